@@ -1,7 +1,9 @@
 //! Flow control: how many messages may be under way at once, and how large they may be.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use unbroken_acceptance::raw::{AckKind, Connect, Packet, Publish, Version, id, reason};
-use unbroken_acceptance::{Broker, Client};
+use unbroken_acceptance::{Broker, Client, Launch};
 
 /// A persistent subscriber of `a` with the quality: how it connects, and its first connection.
 #[track_caller]
@@ -74,6 +76,65 @@ fn a_quality_2_exchange_holds_its_slot_until_it_is_complete() {
     subscriber.expect_nothing_from(&mut publisher);
     subscriber.send_ack(AckKind::PubComp, first.packet_id);
     subscriber.take_message("a", "2");
+}
+
+/// Messages get their ids before they have their places in the window. The connection is lost after
+/// ever more packets, by itself or with the broker.
+/// [MQTT-3.3.4-9, MQTT-4.4.0-1, MQTT-4.6.0-6, MQTT-4.3.3-10]
+#[test]
+fn a_small_window_holds_over_reconnects_and_kills_and_nothing_is_lost_or_doubled() {
+    const COUNT: usize = 12;
+    for (window, kills) in [(1_u32, false), (2, false), (3, true)] {
+        let mut broker = Launch::default().durable().start();
+        let connect = Connect::v5("subscriber").persistent();
+        let connect = connect.property(id::RECEIVE_MAXIMUM, window);
+        let mut subscriber = broker.accept(&connect);
+        subscriber.subscribe_to("a", 2);
+        subscriber.disconnect();
+        let mut publisher = broker.connect("publisher");
+        let texts: Vec<_> = (1..=COUNT).map(|number| number.to_string()).collect();
+        for text in &texts {
+            publisher.publish(Publish::new("a", text).qos(2));
+        }
+        let (mut received, mut unreleased) = (Vec::new(), BTreeMap::new());
+        for packets in 1.. {
+            let mut subscriber = broker.accept(&connect);
+            let mut unfinished = BTreeSet::new();
+            for _ in 0..packets {
+                match subscriber.receive() {
+                    Packet::Publish(message) => {
+                        unfinished.insert(message.packet_id);
+                        assert!(unfinished.len() <= window as usize, "{unfinished:?}");
+                        let text = message.text();
+                        match unreleased.insert(message.packet_id, text.clone()) {
+                            None => received.push(text),
+                            Some(before) => assert_eq!(before, text, "a repetition"),
+                        }
+                        subscriber.send_ack(AckKind::PubRec, message.packet_id);
+                    }
+                    Packet::Ack(ack) if ack.kind == AckKind::PubRel => {
+                        unreleased.remove(&ack.packet_id);
+                        unfinished.remove(&ack.packet_id);
+                        subscriber.send_ack(AckKind::PubComp, ack.packet_id);
+                    }
+                    other => panic!("expected PUBLISH or PUBREL, got {other:?}"),
+                }
+                if received.len() == COUNT && unreleased.is_empty() {
+                    break;
+                }
+            }
+            if received.len() == COUNT && unreleased.is_empty() {
+                break;
+            }
+            if kills {
+                broker.kill();
+                broker.start_again();
+            } else {
+                subscriber.vanish();
+            }
+        }
+        assert_eq!(received, texts);
+    }
 }
 
 /// What was in flight before a reconnect still counts.

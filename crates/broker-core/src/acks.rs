@@ -94,6 +94,7 @@ impl Shard {
                     // [MQTT-4.3.3-6]
                     until.stored = self.clients.ask_received(session_id, packet_id, &delivery);
                     self.clients.delivered(delivery);
+                    self.clients.look_ahead(now, session_id);
                 }
                 let pubrel = Answer::PubRel(packet_id, ReasonCode::Success);
                 self.clients.answer(id, until, pubrel);

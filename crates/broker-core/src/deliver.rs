@@ -419,7 +419,21 @@ impl Clients {
     }
 
     fn pump_waiting(&mut self, now: Instant, session_id: SessionId) -> bool {
+        self.pump_as_far_as(now, session_id, false)
+    }
+
+    /// Gives packet ids to what waits and has no place in the window yet: they are stored together
+    /// with what makes the places, so each window costs one wait for the disk and not two.
+    pub(crate) fn look_ahead(&mut self, now: Instant, session_id: SessionId) {
+        let session = self.sessions.get(session_id.index());
+        if session.is_some_and(|session| session.looks_ahead(&self.limits)) {
+            self.pump_as_far_as(now, session_id, true);
+        }
+    }
+
+    fn pump_as_far_as(&mut self, now: Instant, session_id: SessionId, looks_ahead: bool) -> bool {
         if let Some(id) = self.connection_of(session_id) {
+            self.start_ahead(id, session_id);
             self.release(now, id);
         }
         let mut altered: Option<(Mark, Option<Arc<str>>)> = None;
@@ -443,7 +457,12 @@ impl Clients {
             // In the original order, before anything new [MQTT-4.4.0-1] [MQTT-4.6.0-1], and to
             // the group member that had it before [MQTT-4.8.2-4]. What was sent once does not
             // expire any more [MQTT-4.3.3-7].
-            match session.outbound.poll_resend() {
+            let resend = if session.is_ahead() {
+                None
+            } else {
+                session.outbound.poll_resend()
+            };
+            match resend {
                 Some(Resend::Publish {
                     id: packet_id,
                     qos,
@@ -498,7 +517,8 @@ impl Clients {
                 }
                 None => {}
             }
-            if session.outbound.resending() || !session.window_open(&self.limits) {
+            let has_place = !session.outbound.resending() && session.window_open(&self.limits);
+            if !(has_place || looks_ahead && session.looks_ahead(&self.limits)) {
                 return false;
             }
             if session.missed.is_some()

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use foldhash::fast::FixedState;
+use unbroken_mqtt_proto::session::Start;
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, ReasonCode, UnsubAck};
 
 use crate::clients::Clients;
@@ -40,6 +41,7 @@ use crate::mail::Letter;
 use crate::output::{Output, StoreId, StoreRequest};
 use crate::position::{Frontier, LogId, Position};
 use crate::record::{HandOver, Record};
+use crate::seldom::Seldom;
 use crate::session::{Delivery, Session};
 
 /// A packet that waits for something.
@@ -557,9 +559,10 @@ impl Clients {
         }
     }
 
-    /// Gives a message the packet id that it will be sent with. It leaves when that is stored; one
-    /// of QoS 1 stands behind those of QoS 2. The message comes back if the window is closed;
-    /// otherwise says what its being given is stored with, if that is asked for by itself.
+    /// Gives a message the packet id that it will be sent with. It leaves when that is stored, and
+    /// when the window has a place for it; one of QoS 1 stands behind those of QoS 2. The message
+    /// comes back if there is no id; otherwise says what its being given is stored with, if that is
+    /// asked for by itself.
     pub(crate) fn hold_publish(
         &mut self,
         id: ConnectionId,
@@ -573,9 +576,14 @@ impl Clients {
         let message = Arc::clone(&delivery.message);
         // No subscription of the session finds it in the log.
         let is_shared = delivery.group.is_some() && delivery.entry == 0;
-        let begun = session.outbound.begin_unsent(qos, delivery);
+        let is_ahead = session.is_durable() && !session.outbound.window_open();
+        let begun = if is_ahead {
+            session.outbound.begin_ahead(qos, delivery)
+        } else {
+            session.outbound.begin_unsent(qos, delivery)
+        };
         let packet_id = begun.map_err(|delivery| (qos, delivery))?;
-        session.unsent += 1;
+        session.unsent += u32::from(!is_ahead);
         session.inflight_bytes += message.publication().cost();
         let mut until = Until::NOW;
         if qos == QoS::ExactlyOnce || is_shared {
@@ -583,8 +591,42 @@ impl Clients {
         } else {
             self.touch_sent(session_id, packet_id);
         }
-        self.hold(id, until, Leaving::Publish(qos, packet_id));
+        if !is_ahead {
+            self.hold(id, until, Leaving::Publish(qos, packet_id));
+        } else if let Some(session) = self.sessions.get_mut(session_id.index())
+            && let Some(kept) = session.kept.as_deref_mut()
+        {
+            let ahead = kept.ahead.get_or_insert_default();
+            ahead.push_back((packet_id, until.stored));
+        }
         Ok(until.stored)
+    }
+
+    /// Gives the places that are free in the window to those that have their packet ids already.
+    pub(crate) fn start_ahead(&mut self, id: ConnectionId, session_id: SessionId) {
+        while let Some(session) = self.sessions.get_mut(session_id.index())
+            && let Some(kept) = session.kept.as_deref_mut()
+            && let Some(ahead) = kept.ahead.get_mut()
+        {
+            let Some(&(packet_id, stored)) = ahead.front() else {
+                kept.ahead = Seldom::default();
+                return;
+            };
+            let start = session.outbound.start(packet_id);
+            if start == Start::Wait {
+                return;
+            }
+            ahead.pop_front();
+            if start == Start::Send {
+                session.unsent += 1;
+                let until = if stored > self.promises.stored {
+                    Until::stored(stored)
+                } else {
+                    Until::NOW
+                };
+                self.hold(id, until, Leaving::Publish(QoS::ExactlyOnce, packet_id));
+            }
+        }
     }
 
     /// What the answer to a QoS 2 message that came over an earlier connection still waits for.

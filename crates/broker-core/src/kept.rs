@@ -20,7 +20,7 @@
 mod holdings;
 mod list;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ use crate::message::Message;
 use crate::output::{Output, StoreId};
 use crate::position::{Frontier, LogId, Position};
 use crate::record::Record;
+use crate::seldom::Seldom;
 use crate::sent_before::{MaybeSent, SentBefore};
 use crate::session::{Delivery, Identifiers, Session};
 use crate::shard::Shard;
@@ -50,6 +51,9 @@ pub(crate) struct Kept {
     pub(crate) backlog: Option<Box<Backlog>>,
     /// Subscriptions, past ones while they may be needed.
     pub(crate) holdings: Holdings,
+    /// Messages of QoS 2 that have their packet ids before the window has places for them, in
+    /// order, each with the request that stores it.
+    pub(crate) ahead: Seldom<VecDeque<(PacketId, StoreId)>>,
     /// What is under way, if anything is: a session that sleeps has nothing, and sleepers are many.
     under_way: Option<Box<UnderWay>>,
     /// Entries of an earlier run of the broker, if there are any.

@@ -122,6 +122,10 @@ pub enum StoreFull {
     Refuse,
 }
 
+/// Messages of QoS 2 that a session gives packet ids before its window has places for them; not
+/// more than its window either. 16 bytes each.
+pub(crate) const LOOK_AHEAD_MAX: usize = 256;
+
 /// Messages, and bytes of them, that wait in memory for a session that stays; those beyond are left
 /// on disk and read when its client has taken these.
 pub(crate) const LIVE_MESSAGES_MAX: usize = 4_096;

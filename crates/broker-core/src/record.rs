@@ -163,8 +163,9 @@ pub enum Record {
         /// The id.
         packet_id: PacketId,
     },
-    /// A session is given a message: one of QoS 2 is about to be sent for the first time, and from
-    /// now on it has this id and no other [MQTT-4.4.0-1]; or a group has chosen the session for it.
+    /// A session is given a message: one of QoS 2 is about to be sent for the first time, or will
+    /// be when the window has a place for it, and from now on it has this id and no other
+    /// [MQTT-4.4.0-1]; or a group has chosen the session for it.
     Given {
         /// The receiver.
         client_id: Arc<str>,

@@ -15,7 +15,7 @@ use crate::by_filter::ByFilter;
 use crate::drops::DropTallies;
 use crate::held::{Answer, Held, HeldRest, Until};
 use crate::kept::Kept;
-use crate::limits::Limits;
+use crate::limits::{LOOK_AHEAD_MAX, Limits};
 use crate::memberships::Memberships;
 use crate::message::Message;
 use crate::output::StoreId;
@@ -136,6 +136,10 @@ impl Session {
             }
         }
         self.unsent = 0;
+        // They are sent with what is sent again.
+        if let Some(kept) = self.kept.as_deref_mut() {
+            kept.ahead = Seldom::default();
+        }
         copies
     }
 
@@ -149,6 +153,29 @@ impl Session {
     /// queue: a large window for small messages is not one for large ones.
     pub(crate) fn window_open(&self, limits: &Limits) -> bool {
         self.outbound.window_open() && self.inflight_bytes < limits.queue_bytes_max
+    }
+
+    /// Whether the next message that waits may get its packet id although the window is full. What
+    /// a group gave may not: a restart takes what has an id for sent, and gives it to no other
+    /// member.
+    pub(crate) fn looks_ahead(&self, limits: &Limits) -> bool {
+        let Some(kept) = self.kept.as_deref() else {
+            return false;
+        };
+        let ahead = kept.ahead.get().map_or(0, VecDeque::len);
+        let most = usize::from(self.outbound.receive_maximum()).min(LOOK_AHEAD_MAX);
+        let next = self.queue.front();
+        next.is_some_and(|(qos, next)| *qos == QoS::ExactlyOnce && next.group.is_none())
+            && ahead < most
+            && (ahead > 0 || !self.outbound.resending())
+            && self.missed.is_none()
+            && self.inflight_bytes < limits.queue_bytes_max
+    }
+
+    /// Whether messages that have their packet ids wait for places in the window.
+    pub(crate) fn is_ahead(&self) -> bool {
+        let kept = self.kept.as_deref();
+        kept.is_some_and(|kept| !kept.ahead.is_none())
     }
 
     /// A message is in flight no more.

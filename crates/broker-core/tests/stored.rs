@@ -463,6 +463,84 @@ fn pubcomp_does_not_leave_before_it_is_stored_that_the_id_is_free() {
     );
 }
 
+/// A client whose session stays, with this Receive Maximum.
+fn with_window(broker: &mut Broker, client_id: &str, window: u16) -> Client {
+    let mut properties = PropertyBuf::new();
+    for property in [
+        Property::SessionExpiryInterval(100),
+        Property::ReceiveMaximum(window),
+    ] {
+        properties.push(property).unwrap();
+    }
+    let client = broker.open(Version::V5);
+    let packet = Connect {
+        clean_start: false,
+        properties: properties.as_properties(),
+        ..connect(client_id)
+    };
+    broker.send(client, Packet::Connect(packet));
+    broker.stored();
+    broker.take_asked();
+    client
+}
+
+/// [MQTT-3.3.4-9]
+#[test]
+fn a_window_of_qos_2_waits_for_the_store_once() {
+    let mut broker = durable(1);
+    let client = with_window(&mut broker, "s", 1);
+    subscribe(&mut broker, client, "t", QoS::ExactlyOnce);
+    broker.stored();
+    broker.take(client);
+    let publisher = join(&mut broker, "p");
+    for (id, text) in [(1, "a"), (2, "b"), (3, "c")] {
+        broker.send(publisher, publish("t", text, QoS::ExactlyOnce, id));
+    }
+    broker.stored();
+    assert_eq!(broker.take(client), ["PUBLISH t \"a\" q2 #1"]);
+    broker.take_asked();
+    broker.send(client, Packet::PubRec(ack(1)));
+    assert_eq!(broker.take_asked(), ["received s #1", "given s #2"]);
+    broker.stored();
+    assert_eq!(broker.take(client), ["PUBREL #1 00"]);
+    broker.send(client, Packet::PubComp(ack(1)));
+    assert_eq!(broker.take(client), ["PUBLISH t \"b\" q2 #2"]);
+    assert_eq!(broker.take_asked(), NOTHING);
+    // The next one has its id when the connection is lost, and was not sent.
+    broker.send(client, Packet::PubRec(ack(2)));
+    assert_eq!(broker.take_asked(), ["received s #2", "given s #3"]);
+    broker.cut(client);
+    let client = with_window(&mut broker, "s", 1);
+    assert_eq!(broker.take(client), ["CONNACK 1 00", "PUBREL #2 00"]);
+    broker.send(client, Packet::PubComp(ack(2)));
+    assert_eq!(broker.take(client), ["PUBLISH t \"c\" q2 #3"]);
+}
+
+/// The id is given while the window is full, and its place is free before it is stored.
+#[test]
+fn what_has_its_id_ahead_does_not_leave_before_that_is_stored() {
+    let mut broker = durable(1);
+    let client = with_window(&mut broker, "s", 2);
+    subscribe(&mut broker, client, "t", QoS::ExactlyOnce);
+    broker.stored();
+    broker.take(client);
+    let publisher = join(&mut broker, "p");
+    for (id, text) in [(1, "a"), (2, "b"), (3, "c")] {
+        broker.send(publisher, publish("t", text, QoS::ExactlyOnce, id));
+    }
+    broker.stored();
+    broker.take(client);
+    broker.send(client, Packet::PubRec(ack(1)));
+    let refused = Ack::new(PacketId::new(2).unwrap(), ReasonCode::UnspecifiedError);
+    broker.send(client, Packet::PubRec(refused));
+    assert_eq!(broker.take(client), NOTHING);
+    broker.stored();
+    assert_eq!(
+        broker.take(client),
+        ["PUBREL #1 00", "PUBLISH t \"c\" q2 #3"]
+    );
+}
+
 #[test]
 fn a_publisher_gets_its_own_message_behind_the_answer() {
     use QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};

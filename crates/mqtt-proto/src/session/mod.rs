@@ -16,4 +16,6 @@ mod table;
 mod twin;
 
 pub use inbound::{Arrival, Inbound, ReceiveMaximumExceeded};
-pub use outbound::{AckError, Drained, DuplicateId, Entry, INFLIGHT_MAX, Outbound, PubRec, Resend};
+pub use outbound::{
+    AckError, Drained, DuplicateId, Entry, INFLIGHT_MAX, Outbound, PubRec, Resend, Start,
+};

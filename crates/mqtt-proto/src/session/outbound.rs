@@ -34,6 +34,7 @@
 //! | leaves           | on disk before it                | how                                    |
 //! |------------------|----------------------------------|----------------------------------------|
 //! | PUBLISH of QoS 2 | [`Entry::Publish`]               | [`begin_unsent`], store, [`mark_sent`] |
+//! | ... with its id ahead | the same | [`begin_ahead`], store, [`start`], [`mark_sent`] |
 //! | PUBREL           | [`Entry::PubRel`]                | [`PubRec::SendPubRel`], store, send    |
 //! | what is re-sent  | all that was to be stored so far | store, then [`poll_resend`]            |
 //!
@@ -41,6 +42,8 @@
 //! [`iter`](Outbound::iter) gives the entries, [`restore`](Outbound::restore) takes them back.
 //!
 //! [`begin_unsent`]: Outbound::begin_unsent
+//! [`begin_ahead`]: Outbound::begin_ahead
+//! [`start`]: Outbound::start
 //! [`mark_sent`]: Outbound::mark_sent
 //! [`poll_resend`]: Outbound::poll_resend
 
@@ -161,6 +164,39 @@ impl<M> Outbound<M> {
     /// [`mark_sent`](Self::mark_sent) says whether to send it.
     pub fn begin_unsent(&mut self, qos: QoS, message: M) -> Result<PacketId, M> {
         self.begin_state(qos, message, false)
+    }
+
+    /// Gives a message its packet id before the window has a place for it, so that the id can be
+    /// stored meanwhile. It comes behind all that was begun, and [`start`](Self::start) says when
+    /// it has a place; [`resending`](Self::resending) holds until then. The message comes back if
+    /// no id is free, or if its QoS is 0.
+    pub fn begin_ahead(&mut self, qos: QoS, message: M) -> Result<PacketId, M> {
+        let id = self.add(qos, message, false, false)?;
+        self.resend_next.get_or_insert(id);
+        Ok(id)
+    }
+
+    /// Gives a message of [`begin_ahead`](Self::begin_ahead) its place in the window: those before
+    /// it come first. When its id is stored, [`mark_sent`](Self::mark_sent) says whether to send
+    /// it.
+    pub fn start(&mut self, id: PacketId) -> Start {
+        if self.resend_next != Some(id) || self.was_sent(id) {
+            return Start::Gone;
+        }
+        if !self.has_room() {
+            return Start::Wait;
+        }
+        if let Some(state) = self.table.get_mut(id) {
+            state.under_way = true;
+            self.under_way += 1;
+        }
+        self.skip_under_way();
+        Start::Send
+    }
+
+    /// What the other side can take on this connection.
+    pub fn receive_maximum(&self) -> u16 {
+        self.receive_maximum
     }
 
     /// The id of [`begin_unsent`](Self::begin_unsent) is stored. The message is to be sent now;
@@ -360,6 +396,13 @@ impl<M> Outbound<M> {
         if !self.window_open() {
             return Err(message);
         }
+        let id = self.add(qos, message, sent, true)?;
+        self.under_way += 1;
+        Ok(id)
+    }
+
+    /// Adds the newest entry.
+    fn add(&mut self, qos: QoS, message: M, sent: bool, under_way: bool) -> Result<PacketId, M> {
         let awaiting: fn(M) -> Awaiting<M> = match qos {
             QoS::AtMostOnce => return Err(message),
             QoS::AtLeastOnce => Awaiting::Ack,
@@ -368,15 +411,15 @@ impl<M> Outbound<M> {
         let Some(id) = self.table.vacant_id() else {
             return Err(message);
         };
+        let awaiting = awaiting(message);
         self.table.push(
             id,
             State {
-                awaiting: awaiting(message),
+                awaiting,
                 sent,
-                under_way: true,
+                under_way,
             },
         );
-        self.under_way += 1;
         Ok(id)
     }
 
@@ -425,6 +468,17 @@ impl<M> Awaiting<M> {
             Self::Comp => None,
         }
     }
+}
+
+/// Whether a message that has its packet id may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It has a place in the window.
+    Send,
+    /// The window is full.
+    Wait,
+    /// It is not the next one: it was given up, or its connection was replaced.
+    Gone,
 }
 
 /// What a PUBREC asks for.
@@ -682,6 +736,30 @@ mod tests {
         assert_eq!(outbound.mark_sent(b), None, "its connection is gone");
         assert_eq!(resent(&mut outbound), "a+b");
         assert_eq!(outbound.mark_sent(b), None, "it was sent");
+    }
+
+    // [MQTT-3.3.4-9] [MQTT-4.6.0-6] [MQTT-3.3.1-1]
+    #[test]
+    fn what_was_begun_ahead_has_its_id_and_waits_for_its_place() {
+        let mut outbound = Outbound::new();
+        outbound.set_receive_maximum(1);
+        let a = outbound.begin(ExactlyOnce, 'a').unwrap();
+        let b = outbound.begin_ahead(ExactlyOnce, 'b').unwrap();
+        let c = outbound.begin_ahead(ExactlyOnce, 'c').unwrap();
+        assert_eq!(outbound.begin(AtLeastOnce, 'd'), Err('d'));
+        assert_eq!(outbound.start(b), Start::Wait);
+        assert_eq!(outbound.handle_pubrec(b, false), Err(AckError::Unknown));
+        assert!(outbound.handle_pubrec(a, false).is_ok());
+        assert_eq!(outbound.start(b), Start::Wait, "PUBREC frees no place");
+        assert_eq!(outbound.handle_pubcomp(a), Ok(()));
+        assert_eq!(outbound.start(c), Start::Gone, "b comes first");
+        assert_eq!(outbound.start(b), Start::Send);
+        assert_eq!(outbound.mark_sent(b), Some(&'b'));
+        assert_eq!(outbound.start(c), Start::Wait);
+        outbound.handle_disconnected();
+        outbound.set_receive_maximum(2);
+        assert_eq!(resent(&mut outbound), "b+c");
+        assert_eq!(outbound.begin(AtLeastOnce, 'd'), Err('d'));
     }
 
     // [MQTT-3.1.2-25]

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::{AckError, Drained, Entry, Outbound, PubRec, Resend};
+use super::{AckError, Drained, Entry, Outbound, PubRec, Resend, Start};
 use crate::{PacketId, QoS};
 
 use QoS::{AtLeastOnce, AtMostOnce};
@@ -46,6 +46,32 @@ impl Naive {
             here: true,
         };
         self.entries.push(entry);
+    }
+
+    fn begin_ahead(&mut self, qos: QoS, message: u32, id: PacketId) {
+        assert!(qos != AtMostOnce && self.entries.iter().all(|e| e.id != id));
+        let entry = Begun {
+            id,
+            qos,
+            message,
+            pubrec: false,
+            sent: false,
+            here: false,
+        };
+        self.entries.push(entry);
+    }
+
+    fn start(&mut self, id: PacketId) -> Start {
+        let room = self.room();
+        match self.entries.iter_mut().find(|e| !e.here) {
+            Some(next) if next.id != id || next.sent => Start::Gone,
+            None => Start::Gone,
+            Some(_) if !room => Start::Wait,
+            Some(next) => {
+                next.here = true;
+                Start::Send
+            }
+        }
     }
 
     fn find(&mut self, id: PacketId) -> Result<usize, AckError> {
@@ -143,6 +169,10 @@ enum Step {
         qos: u8,
         sent: bool,
     },
+    BeginAhead {
+        qos: u8,
+    },
+    Start(Index),
     PubAck(Index),
     PubRec(Index, bool),
     PubComp(Index),
@@ -162,6 +192,8 @@ fn step() -> impl Strategy<Value = Step> {
     let which = any::<Index>;
     prop_oneof![
         8 => (0..=2_u8, any::<bool>()).prop_map(|(qos, sent)| Step::Begin { qos, sent }),
+        2 => (0..=2_u8).prop_map(|qos| Step::BeginAhead { qos }),
+        4 => which().prop_map(Step::Start),
         4 => which().prop_map(Step::PubAck),
         4 => (which(), prop::bool::weighted(0.2)).prop_map(|(at, error)| Step::PubRec(at, error)),
         4 => which().prop_map(Step::PubComp),
@@ -209,6 +241,17 @@ fn check_step(real: &mut Outbound<u32>, naive: &mut Naive, number: u32, step: St
                 Ok(id) => naive.begin(qos, number, sent, id),
                 Err(message) => assert!(!open && message == number),
             }
+        }
+        Step::BeginAhead { qos } => {
+            let qos = QoS::try_from(qos).unwrap();
+            match real.begin_ahead(qos, number) {
+                Ok(id) => naive.begin_ahead(qos, number, id),
+                Err(message) => assert!(qos == AtMostOnce && message == number),
+            }
+        }
+        Step::Start(at) => {
+            let id = pick(at, naive);
+            assert_eq!(real.start(id), naive.start(id));
         }
         Step::PubAck(at) => {
             let id = pick(at, naive);
