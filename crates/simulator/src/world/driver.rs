@@ -175,6 +175,9 @@ impl World {
             }
             Event::Disconnected { client_id, why } => {
                 let client = number_of(&client_id);
+                if matches!(why, Disconnection::ByClient(_)) {
+                    self.take_rest_of_leaver(client, now);
+                }
                 let goodbye = matches!(
                     why,
                     Disconnection::ByClient(None | Some(ReasonCode::Success))
@@ -308,6 +311,22 @@ impl World {
             panic!("the broker acts on packets of nobody");
         };
         self.take_packets(before, self.now);
+    }
+
+    /// A DISCONNECT was looked at when the client's next link was let in, and so was all before it.
+    fn take_rest_of_leaver(&mut self, client: usize, now: Instant) {
+        let is_its = |link: &&usize| {
+            let link = &self.links[**link];
+            link.client == client && link.admitted
+        };
+        let before = self.live.iter().rfind(is_its).copied();
+        if let Some(before) = before.filter(|_| self.used > 0) {
+            let rest = self.links[before].packets.len() as u64;
+            let others = self.used.saturating_sub(rest);
+            self.used -= others;
+            self.take_packets(before, now);
+            self.used = others;
+        }
     }
 
     /// The broker has acted on `used` packets of this link: notes what they say.
