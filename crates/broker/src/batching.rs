@@ -16,7 +16,7 @@
 //!   nearly idle stops.
 //! - Requests and replies never wait: a single packet from a peer that was written to since its
 //!   last one may be an answer. Where three of four reads are such, there is no delay.
-//! - Where calls carry many packets already, a delay cannot gain and is not tried.
+//! - Where calls carry many packets without a delay, it cannot gain and is not tried.
 //! - A delay above 1 ms is not longer than the turn before it, so a message is at most about twice
 //!   as late as without.
 //! - No clock is read here.
@@ -85,6 +85,13 @@ struct Sample {
     cost: f64,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Better,
+    Same,
+    Worse,
+}
+
 impl Batching {
     pub(crate) const fn new(is_adaptive: bool) -> Self {
         Self {
@@ -112,7 +119,8 @@ impl Batching {
         }
         self.sum.add(turn);
         self.turns += 1;
-        if self.sum.length() >= BATCHING_SAMPLE && self.turns >= SAMPLE_TURNS {
+        let is_whole = self.sum.length() >= BATCHING_SAMPLE && self.turns >= SAMPLE_TURNS;
+        if is_whole || self.sum.length() >= BATCHING_SAMPLE * 10 {
             let sum = std::mem::replace(&mut self.sum, Turn::ZERO);
             self.turns = 0;
             if sum.may_gain(self.delay > 0) {
@@ -153,7 +161,7 @@ impl Batching {
             }
             Climb::Parked(samples) => self.climb = Climb::Parked(samples - 1),
             Climb::Longer { is_last } => {
-                if sample.is_better_than(best, true) {
+                if sample.compared_with(best) == Change::Better {
                     self.best = Some(sample);
                     self.step(Climb::Longer { is_last: true });
                 } else {
@@ -161,15 +169,20 @@ impl Batching {
                     self.turn_round(is_last, Climb::Shorter { is_last: true });
                 }
             }
-            Climb::Shorter { is_last } => {
-                if sample.is_better_than(best, false) {
+            Climb::Shorter { is_last } => match sample.compared_with(best) {
+                Change::Better => {
                     self.best = Some(sample);
                     self.step(Climb::Shorter { is_last: true });
-                } else {
+                }
+                // What is compared with stays: small losses would add up.
+                Change::Same => {
+                    self.step(Climb::Shorter { is_last: true });
+                }
+                Change::Worse => {
                     self.delay += 1;
                     self.turn_round(is_last, Climb::Longer { is_last: true });
                 }
-            }
+            },
         }
     }
 
@@ -197,15 +210,20 @@ impl Batching {
 }
 
 impl Sample {
-    /// `is_longer`: the delay of this one is longer, so that it has to be for something.
-    fn is_better_than(self, other: Self, is_longer: bool) -> bool {
+    fn compared_with(self, other: Self) -> Change {
         let (more, less) = (1.0 + BATCHING_SIGNIFICANT, 1.0 - BATCHING_SIGNIFICANT);
-        if self.rate > other.rate * more || self.rate < other.rate * less {
-            self.rate > other.rate
-        } else if self.cost > other.cost * more || self.cost < other.cost * less {
-            self.cost < other.cost
+        let is_more = |new: f64, old: f64| new > old * more;
+        let is_less = |new: f64, old: f64| new < old * less;
+        if is_more(self.rate, other.rate) {
+            Change::Better
+        } else if is_less(self.rate, other.rate) {
+            Change::Worse
+        } else if is_less(self.cost, other.cost) {
+            Change::Better
+        } else if is_more(self.cost, other.cost) {
+            Change::Worse
         } else {
-            !is_longer
+            Change::Same
         }
     }
 }
@@ -242,11 +260,10 @@ impl Turn {
         let is_stream = self.answers * 4 < (self.reads + self.letters) * 3;
         let calls = self.reads + self.writes;
         is_stream
-            && self.frames < calls * PACKETS_ENOUGH
             && if is_waiting {
                 self.busy * 8 >= self.length() && self.frames > calls
             } else {
-                self.busy >= self.idle
+                self.busy >= self.idle && self.frames < calls * PACKETS_ENOUGH
             }
     }
 
@@ -402,6 +419,30 @@ mod tests {
         }
         .run(&mut batching, 50);
         assert!(batching.delay().is_zero());
+    }
+
+    #[test]
+    fn a_delay_that_gathers_much_is_kept() {
+        let turn = Turn {
+            reads: 100,
+            frames: 100 * PACKETS_ENOUGH,
+            busy: BATCHING_SAMPLE,
+            ..Turn::ZERO
+        };
+        assert!(turn.may_gain(true) && !turn.may_gain(false));
+    }
+
+    #[test]
+    fn a_delay_ends_soon_after_the_last_message() {
+        let mut batching = Batching::new(true);
+        batching.delay = 2;
+        let turn = Turn {
+            reads: 1,
+            answers: 1,
+            idle: 10 * BATCHING_SAMPLE,
+            ..Turn::ZERO
+        };
+        assert!(batching.turn_ended(&turn, || Duration::ZERO).is_zero());
     }
 
     #[test]

@@ -16,8 +16,8 @@
 //!
 //! The scheduler has three mechanisms (ADR 53), and every constant of theirs is in
 //! [`crate::tuning`]:
-//! - **Fair reads**: round robin with a quantum of bytes. A connection that sends alone fills the
-//!   whole buffer at once, but the loop looks for others after each quantum.
+//! - **Fair reads**: round robin with a quantum of bytes; a packet that is longer may be finished.
+//!   While one connection sends alone the loop looks for others after each quantum.
 //! - **A budget for each turn**: how many connections are read, how many bytes are read before all
 //!   outputs are written, how many outputs are written before the loop reads again.
 //! - **One batching delay** ([`crate::batching`]), for the loop and for group commit.
@@ -48,7 +48,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
-use unbroken_broker_core::{ConnectionId, Input, Shard, ShardId};
+use unbroken_broker_core::{CloseCause, ConnectionId, Input, Shard, ShardId};
 
 use crate::authenticator::{Authenticator, Doors};
 use crate::batching::{Batching, Turn};
@@ -189,7 +189,7 @@ impl ShardThread {
             turn.busy = ended - now;
             turn.frames = self.frames().saturating_sub(before);
             let delay = self.batching.turn_ended(&turn, cpu_time::of_this_thread);
-            self.driver.delay_commits(self.batching.delay());
+            self.driver.delay_commits(delay);
             waited = Duration::ZERO;
             // While this shard is behind, others wait for it.
             if !delay.is_zero() && !self.has_work(ended) && !self.driver.is_behind() {
@@ -311,7 +311,7 @@ impl ShardThread {
     /// Reads those that are readable, each once, as far as the budget goes. While one connection
     /// sends alone, the turn goes on with it, and looks for others after each quantum.
     fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
-        let mut budget = TURN_READS;
+        let (mut budget, mut bytes) = (TURN_READS, 0);
         loop {
             let round = self.driver.sockets.ready_len().min(budget);
             budget -= round;
@@ -323,12 +323,15 @@ impl ShardThread {
                     self.write_clients(now, turn);
                 }
                 if let Some(index) = self.driver.sockets.take_ready() {
-                    self.unwritten += self.read_client(now, index, turn);
+                    let count = self.read_client(now, index, turn);
+                    self.unwritten += count;
+                    bytes += count;
                 }
             }
-            let is_alone = round == 1 && budget > 0 && self.driver.sockets.has_ready();
+            let is_alone = round == 1 && self.driver.sockets.has_ready();
+            let has_budget = budget > 0 && bytes < TURN_READ_BYTES;
             // What is wrong with the kernel the turn's own look finds again.
-            if !is_alone || self.look(Some(Duration::ZERO)).is_err() {
+            if !(is_alone && has_budget) || self.look(Some(Duration::ZERO)).is_err() {
                 return;
             }
         }
@@ -350,18 +353,25 @@ impl ShardThread {
                 if !shard.wants_input(connection) {
                     driver.sockets.pause(connection);
                 }
-                if more && let Some((length, missing)) = shard.begun_packet(connection) {
-                    driver.sockets.note_packet(connection, length, missing);
-                }
                 turn.reads += 1;
                 let packets = shard.stats().packets_received - packets;
+                if more {
+                    match shard.begun_packet(connection) {
+                        Some(begun) => driver.sockets.note_packet(connection, begun),
+                        // A single long packet was read whole, and the next one may be as long.
+                        None if packets == 1 => {}
+                        None => driver.sockets.note_packet(connection, (0, 0)),
+                    }
+                }
                 turn.answers += u64::from(spoken_to && packets <= 1);
                 count
             }
             Found::Nothing => 0,
             Found::Ended { connection, cause } => {
-                // A peer that has sent everything still reads its answers.
-                self.write_to(now, connection, turn);
+                // A peer that has sent everything may still read: it gets what is ready for it.
+                if cause == CloseCause::Peer {
+                    self.write_to(now, connection, turn);
+                }
                 let (shard, driver) = (&mut self.shard, &mut self.driver);
                 driver.sockets.close_ended(connection);
                 input(shard, driver, now, Input::Closed { connection, cause });
@@ -408,8 +418,8 @@ impl ShardThread {
         let (shard, sockets) = (&mut self.shard, &mut self.driver.sockets);
         let pending = shard.pending_output(connection);
         let bytes = &pending[..pending.len().min(WRITE_QUANTUM)];
-        let more = bytes.len() < pending.len();
         let (count, takes_more) = sockets.write(connection, bytes);
+        let more = count < pending.len();
         turn.writes += u64::from(count > 0);
         if count > 0 || pending.is_empty() {
             shard.wrote(now, connection, count);

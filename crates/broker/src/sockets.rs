@@ -11,8 +11,8 @@
 //!   overtakes our last words.
 //! - Last words that were not wholly written when their connection was closed come out of
 //!   [`Sockets::take_unsaid`].
-//! - An edge for a connection that has just gone may reach its successor. It costs one read in
-//!   vain.
+//! - An edge, or a place in the order of reads, of a connection that has just gone may reach its
+//!   successor. It costs one read in vain.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -36,7 +36,7 @@ pub(crate) struct Sockets {
     /// To be read, each once as far as `queued` knows: readable, open and not paused when they came
     /// here. A round robin: who has more to say comes to the end.
     ready: VecDeque<u32>,
-    /// How many were ever taken off `ready`, and not put back.
+    /// How many were ever taken off `ready`.
     taken: u64,
     /// Those that leave, in the order in which they began, which is that of their deadlines.
     leaving: VecDeque<(Instant, ConnectionId)>,
@@ -273,7 +273,7 @@ impl Sockets {
     }
 
     /// The last read ended in a packet of this length, of which so many bytes are still to come.
-    pub(crate) fn note_packet(&mut self, id: ConnectionId, length: usize, missing: usize) {
+    pub(crate) fn note_packet(&mut self, id: ConnectionId, (length, missing): (usize, usize)) {
         if let Some(socket) = self.socket(id) {
             (socket.packet, socket.missing) = (length, missing);
         }
@@ -556,7 +556,7 @@ mod tests {
         let mut found = Vec::new();
         for missing in [0, 0, READ_QUANTUM + 1, 0] {
             let index = sockets.take_ready().unwrap();
-            sockets.note_packet(ids[index as usize], 0, missing);
+            sockets.note_packet(ids[index as usize], (0, missing));
             if let Found::Bytes { count, more, .. } = sockets.read(index, &mut buffer) {
                 found.push((index, count, more));
             }
@@ -589,8 +589,8 @@ mod tests {
             if let Found::Bytes { count, .. } = sockets.read(id.index, &mut buffer) {
                 counts.push(count);
             }
-            if let Some((length, missing)) = begun {
-                sockets.note_packet(id, length, missing);
+            if let Some(begun) = begun {
+                sockets.note_packet(id, begun);
             }
         }
         let quantum = READ_QUANTUM;

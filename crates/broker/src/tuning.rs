@@ -8,14 +8,13 @@
 
 use std::time::Duration;
 
-/// Size in bytes of the read buffer, one per event loop; the most that one read takes from a
-/// connection that sends alone.
+/// Size in bytes of the read buffer, one per event loop; the longest packet that is read at once.
 /// Doubled: the buffer leaves the core's cache, large messages cost more. Halved: fewer whole
 /// messages of 64 KiB fit into one read, so that more of them are copied.
 pub(crate) const READ_BUFFER_BYTES: usize = 192 * 1024;
 
-/// Bytes that a connection may send per round while other connections send too: the quantum of
-/// deficit round robin.
+/// Bytes that are read of a connection per round, unless a packet is longer: the quantum of the
+/// round robin.
 /// Doubled: a quiet client waits twice as long beside a busy one. Halved: a busy client costs more
 /// CPU time, since each read brings half as many packets.
 pub(crate) const READ_QUANTUM: usize = 16 * 1024;
@@ -25,7 +24,8 @@ pub(crate) const READ_QUANTUM: usize = 16 * 1024;
 /// and for its commit.
 pub(crate) const TURN_READS: usize = 64;
 
-/// Bytes read, from clients and other shards, after which every pending output is written.
+/// Bytes read, from clients and other shards, after which every pending output is written; and
+/// after which a turn ends in which one connection sends alone.
 /// Doubled: they and their copies in the outputs leave the core's cache. Halved: a write gathers
 /// less.
 pub(crate) const TURN_READ_BYTES: usize = 256 * 1024;
