@@ -51,7 +51,8 @@ Feature: Stages and audits from the shell
     Then reader prints "hot"
     When mill is killed
     And again runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --lane 0000000000000007 <memory>` and listens to "plant/raw"
-    And I run `unbroken pipe -p PORT --to plant/raw` with the input:
+    Then the broker's log mentions "<is back>"
+    When I run `unbroken pipe -p PORT --to plant/raw` with the input:
       """
       cold
       """
@@ -59,9 +60,9 @@ Feature: Stages and audits from the shell
     And the broker's log does not mention "another client stamps"
 
     Examples:
-      | memory    |
-      | --keep 60 |
-      | --spool s |
+      | memory    | is back                                             |
+      | --keep 60 | session ended client=unbroken-pipe-0000000000000007 |
+      | --spool s | connected client=unbroken-pipe-0000000000000007     |
 
   Scenario Outline: Of two stages with one lane the one that is thrown out says why
     Given mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --lane 0000000000000007 <memory>` and listens to "plant/raw"

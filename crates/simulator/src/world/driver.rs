@@ -170,13 +170,15 @@ impl World {
                     (session_present, terms.clean, terms.expiry_s),
                     terms.will,
                 );
+                self.take_rest_of_leaver(client, Some(link), now);
                 self.links[link].admitted = true;
                 self.take_packets(link, now);
             }
             Event::Disconnected { client_id, why } => {
                 let client = number_of(&client_id);
+                // A DISCONNECT is the last that its link sends.
                 if matches!(why, Disconnection::ByClient(_)) {
-                    self.take_rest_of_leaver(client, now);
+                    self.take_rest_of_leaver(client, None, now);
                 }
                 let goodbye = matches!(
                     why,
@@ -313,20 +315,23 @@ impl World {
         self.take_packets(before, self.now);
     }
 
-    /// A DISCONNECT was looked at when the client's next link was let in, and so was all before it.
-    fn take_rest_of_leaver(&mut self, client: usize, now: Instant) {
+    /// What a client had sent over its last link was looked at when its next one was let in: as
+    /// many packets as were looked at beyond those of the next link, or all if none is given.
+    fn take_rest_of_leaver(&mut self, client: usize, but: Option<usize>, now: Instant) {
         let is_its = |link: &&usize| {
-            let link = &self.links[**link];
-            link.client == client && link.admitted
+            let other = &self.links[**link];
+            other.client == client && other.admitted && Some(**link) != but
         };
-        let before = self.live.iter().rfind(is_its).copied();
-        if let Some(before) = before.filter(|_| self.used > 0) {
-            let rest = self.links[before].packets.len() as u64;
-            let others = self.used.saturating_sub(rest);
-            self.used -= others;
-            self.take_packets(before, now);
-            self.used = others;
-        }
+        let Some(before) = self.live.iter().rfind(is_its).copied() else {
+            return;
+        };
+        let own = but.map_or(0, |link| self.links[link].packets.len() as u64);
+        let rest = self.links[before].packets.len() as u64;
+        let taken = rest.min(self.used.saturating_sub(own));
+        let others = self.used - taken;
+        self.used = taken;
+        self.take_packets(before, now);
+        self.used = others;
     }
 
     /// The broker has acted on `used` packets of this link: notes what they say.
