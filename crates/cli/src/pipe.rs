@@ -299,7 +299,7 @@ impl Teller {
             News::Forgotten { lane, numbers } => writeln!(
                 err,
                 "Note: numbers {} to {} were lost long ago and are no longer remembered: a copy that \
-                 still comes is called duplicated (lane {lane})",
+                 still comes is called repeated (lane {lane})",
                 numbers.start,
                 numbers.end.saturating_sub(1)
             ),

@@ -71,7 +71,7 @@ const JUDGED: &str = "publishers/verified";
 const PREFIX: &str = "$SYS/audit/";
 
 /// Counts that are 0 in a broker that keeps its word, and whose publishers lose nothing.
-const COUNTS: [&str; 14] = [
+const COUNTS: [&str; 16] = [
     "lost",
     "duplicated",
     "reordered",
@@ -79,11 +79,13 @@ const COUNTS: [&str; 14] = [
     "unbalanced",
     "publishers/lost",
     "publishers/duplicated",
+    "publishers/repeated",
     "publishers/reordered",
     "publishers/altered",
     "publishers/injected",
     "publishers/forged",
     "publishers/roots-differing",
     "publishers/contradicted",
+    "publishers/intruded",
     "publishers/windows/faulty",
 ];

@@ -388,6 +388,8 @@ impl fmt::Display for Sentence<'_> {
         let mut counts = counts(|kind| match kind {
             Kind::Duplicated => board.duplicated,
             Kind::Reordered => board.reordered,
+            // C has seen both copies whole.
+            Kind::Repeated => 0,
             Kind::Lost | Kind::Altered | Kind::Forged | Kind::Injected => {
                 board.standing(kind) as u64
             }

@@ -31,8 +31,10 @@ pub struct Fault {
 pub enum Kind {
     /// It has not come.
     Lost,
-    /// It came again.
+    /// It came again, the same in every byte.
     Duplicated,
+    /// Its number came again, and the content of the first message is not known any more.
+    Repeated,
     /// It came out of its place.
     Reordered,
     /// It does not fit its digest.
@@ -45,9 +47,10 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which a sentence tells them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Lost,
         Self::Duplicated,
+        Self::Repeated,
         Self::Reordered,
         Self::Altered,
         Self::Forged,
@@ -59,6 +62,7 @@ impl Kind {
         match self {
             Self::Lost => "lost",
             Self::Duplicated => "duplicated",
+            Self::Repeated => "repeated",
             Self::Reordered => "reordered",
             Self::Altered => "altered",
             Self::Forged => "forged",
@@ -75,7 +79,10 @@ impl Kind {
     /// Whether a connection that breaks can be the reason: what was on its way comes again, or
     /// later than others. No break changes what is in a message.
     pub const fn comes_of_a_break(self) -> bool {
-        matches!(self, Self::Lost | Self::Duplicated | Self::Reordered)
+        matches!(
+            self,
+            Self::Lost | Self::Duplicated | Self::Repeated | Self::Reordered
+        )
     }
 }
 
@@ -110,7 +117,9 @@ impl Wounded {
         let is_second = second.is_some_and(|second| fault.place == Place::from(&second.audit));
         match self.wound {
             Wound::Lose => is_first && fault.kind == Kind::Lost,
-            Wound::Duplicate | Wound::Replay => is_first && fault.kind == Kind::Duplicated,
+            Wound::Duplicate | Wound::Replay => {
+                is_first && matches!(fault.kind, Kind::Duplicated | Kind::Repeated)
+            }
             Wound::Alter => is_first && fault.kind == Kind::Altered,
             Wound::Forge => is_first && fault.kind == Kind::Forged,
             Wound::Inject => is_first && fault.kind == Kind::Injected,
@@ -186,18 +195,19 @@ mod tests {
     #[test]
     fn a_wound_is_named_by_its_own_kind_and_number_only() {
         let wounds = [
-            (Wound::Lose, Kind::Lost),
-            (Wound::Duplicate, Kind::Duplicated),
-            (Wound::Replay, Kind::Duplicated),
-            (Wound::Swap, Kind::Reordered),
-            (Wound::Alter, Kind::Altered),
-            (Wound::Forge, Kind::Forged),
-            (Wound::Inject, Kind::Injected),
+            (Wound::Lose, &[Kind::Lost][..]),
+            (Wound::Duplicate, &[Kind::Duplicated, Kind::Repeated]),
+            (Wound::Replay, &[Kind::Duplicated, Kind::Repeated]),
+            (Wound::Swap, &[Kind::Reordered]),
+            (Wound::Alter, &[Kind::Altered]),
+            (Wound::Forge, &[Kind::Forged]),
+            (Wound::Inject, &[Kind::Injected]),
         ];
         for (wound, named) in wounds {
             let wounded = wounded(wound);
             for kind in Kind::ALL {
-                assert_eq!(wounded.is_named_by(&fault(kind, 2, 5)), kind == named);
+                let is_named = wounded.is_named_by(&fault(kind, 2, 5));
+                assert_eq!(is_named, named.contains(&kind));
                 assert!(!wounded.is_named_by(&fault(kind, 2, 7)));
                 assert!(!wounded.is_named_by(&fault(kind, 1, 5)));
             }

@@ -67,7 +67,7 @@ pub enum News {
         presence: Presence,
     },
     /// These were lost long ago, and there is no room to remember them: a copy that still comes
-    /// will be called duplicated.
+    /// will be called repeated.
     Forgotten {
         /// In which lane.
         lane: LaneId,
@@ -245,7 +245,8 @@ const SINGLY_MAX: u64 = 4_096;
 /// The fault that a verdict is.
 fn named(verdict: Verdict) -> Option<Kind> {
     match verdict {
-        Verdict::Duplicate | Verdict::Repeated => Some(Kind::Duplicated),
+        Verdict::Duplicate => Some(Kind::Duplicated),
+        Verdict::Repeated => Some(Kind::Repeated),
         Verdict::Altered => Some(Kind::Altered),
         Verdict::Injected | Verdict::Conflict => Some(Kind::Injected),
         _ => None,
