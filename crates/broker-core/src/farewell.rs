@@ -37,8 +37,8 @@ impl LastWords {
         &self.bytes[self.written..]
     }
 
-    /// Whether somebody may read this: not of a connection that has sent no CONNECT. It is told
-    /// nothing, and can be closed at once.
+    /// Whether the peer may wait for this. A connection that has sent no CONNECT gets no answer and
+    /// can be closed at once.
     pub const fn is_awaited(&self) -> bool {
         self.is_awaited
     }

@@ -8,13 +8,11 @@
 //! Each connection has one queue of what must not leave yet, in the order it must leave: PUBACK and
 //! PUBREC [MQTT-4.6.0-2] [MQTT-4.6.0-3], PUBREL [MQTT-4.6.0-4], PUBLISH [MQTT-4.6.0-5]
 //! [MQTT-4.6.0-6], and beside them PUBCOMP and UNSUBACK, which need no order but lose nothing by
-//! one. A message that its own publisher receives stands behind what is held for that client, also
-//! behind its acknowledgement, whose place is reserved before the message is routed: many client
-//! libraries expect the acknowledgement first. Two packets wait elsewhere. SUBACK waits in
-//! [`crate::barrier`], where it waits for other shards anyhow. CONNACK is written at once, and the
-//! whole output of its connection stays behind the gate until its record is stored: so everything
-//! is behind CONNACK, and what is sent again to a session leaves after all that was asked for that
-//! session before.
+//! one. A publisher's own copy of a message stands behind its acknowledgement, whose place is
+//! reserved before the message is routed: many client libraries expect that. Two packets wait
+//! elsewhere. SUBACK waits in [`crate::barrier`], for other shards as well. CONNACK is written at
+//! once, and the whole output of its connection stays behind the gate until its record is stored:
+//! what is sent again to a session leaves after all that was asked for that session before.
 //!
 //! Invariants:
 //! - What waits becomes true without its client: by the store, or by mail. A client that is not

@@ -3,11 +3,11 @@
 //!
 //! Invariants:
 //! - A connection without a place has a short CONNECT, little time, and no session.
-//! - Of those that have sent no CONNECT the newest are read, so that silent ones keep nobody out.
+//! - Of connections that have sent no CONNECT the newest are read: silent ones keep no client out.
 //! - Whether a client id has a place decides only behind the password.
 //!
 //! Deliberately absent: how many connections there may be without a place. That is the driver's
-//! bound, which it is told as [`Room`](crate::Room).
+//! bound; it passes it as [`Room`](crate::Room).
 
 use std::borrow::Cow;
 

@@ -484,11 +484,10 @@ fn with_window(broker: &mut Broker, client_id: &str, window: u16) -> Client {
     client
 }
 
-/// [MQTT-3.3.4-9]
-#[test]
-fn a_window_of_qos_2_waits_for_the_store_once() {
+/// A client with such a window, which three messages of QoS 2 are stored for.
+fn owed_three(window: u16) -> (Broker, Client) {
     let mut broker = durable(1);
-    let client = with_window(&mut broker, "s", 1);
+    let client = with_window(&mut broker, "s", window);
     subscribe(&mut broker, client, "t", QoS::ExactlyOnce);
     broker.stored();
     broker.take(client);
@@ -497,6 +496,13 @@ fn a_window_of_qos_2_waits_for_the_store_once() {
         broker.send(publisher, publish("t", text, QoS::ExactlyOnce, id));
     }
     broker.stored();
+    (broker, client)
+}
+
+/// [MQTT-3.3.4-9]
+#[test]
+fn a_window_of_qos_2_waits_for_the_store_once() {
+    let (mut broker, client) = owed_three(1);
     assert_eq!(broker.take(client), ["PUBLISH t \"a\" q2 #1"]);
     broker.take_asked();
     broker.send(client, Packet::PubRec(ack(1)));
@@ -519,16 +525,7 @@ fn a_window_of_qos_2_waits_for_the_store_once() {
 /// The id is given while the window is full, and its place is free before it is stored.
 #[test]
 fn what_has_its_id_ahead_does_not_leave_before_that_is_stored() {
-    let mut broker = durable(1);
-    let client = with_window(&mut broker, "s", 2);
-    subscribe(&mut broker, client, "t", QoS::ExactlyOnce);
-    broker.stored();
-    broker.take(client);
-    let publisher = join(&mut broker, "p");
-    for (id, text) in [(1, "a"), (2, "b"), (3, "c")] {
-        broker.send(publisher, publish("t", text, QoS::ExactlyOnce, id));
-    }
-    broker.stored();
+    let (mut broker, client) = owed_three(2);
     broker.take(client);
     broker.send(client, Packet::PubRec(ack(1)));
     let refused = Ack::new(PacketId::new(2).unwrap(), ReasonCode::UnspecifiedError);

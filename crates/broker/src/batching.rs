@@ -23,7 +23,10 @@
 
 use std::time::Duration;
 
-use crate::tuning::{BATCHING_DELAYS, BATCHING_SAMPLE, BATCHING_SIGNIFICANT};
+use crate::tuning::{
+    BATCHING_ALWAYS, BATCHING_DELAYS, BATCHING_PACKETS, BATCHING_REST, BATCHING_SAMPLE,
+    BATCHING_SIGNIFICANT, BATCHING_TURNS,
+};
 
 /// What one turn of the loop did; a sum where it is of several.
 #[derive(Clone, Copy, Debug, Default)]
@@ -119,7 +122,7 @@ impl Batching {
         }
         self.sum.add(turn);
         self.turns += 1;
-        let is_whole = self.sum.length() >= BATCHING_SAMPLE && self.turns >= SAMPLE_TURNS;
+        let is_whole = self.sum.length() >= BATCHING_SAMPLE && self.turns >= BATCHING_TURNS;
         if is_whole || self.sum.length() >= BATCHING_SAMPLE * 10 {
             let sum = std::mem::replace(&mut self.sum, Turn::ZERO);
             self.turns = 0;
@@ -132,13 +135,13 @@ impl Batching {
         if turn.reads + turn.letters == 0 {
             return Duration::ZERO;
         }
-        self.delay().min(turn.busy.max(ALWAYS_ALLOWED))
+        self.delay().min(turn.busy.max(BATCHING_ALWAYS))
     }
 
     /// There is nothing to gain from a delay now.
     fn stop(&mut self) {
         if self.delay > 0 {
-            self.climb = Climb::Parked(REST);
+            self.climb = Climb::Parked(BATCHING_REST);
             self.delay = 0;
         }
         self.best = None;
@@ -189,7 +192,7 @@ impl Batching {
     fn turn_round(&mut self, is_last: bool, other: Climb) {
         self.is_settling = true;
         if is_last {
-            self.climb = Climb::Parked(REST);
+            self.climb = Climb::Parked(BATCHING_REST);
         } else {
             self.step(other);
         }
@@ -202,7 +205,7 @@ impl Batching {
             Climb::Shorter { .. } => self.delay.checked_sub(1),
             Climb::Parked(_) => None,
         };
-        self.climb = next.map_or(Climb::Parked(REST), |_| climb);
+        self.climb = next.map_or(Climb::Parked(BATCHING_REST), |_| climb);
         self.is_settling = true;
         self.delay = next.unwrap_or(self.delay);
         next.is_some()
@@ -263,7 +266,7 @@ impl Turn {
             && if is_waiting {
                 self.busy * 8 >= self.length() && self.frames > calls
             } else {
-                self.busy >= self.idle && self.frames < calls * PACKETS_ENOUGH
+                self.busy >= self.idle && self.frames < calls * BATCHING_PACKETS
             }
     }
 
@@ -277,15 +280,6 @@ impl Turn {
         }
     }
 }
-
-/// A sample has at least so many turns: what one has gathered is missing in the next.
-const SAMPLE_TURNS: u32 = 4;
-/// Samples for which a delay is kept before its neighbours are tried again.
-const REST: u32 = 64;
-/// Behind a shorter turn the delay may be so long all the same.
-const ALWAYS_ALLOWED: Duration = Duration::from_millis(1);
-/// Packets per call of the kernel beyond which its cost is small beside theirs.
-const PACKETS_ENOUGH: u64 = 24;
 
 #[cfg(test)]
 mod tests {
@@ -350,7 +344,7 @@ mod tests {
             let mut batching = Batching::new(true);
             let delays = self.run(&mut batching, 4_000);
             let late = &delays[2_000..];
-            let expected = BATCHING_DELAYS[expected].min(ALWAYS_ALLOWED);
+            let expected = BATCHING_DELAYS[expected].min(BATCHING_ALWAYS);
             let as_expected = late.iter().filter(|delay| **delay == expected).count();
             assert!(as_expected * 10 > late.len() * 8, "{as_expected} of 2,000");
         }
@@ -425,7 +419,7 @@ mod tests {
     fn a_delay_that_gathers_much_is_kept() {
         let turn = Turn {
             reads: 100,
-            frames: 100 * PACKETS_ENOUGH,
+            frames: 100 * BATCHING_PACKETS,
             busy: BATCHING_SAMPLE,
             ..Turn::ZERO
         };

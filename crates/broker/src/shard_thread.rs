@@ -1,39 +1,25 @@
 //! HOT: the event loop of one shard thread. It owns a [`Shard`] and its sockets, and shares nothing
-//! with other threads but channels.
+//! with other threads but channels. ADR 53 describes its scheduler, [`crate::tuning`] has the
+//! constants.
 //!
 //! ```text
 //! each turn:
-//!   messages   take what other threads have sent, give it to the shard; write if the disk has
-//!              answered
+//!   messages   take what other threads have sent; write if the disk has answered
 //!   accept     new connections, if this thread has the listeners
-//!   read       readable connections in turn, each a quantum of bytes while others are readable
+//!   read       readable connections in turn, a quantum of bytes each
 //!   write      connections that have output, those that have waited longest first
-//!   timeouts   if one is due; with it up to when clients were heard (`hearing`)
+//!   timeouts   if one is due; with it up to when clients were read (`hearing`)
 //!   send       to other shards: one wake-up for a batch
-//!   close      the connections that the shard has done with
+//!   close      the connections that the shard has ended
 //!   wait       for the batching delay, then for the kernel
 //! ```
 //!
-//! The scheduler has three mechanisms (ADR 53), and every constant of theirs is in
-//! [`crate::tuning`]:
-//! - **Fair reads**: round robin with a quantum of bytes; a packet that is longer may be finished.
-//!   While one connection sends alone the loop looks for others after each quantum.
-//! - **A budget for each turn**: how many connections are read, how many bytes are read before all
-//!   outputs are written, how many outputs are written before the loop reads again.
-//! - **One batching delay** ([`crate::batching`]), for the loop and for group commit.
-//!
 //! Invariants:
-//! - What one turn has read is asked of the disk together, and what the disk has answered leaves
-//!   before anything else is read.
-//! - No receiver counts as slow because its turn has not come: outputs are written before they can
-//!   be full, and outputs wait in the order in which they got something.
-//! - Messages from other shards are always taken, even while this shard is behind with its own;
-//!   only the reading of clients stops then. So two shards that flood each other cannot wait for
-//!   each other (see [`crate::mailbox`]).
-//! - A connection is closed behind what it has sent to other shards. While a channel does not take
-//!   all, no client is read, so that closing cannot be put off for good.
-//! - Edges of both directions are registered once, when a connection comes; what the kernel has
-//!   reported is kept in [`Sockets`].
+//! - One turn's requests reach the disk together; the disk's answers leave before clients are read.
+//! - No receiver counts as slow because its turn has not come.
+//! - Messages from other shards are always taken; only the reading of clients stops while a channel
+//!   or the disk is behind. So two shards that flood each other cannot wait for each other.
+//! - A connection is closed behind what it has sent to other shards.
 //!
 //! Deliberately absent: any decision about MQTT.
 
@@ -60,13 +46,11 @@ use crate::hearing::Hearing;
 use crate::listener::{self, Acceptor};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel};
 use crate::sockets::{Found, Sockets};
-use crate::tuning::{READ_BUFFER_BYTES, TURN_READ_BYTES, TURN_READS, TURN_WRITES, WRITE_QUANTUM};
+use crate::tuning::{
+    OUTPUT_PARTS, READ_BUFFER_BYTES, TURN_READ_BYTES, TURN_READS, TURN_WRITES, WRITE_QUANTUM,
+};
 
 pub(crate) use exchange::{introduce, settle};
-
-/// Of what an output may hold (`output_bytes_max`), such a part may come before all are written to:
-/// a topic that came as an alias makes more of it, and so do many subscription identifiers.
-const UNWRITTEN_PARTS: usize = 16;
 
 /// The token of the doorbell; no table is that long.
 pub(crate) const BELL: Token = Token(usize::MAX);
@@ -308,8 +292,8 @@ impl ShardThread {
         });
     }
 
-    /// Reads those that are readable, each once, as far as the budget goes. While one connection
-    /// sends alone, the turn goes on with it, and looks for others after each quantum.
+    /// Reads those that are readable, each once, as far as the budget of the turn goes. While one
+    /// connection sends alone, the turn goes on with it, and looks for others after each quantum.
     fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
         let (mut budget, mut bytes) = (TURN_READS, 0);
         loop {
@@ -393,7 +377,7 @@ impl ShardThread {
     /// Before an output can be so full that its receiver would be taken for a slow one, only
     /// because its turn has not come.
     fn is_much_unwritten(&self) -> bool {
-        let outputs = self.shard.output_bytes_max() / UNWRITTEN_PARTS;
+        let outputs = self.shard.output_bytes_max() / OUTPUT_PARTS;
         self.unwritten >= TURN_READ_BYTES.min(outputs)
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct Sockets {
     table: Slab<Socket>,
     serial: u32,
     /// To be read, each once as far as `queued` knows: readable, open and not paused when they came
-    /// here. A round robin: who has more to say comes to the end.
+    /// here. A round robin: a connection that has more to read comes to the end.
     ready: VecDeque<u32>,
     /// How many were ever taken off `ready`.
     taken: u64,
@@ -364,8 +364,8 @@ impl Sockets {
     }
 
     /// Writes the last bytes, as far as the peer takes them by `until`, and closes in a way that
-    /// lets it read them; at once if nobody awaits them. Deadlines are to be given in their order:
-    /// one that is sooner than an earlier one waits for that.
+    /// lets it read them; at once if the peer waits for none. Call it with deadlines in ascending
+    /// order: one that is sooner than an earlier one waits for that.
     pub(crate) fn leave(&mut self, until: Instant, id: ConnectionId, words: LastWords) {
         let Some(socket) = self.socket(id) else {
             return self.keep_unsaid(words);

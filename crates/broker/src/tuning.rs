@@ -57,3 +57,26 @@ pub(crate) const BATCHING_SAMPLE: Duration = Duration::from_millis(10);
 /// The part by which two samples differ when the difference counts.
 /// Doubled: a delay that makes messages a tenth cheaper is missed. Halved: the delay follows noise.
 pub(crate) const BATCHING_SIGNIFICANT: f64 = 0.1;
+
+/// Turns in a sample, at least: what one turn has gathered is missing in the next.
+/// Doubled: with long turns the right delay is found later. Halved: single turns decide.
+pub(crate) const BATCHING_TURNS: u32 = 4;
+
+/// Samples for which a delay is kept before its neighbours are tried again.
+/// Doubled: the delay follows a change of the load later. Halved: twice as much of the time is
+/// spent on delays that are worse.
+pub(crate) const BATCHING_REST: u32 = 64;
+
+/// A delay may be so long after a shorter turn too; otherwise it is as long as the turn.
+/// Doubled: messages of a lightly loaded loop are later. Halved: short turns gather too little.
+pub(crate) const BATCHING_ALWAYS: Duration = Duration::from_millis(1);
+
+/// Packets per call of the kernel from which no delay is tried, since a call costs little then.
+/// Doubled: a publisher that writes in batches is delayed for nothing. Halved: streams of small
+/// writes are not batched.
+pub(crate) const BATCHING_PACKETS: u64 = 24;
+
+/// The part of `output_bytes_max` after whose size in input all outputs are written: a sixteenth.
+/// Doubled: outputs are written more often than needed. Halved: topic aliases and many subscription
+/// identifiers can fill an output before its turn comes.
+pub(crate) const OUTPUT_PARTS: usize = 16;

@@ -131,7 +131,7 @@ impl Shard {
         }
     }
 
-    /// An epoch was opened here, or restored. Every shard is told, since its lane may come back on
+    /// An epoch was opened here, or restored. Every shard notes it, since its lane may come back on
     /// any of them.
     pub(super) fn note_epoch(&mut self, (lane, epoch): (LaneId, Epoch)) {
         self.owners.known.note((lane, epoch));

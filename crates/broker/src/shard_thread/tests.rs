@@ -307,7 +307,7 @@ fn nobody_counts_as_slow_whose_turn_has_not_come() {
         let (mut thread, mut publisher, receivers) = many_receivers(TURN_WRITES + 5);
         let now = Instant::now();
         let mut limits = Limits::default();
-        limits.output_bytes_max = u32::try_from(UNWRITTEN_PARTS * 2 * TO_MANY.len()).unwrap();
+        limits.output_bytes_max = u32::try_from(OUTPUT_PARTS * 2 * TO_MANY.len()).unwrap();
         let (shard, driver) = (&mut thread.shard, &mut thread.driver);
         input(shard, driver, now, Input::Reconfigured(Box::new(limits)));
         say(&mut thread, &mut publisher, &TO_MANY.repeat(messages));
