@@ -222,19 +222,18 @@ fn hurts(board: &Board, width: u16, height: u16) -> Paragraph<'_> {
             .red()
             .bold()
     });
+    let columns = usize::from(width.saturating_sub(2));
+    let mut shown = board.hurts.iter().rev().take(room);
+    let form = if shown.all(|hurt| told(hurt).width() <= columns) {
+        told
+    } else {
+        told_briefly
+    };
     let lines: Vec<Line<'_>> = unexplained
-        .chain(board.hurts.iter().rev().map(of_width(width)))
+        .chain(board.hurts.iter().rev().map(form))
         .take(room)
         .collect();
     Paragraph::new(lines).block(Block::bordered().title(" wounds, latest first "))
-}
-
-fn of_width(width: u16) -> fn(&Hurt) -> Line<'_> {
-    if width < COLUMNS_WIDE {
-        told_briefly
-    } else {
-        told
-    }
 }
 
 /// How far it is comes first: the end of a long line is cut.
@@ -412,6 +411,23 @@ mod tests {
             assert!(text.contains(expected), "{expected} in\n{text}");
         }
         assert_eq!(text.matches("swapped: number").count(), 5, "{text}");
+    }
+
+    #[test]
+    fn how_far_a_wound_is_can_be_read_at_any_width() {
+        let mut board = board();
+        let second = Duration::from_secs(1);
+        board.hurt(What::Part("network cut".to_owned()), second);
+        board.part_named("C lost its connection, and found another", second * 2);
+        board.part_repaired(second * 3);
+        for (width, expected) in [
+            (60, "repaired 2.00 s  network cut"),
+            (80, "repaired 2.00 s  network cut"),
+            (120, "another  repaired after 2.00 s"),
+        ] {
+            let (text, _) = drawn_at(width, 40, &board);
+            assert!(text.contains(expected), "{width}: {expected} in\n{text}");
+        }
     }
 
     #[test]
