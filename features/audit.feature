@@ -41,6 +41,38 @@ Feature: Stages and audits from the shell
     Then reader prints "HOT"
     And reader prints "COLD"
 
+  Scenario: A stage that is stopped and started again gets what was published while it was away
+    Given reader listens by `unbroken sub -p PORT -V 5 -t plant/loud`
+    And mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --spool s` and listens to "plant/raw"
+    When mill is stopped
+    Then mill ends with code 0
+    When I run `unbroken pipe -p PORT --to plant/raw` with the input:
+      """
+      hot
+      cold
+      """
+    And mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --spool s` and listens to "plant/raw"
+    Then reader prints "hot"
+    And reader prints "cold"
+
+  Scenario: A stage whose command failed gets what was published while it was away
+    Given reader listens by `unbroken sub -p PORT -V 5 -t plant/loud`
+    And mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --spool s -- head -n 1` and listens to "plant/raw"
+    When I run `unbroken pipe -p PORT --to plant/raw` with the input:
+      """
+      first
+      second
+      """
+    Then mill ends with code 74
+    When I run `unbroken pipe -p PORT --to plant/raw` with the input:
+      """
+      third
+      """
+    And mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --spool s` and listens to "plant/raw"
+    Then reader prints "first"
+    And reader prints "second"
+    And reader prints "third"
+
   Scenario Outline: A stage that is killed and started again at once is no intruder in its own lane
     Given reader listens by `unbroken sub -p PORT -V 5 -t plant/loud`
     And mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --lane 0000000000000007 <memory>` and listens to "plant/raw"

@@ -40,7 +40,10 @@ pub enum Event {
         /// Its topic.
         topic: Arc<str>,
     },
-    /// A message came for a subscription that is given up; it is acknowledged and dropped.
+    /// A message came for a subscription that has ended, and is acknowledged and dropped. In a
+    /// session that the broker [keeps](crate::Session::Kept) a message can also come for a
+    /// subscription that was only dropped; it is left open, and comes again on the next connection
+    /// if its QoS is 1 or 2.
     Unclaimed {
         /// Its topic.
         topic: Arc<str>,

@@ -21,8 +21,10 @@ use crate::{Received, SubscribeError};
 pub(crate) enum Notice {
     /// Every owner of this message is done with it.
     Done(u64, Done),
-    /// Nobody reads this subscription any more.
+    /// The owner has dropped this subscription.
     Dropped(u64),
+    /// The owner wants this subscription to end at the broker, and does not wait for it.
+    Ended(u64),
 }
 
 /// How far the owners have come with a message; of several, who has come least far decides.
@@ -138,6 +140,20 @@ struct State {
     /// Those in the queue that will not come again.
     unrepeatable: usize,
     ended: Option<SubscribeError>,
+    /// The owner has dropped the subscription, and the session keeps it.
+    has_no_owner: bool,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It waits for the owner.
+    Waits,
+    /// There is no room for this message of QoS 0.
+    NoRoom,
+    /// It is left open, since no owner is there: it comes again on the next connection, unless it
+    /// is of QoS 0.
+    LeftOpen,
 }
 
 impl Inbox {
@@ -149,19 +165,35 @@ impl Inbox {
         }
     }
 
-    /// False: there is no room for this message of QoS 0.
-    pub(crate) fn push(&self, message: Received) -> bool {
+    pub(crate) fn push(&self, message: Received) -> Pushed {
         let mut state = self.lock();
+        if state.has_no_owner {
+            return Pushed::LeftOpen;
+        }
         if message.acknowledgement.is_none() {
             if state.unrepeatable >= self.qos0_waiting_max {
-                return false;
+                return Pushed::NoRoom;
             }
             state.unrepeatable += 1;
         }
         state.queue.push_back(message);
         drop(state);
         self.changed.notify_one();
-        true
+        Pushed::Waits
+    }
+
+    pub(crate) fn has_owner(&self) -> bool {
+        !self.lock().has_no_owner
+    }
+
+    /// The owner has gone: what waits is left open, and so is what comes.
+    pub(crate) fn leave_open(&self) {
+        let mut state = self.lock();
+        state.has_no_owner = true;
+        state.unrepeatable = 0;
+        let waiting = std::mem::take(&mut state.queue);
+        drop(state);
+        drop(waiting);
     }
 
     /// Takes out the messages of QoS 1 that no owner has seen: the broker still has the session,

@@ -64,7 +64,8 @@ pub enum Session {
         /// Seconds without a connection after which the broker forgets it.
         expiry_s: u32,
     },
-    /// The broker keeps it under the client id, also while the client does not run. So that the
+    /// The broker keeps it under the client id, also while the client does not run, with all
+    /// subscriptions that were not [unsubscribed](crate::Subscription::unsubscribe). So that the
     /// next start finds it, the id must be given ([`Options::client_id`]); without one
     /// [`connect`](Options::connect) says [`ConnectError::Nameless`].
     Kept {

@@ -88,11 +88,16 @@ pub enum Acknowledging {
 /// none of QoS 1 and 2. What is read at a pace of its own, or not at all for some time, belongs to
 /// a client of its own.
 ///
-/// Dropping it ends the subscription at the broker. Messages that wait in it are left open, as if
-/// each had been [dropped by hand](Acknowledging::ByHand): no other subscription waits for them,
-/// and on the next connection they go to whoever has subscribed to them by then, or are
-/// [unclaimed](crate::Event::Unclaimed). To leave a [session that stays](crate::Session::Kept) as
-/// it is, [disconnect](Client::disconnect) the client first.
+/// Dropping it ends the subscription at the broker, except in a session that the broker
+/// [keeps](crate::Session::Kept): there the broker goes on collecting messages for the client's
+/// next start, and only [`unsubscribe`](Self::unsubscribe) ends the subscription. A client that
+/// goes on running without its messages should call it: a message that comes meanwhile is left
+/// open, or dropped if its QoS is 0.
+///
+/// Messages that wait in a dropped subscription are left open, as if each had been [dropped by
+/// hand](Acknowledging::ByHand): no other subscription waits for them, and on the next connection
+/// they go to the subscriptions that match them by then, or are
+/// [unclaimed](crate::Event::Unclaimed).
 #[derive(Debug)]
 pub struct Subscription {
     pub(crate) id: u64,
@@ -130,9 +135,15 @@ impl Subscription {
         &self.granted
     }
 
-    /// Ends the subscription as dropping it does, and waits for the broker to say so.
+    /// Ends the subscription at the broker, in every kind of session, and waits for the broker's
+    /// answer.
     pub async fn unsubscribe(self) -> Result<(), SubscribeError> {
         self.client.unsubscribe(self.id).await
+    }
+
+    /// As [`unsubscribe`](Self::unsubscribe), without waiting for the answer.
+    pub(crate) fn end(self) {
+        self.client.notice(Notice::Ended(self.id));
     }
 
     fn taken(

@@ -198,7 +198,11 @@ impl Producer {
         let (end, reply) = match self.work(&mut orders, &mut requests).await {
             Ok(None) => (Ok(()), None),
             Ok(Some(Ending { closing, reply })) => {
-                (self.finish(closing, &mut requests).await, Some(reply))
+                let end = self.finish(closing, &mut requests).await;
+                if closing.is_some() {
+                    requests.end();
+                }
+                (end, Some(reply))
             }
             Err(error) => (Err(error), None),
         };

@@ -111,7 +111,7 @@ impl Engine {
             sending: Sending::new(),
             inbound: Inbound::new(),
             arrivals: Arrivals::default(),
-            routes: Routes::new(options.limits.filters_max),
+            routes: Routes::new(&options),
             unclaimed: VecDeque::new(),
             pings: VecDeque::new(),
             ping_wishes: Vec::new(),
@@ -209,7 +209,11 @@ impl Engine {
                 self.arrivals.done(serial, done.max(least));
                 self.answer_arrivals();
             }
-            Notice::Dropped(id) => self.handle_unsubscribe(id, None),
+            Notice::Dropped(id) => {
+                let wire = self.phase.is_connected().then_some(&mut self.wire);
+                self.routes.handle_dropped(id, wire, &self.sending);
+            }
+            Notice::Ended(id) => self.handle_unsubscribe(id, None),
         }
     }
 
@@ -344,7 +348,9 @@ impl Engine {
         for message in std::mem::take(&mut self.unclaimed) {
             match self.routes.inbox_for(id, &message.topic) {
                 // It found room when it came.
-                Some(inbox) => drop(inbox.push(message)),
+                Some(inbox) => {
+                    let _ = inbox.push(message);
+                }
                 None => left.push_back(message),
             }
         }

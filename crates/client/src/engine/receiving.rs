@@ -11,7 +11,7 @@ use unbroken_mqtt_proto::{
 
 use super::Engine;
 use super::routes::Route;
-use crate::inbox::Acknowledgement;
+use crate::inbox::{Acknowledgement, Pushed};
 use crate::{BrokerFault, ConnectError, Event, Received};
 
 impl Engine {
@@ -119,7 +119,10 @@ impl Engine {
         let limits = &self.options.limits;
         let (keep_alive_s, aliases_max) = (self.options.keep_alive_s, limits.topic_aliases_max);
         self.wire.handle_connack(connack, keep_alive_s, aliases_max);
-        self.is_resumed = session_present && (self.is_resumed || !self.was_connected);
+        // CONNACK of 3.1 does not say it, so messages of an earlier start may come.
+        let may_be_present =
+            session_present || self.options.version == Version::V3_1 && !self.begins_anew();
+        self.is_resumed = may_be_present && (self.is_resumed || !self.was_connected);
         self.was_connected = true;
         if session_present {
             self.forget_repeatable();
@@ -205,15 +208,19 @@ impl Engine {
         match route {
             Route::To(inboxes) => {
                 let topic = Arc::clone(&message.topic);
-                let mut is_dropped = false;
+                let mut pushed = Vec::with_capacity(inboxes.len());
                 for inbox in inboxes.iter().skip(1) {
-                    is_dropped |= !inbox.push(message.share());
+                    pushed.push(inbox.push(message.share()));
                 }
                 if let Some(first) = inboxes.first() {
-                    is_dropped |= !first.push(message);
+                    pushed.push(first.push(message));
                 }
-                if is_dropped {
+                if pushed.contains(&Pushed::NoRoom) {
+                    let topic = Arc::clone(&topic);
                     self.tell(Event::Dropped { topic });
+                }
+                if pushed.contains(&Pushed::LeftOpen) {
+                    self.tell(Event::Unclaimed { topic });
                 }
             }
             Route::Copy => message.acknowledge_now(),

@@ -23,7 +23,7 @@ use super::wire::Wire;
 use super::{Granting, Wish};
 use crate::inbox::Inbox;
 use crate::limits::IDENTIFIER_MAX;
-use crate::{ConnectError, Event, Filter, SubscribeError};
+use crate::{ConnectError, Event, Filter, Options, Session, SubscribeError};
 
 pub(super) struct Routes {
     entries: Vec<Entry>,
@@ -33,6 +33,9 @@ pub(super) struct Routes {
     /// The broker is to be told, or was told and has not answered.
     endings: Vec<Ending>,
     filters_max: usize,
+    /// The broker keeps the session while the client does not run. Then a subscription ends only
+    /// where its owner asks for it.
+    is_session_kept: bool,
     next_id: u64,
 }
 
@@ -71,12 +74,13 @@ pub(super) enum Route {
 }
 
 impl Routes {
-    pub(super) fn new(filters_max: usize) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self {
+            is_session_kept: matches!(options.session, Session::Kept { .. }),
             entries: Vec::new(),
             given_up: VecDeque::new(),
             endings: Vec::new(),
-            filters_max,
+            filters_max: options.limits.filters_max,
             next_id: 0,
         }
     }
@@ -89,12 +93,30 @@ impl Routes {
         sending: &Sending,
     ) -> Option<u64> {
         let filters_max = self.filters_max;
-        let held: usize = self.entries.iter().map(|entry| entry.filters.len()).sum();
+        let is_claimed = |held: &Held| wish.filters.iter().any(|new| new.text == held.filter.text);
+        let stays = |entry: &Entry, held: &Held| entry.inbox.has_owner() || !is_claimed(held);
+        let held: usize = (self.entries.iter())
+            .map(|entry| {
+                entry
+                    .filters
+                    .iter()
+                    .filter(|held| stays(entry, held))
+                    .count()
+            })
+            .sum();
         if held + wish.filters.len() > filters_max {
             // Whoever wished may have stopped waiting.
             let _ = (wish.reply).send(Err(SubscribeError::TooMany { filters_max }));
             return None;
         }
+        for entry in self
+            .entries
+            .iter_mut()
+            .filter(|entry| !entry.inbox.has_owner())
+        {
+            entry.filters.retain(|held| !is_claimed(held));
+        }
+        self.entries.retain(|entry| !entry.filters.is_empty());
         let id = self.next_id;
         self.next_id += 1;
         let mut entry = Entry {
@@ -120,7 +142,26 @@ impl Routes {
         Some(id)
     }
 
-    /// Nobody reads a subscription any more. `reply` is answered with UNSUBACK.
+    /// The owner of a subscription has gone without a word. A kept session goes on collecting for
+    /// its next start.
+    pub(super) fn handle_dropped(&mut self, id: u64, wire: Option<&mut Wire>, sending: &Sending) {
+        if !self.is_session_kept {
+            self.give_up(id, None, wire, sending);
+        } else if let Some(at) = self.entries.iter().position(|entry| entry.id == id) {
+            let mut entry = self.entries.remove(at);
+            entry.inbox.leave_open();
+            let is_claimed = |held: &Held| {
+                let mut others = self.all_filters();
+                others.any(|other| other.filter.text == held.filter.text)
+            };
+            entry.filters.retain(|held| !is_claimed(held));
+            if !entry.filters.is_empty() {
+                self.entries.push(entry);
+            }
+        }
+    }
+
+    /// A subscription is to end at the broker. `reply` is answered with UNSUBACK.
     pub(super) fn give_up(
         &mut self,
         id: u64,
@@ -207,6 +248,7 @@ impl Routes {
         held.asked = None;
         if reason.is_error() {
             let (id, filter) = (entry.id, Arc::clone(&held.filter.text));
+            entry.filters.retain(|held| held.filter.text != filter);
             let refused = SubscribeError::Refused {
                 filter: Arc::clone(&filter),
                 reason,
@@ -219,7 +261,7 @@ impl Routes {
                 entry.inbox.end(refused);
                 Some(Event::SubscriptionLost { filter, reason })
             };
-            self.give_up(id, None, Some(wire), sending);
+            self.handle_dropped(id, Some(wire), sending);
             return event;
         }
         held.granted = QoS::try_from(reason.code()).ok();
@@ -230,7 +272,7 @@ impl Routes {
             let id = entry.id;
             if reply.send(Ok((id, granted))).is_err() {
                 // Whoever wished has stopped waiting.
-                self.give_up(id, None, Some(wire), sending);
+                self.handle_dropped(id, Some(wire), sending);
             }
         }
         None
