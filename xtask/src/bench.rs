@@ -1,5 +1,5 @@
-//! `cargo xtask bench …`: hands everything to the program in `crates/bench`, or in
-//! `crates/channel-bench` where channels are compared.
+//! `cargo xtask bench …`: hands everything to the program in `dev/bench`, or in
+//! `dev/channel-bench` where channels are compared.
 //!
 //! Our own program is built first, unless another is named, so that one command measures what lies
 //! here and nothing older; for a record as packages have it (`dist.rs`). Before it the peers that

@@ -306,7 +306,7 @@ impl Ci {
             "fuzz targets",
             self.cargo_fuzz(nightly, "build")?,
         ));
-        let listed = fs::read_dir(tree::root().join("fuzz/fuzz_targets"));
+        let listed = fs::read_dir(tree::root().join("dev/fuzz/fuzz_targets"));
         let mut targets: Vec<_> = listed
             .into_iter()
             .flatten()
@@ -328,7 +328,6 @@ impl Ci {
         let path = std::iter::once(self.tools.cargo_commands());
         let path = std::env::join_paths(path.chain(std::env::split_paths(&own_path)))
             .map_err(|error| error.to_string())?;
-
         // The name, not our own path: rustup's cargo understands `+nightly`.
         let mut command = Command::new("cargo");
         command.current_dir(tree::root()).env("PATH", path);
@@ -338,6 +337,7 @@ impl Ci {
             // Sanitizers need nightly; without one, panics and limits are still found.
             command.args(["fuzz", verb, "-s", "none"]);
         }
+        command.args(["--fuzz-dir", "dev/fuzz"]);
         command.args(["--target-dir".into(), tree::target_directory().join("fuzz")]);
         Ok(command)
     }

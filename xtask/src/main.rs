@@ -49,7 +49,7 @@ enum Command {
     Spec(spec::Arguments),
     /// The rules of the repository that no compiler checks
     Tidy,
-    /// Runs `crates/bench` or `crates/channel-bench`; the arguments are handed on, such as `brokers
+    /// Runs `dev/bench` or `dev/channel-bench`; the arguments are handed on, such as `brokers
     /// --help` or `channels --help`
     Bench {
         /// Arguments of the benchmark program

@@ -6,7 +6,7 @@
 //! already is not fetched again. On Debian, as root, everything can be installed, so a tool that is
 //! missing afterwards is a failure; elsewhere the tests that need it are skipped and counted.
 //!
-//! The acceptance crate looks for exactly these places (`crates/acceptance/src/tools.rs`).
+//! The acceptance crate looks for exactly these places (`dev/acceptance/src/tools.rs`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -296,7 +296,7 @@ fn npm_install(directory: &Path, package: &str) -> Outcome {
 
 fn build_paho_go(tools: &Tools) -> Outcome {
     let program = tools.go_programs().join("paho-client");
-    go::build(tools, "crates/acceptance/clients/go", &program, &["."])
+    go::build(tools, "dev/acceptance/clients/go", &program, &["."])
 }
 
 fn install_cargo_command(tools: &Tools, name: &str, version: &str) -> Outcome {

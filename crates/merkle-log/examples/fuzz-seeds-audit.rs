@@ -1,5 +1,5 @@
 //! Writes the examples of `docs/audit.md` as seeds for the fuzz target `audit`, one file each, into
-//! the folder given or `fuzz/corpus/audit`.
+//! the folder given or `dev/fuzz/corpus/audit`.
 
 #![allow(clippy::print_stdout, reason = "a tool that says what it did")]
 
@@ -23,7 +23,7 @@ const FORMS: [(&str, u8); 11] = [
 ];
 
 fn main() -> io::Result<()> {
-    let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/audit");
+    let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dev/fuzz/corpus/audit");
     let folder = env::args_os()
         .nth(1)
         .map_or_else(|| PathBuf::from(usual), PathBuf::from);

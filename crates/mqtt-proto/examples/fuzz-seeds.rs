@@ -1,5 +1,5 @@
 //! Writes the golden packets as seeds for the fuzz target `decode`, one file each, into the folder
-//! given or `fuzz/corpus/decode`.
+//! given or `dev/fuzz/corpus/decode`.
 
 #![allow(clippy::print_stdout, reason = "a tool that says what it did")]
 #![allow(
@@ -20,7 +20,7 @@ fn main() -> io::Result<()> {
         || {
             PathBuf::from(concat!(
                 env!("CARGO_MANIFEST_DIR"),
-                "/../../fuzz/corpus/decode"
+                "/../../dev/fuzz/corpus/decode"
             ))
         },
         PathBuf::from,

@@ -1,5 +1,5 @@
 //! Writes one of each record as seeds for the fuzz target `store`, one file each, into the folder
-//! given or `fuzz/corpus/store`; and a backup for `backup` and batches for `journal`, into the
+//! given or `dev/fuzz/corpus/store`; and a backup for `backup` and batches for `journal`, into the
 //! folders beside it.
 
 #![allow(clippy::print_stdout, reason = "a tool that says what it did")]
@@ -20,7 +20,7 @@ use unbroken_store::{
 };
 
 fn main() -> io::Result<()> {
-    let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/store");
+    let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dev/fuzz/corpus/store");
     let folder = env::args_os()
         .nth(1)
         .map_or_else(|| PathBuf::from(usual), PathBuf::from);

@@ -64,8 +64,7 @@ mod tests {
 
     #[test]
     fn a_registry_in_a_lock_file_is_found() {
-        let lock =
-            |text: String| File::new("crates/acceptance/clients/js/package-lock.json", &text);
+        let lock = |text: String| File::new("dev/acceptance/clients/js/package-lock.json", &text);
         let host = REGISTRIES[2];
         let good = lock("\"integrity\": \"sha512-…\"".to_owned());
         check(

@@ -1,7 +1,7 @@
 //! The brokers of others that `cargo xtask bench brokers` compares, with their versions.
 //!
 //! One that is a program is installed as it is; one that is a library is built into a program of
-//! ours, `peer-NAME`, from `crates/bench/peers/NAME`, or `crates/bench/peers-rust`. Deliberately
+//! ours, `peer-NAME`, from `dev/bench/peers/NAME`, or `dev/bench/peers-rust`. Deliberately
 //! absent: what no package gives.
 
 use std::fs;
@@ -142,7 +142,7 @@ fn install_nats_server(tools: &Tools) -> Outcome {
 
 fn build_mochi(tools: &Tools) -> Outcome {
     let program = tools.peers().join("peer-mochi");
-    go::build(tools, "crates/bench/peers/mochi", &program, &["."])
+    go::build(tools, "dev/bench/peers/mochi", &program, &["."])
 }
 
 fn build_load_generators(tools: &Tools) -> Outcome {
@@ -150,7 +150,7 @@ fn build_load_generators(tools: &Tools) -> Outcome {
     let packages: Vec<_> = packages.iter().map(String::as_str).collect();
     // With a separator at the end it is a directory.
     let programs = tools.go_programs().join("");
-    go::build(tools, "crates/bench/load-generators", &programs, &packages)
+    go::build(tools, "dev/bench/load-generators", &programs, &packages)
 }
 
 /// Builds a program of the workspace of peers in Rust.
@@ -158,7 +158,7 @@ fn build_rust(tools: &Tools, program: &str) -> Outcome {
     let target = tools.directory.join("peers-rust");
     let mut cargo = process::cargo(&["build", "--quiet", "--release", "--locked"]);
     cargo
-        .args(["--manifest-path", "crates/bench/peers-rust/Cargo.toml"])
+        .args(["--manifest-path", "dev/bench/peers-rust/Cargo.toml"])
         .args(["--package", program, "--target-dir"])
         .arg(&target);
     process::quiet(&mut cargo)?;
@@ -203,7 +203,7 @@ fn install_aedes(tools: &Tools) -> Outcome {
         npm_install(&directory, AEDES)?;
     }
     let script = directory.join("main.mjs");
-    let ours = tree::root().join("crates/bench/peers/aedes/main.mjs");
+    let ours = tree::root().join("dev/bench/peers/aedes/main.mjs");
     fs::copy(&ours, &script).map_err(|error| format!("cannot copy {}: {error}", ours.display()))?;
     write_program(
         tools,
@@ -223,7 +223,7 @@ fn version_of(package: &str) -> String {
 }
 
 fn hivemq_sources() -> Outcome<String> {
-    let directory = tree::root().join("crates/bench/peers/hivemq");
+    let directory = tree::root().join("dev/bench/peers/hivemq");
     let read = |name| {
         let path = directory.join(name);
         fs::read_to_string(&path)
@@ -236,7 +236,7 @@ fn install_hivemq(tools: &Tools) -> Outcome {
     if !on_path("mvn") || !on_path("javac") {
         apt(&["maven", "default-jdk-headless"])?;
     }
-    let sources = tree::root().join("crates/bench/peers/hivemq");
+    let sources = tree::root().join("dev/bench/peers/hivemq");
     let directory = tools.directory.join("hivemq");
     let (libraries, classes) = (directory.join("lib"), directory.join("classes"));
     // Libraries of an older pin would be found as well.

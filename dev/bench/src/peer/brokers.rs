@@ -1,7 +1,7 @@
 //! Who takes part in `unbroken-bench brokers`: each with its program, its version and its setup.
 //!
 //! A peer that is a library is served by a small program of ours called `peer-NAME`, which takes a
-//! port; its sources are under `crates/bench/peers` or `peers-rust`, and `cargo xtask bench` builds
+//! port; its sources are under `dev/bench/peers` or `peers-rust`, and `cargo xtask bench` builds
 //! it. One that could be another on the path has the version here that is installed. Limits are
 //! opened for everyone: a message that a limit drops is not a message routed.
 

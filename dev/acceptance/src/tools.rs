@@ -8,7 +8,7 @@
 //! | mosquitto | `mosquitto_pub` and `mosquitto_sub` on the `PATH` |
 //! | paho-python | `python/bin/python`, a virtual environment with `paho-mqtt` |
 //! | mqtt-js | `node/node_modules/mqtt`, and `node` on the `PATH` |
-//! | paho-go | `go/paho-client`, built from `crates/acceptance/clients/go` |
+//! | paho-go | `go/paho-client`, built from `dev/acceptance/clients/go` |
 //!
 //! A scenario tagged `@tool:<name>` is skipped and counted when its tool is missing, unless
 //! `UNBROKEN_REQUIRE_TOOLS=1`, which makes it fail.

@@ -459,12 +459,12 @@ fn golden_of(packet: PacketType, choice: u8) -> &'static [u8] {
 }
 
 const TESTDATA: [&str; 6] = [
-    include_str!("../../crates/mqtt-proto/testdata/connect.toml"),
-    include_str!("../../crates/mqtt-proto/testdata/publish.toml"),
-    include_str!("../../crates/mqtt-proto/testdata/acks.toml"),
-    include_str!("../../crates/mqtt-proto/testdata/subscribe.toml"),
-    include_str!("../../crates/mqtt-proto/testdata/unsubscribe.toml"),
-    include_str!("../../crates/mqtt-proto/testdata/disconnect.toml"),
+    include_str!("../../../crates/mqtt-proto/testdata/connect.toml"),
+    include_str!("../../../crates/mqtt-proto/testdata/publish.toml"),
+    include_str!("../../../crates/mqtt-proto/testdata/acks.toml"),
+    include_str!("../../../crates/mqtt-proto/testdata/subscribe.toml"),
+    include_str!("../../../crates/mqtt-proto/testdata/unsubscribe.toml"),
+    include_str!("../../../crates/mqtt-proto/testdata/disconnect.toml"),
 ];
 const LINKS: usize = 8;
 /// Far more letters than an input of any length can cause.
