@@ -1,5 +1,5 @@
 //! `cargo xtask dist`: the program as packages have it, compiled as a whole and guided by a profile
-//! (docs/adr/0050-packages-are-guided-by-a-profile.md).
+//! (docs/adr/0050-profile-guided-packages.md).
 //!
 //! ```text
 //! instrumented build ─▶ short runs of the benchmarks ─▶ profile ─▶ build that is guided by it
