@@ -54,6 +54,15 @@ pub(crate) const FILES_OF_A_SHARD: u64 = 4;
 /// be opened; 8 bytes each, of the system's memory.
 pub(crate) const FILES_AT_START: u64 = 1 << 20;
 
+/// Bytes that one connection's transforms (TLS, WebSocket) have sealed and the kernel has not
+/// taken, before no more are sealed and nothing is read that could ask for more. A piece of 16 KiB
+/// more may be among them.
+pub(crate) const SEALED_BYTES: usize = 64 * 1024;
+
+/// Bytes that a transform leaves as the beginning of something longer; a record of TLS has 16 KiB
+/// and a little. Beyond it the peer breaks the protocol.
+pub(crate) const UNOPENED_BYTES: usize = 32 * 1024;
+
 /// How long a closed connection is kept open for the peer to read our last words, which are kept as
 /// long. While the broker drains it is `broker.drain_timeout` instead.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);

@@ -159,6 +159,14 @@ impl Driver {
         self.drain_until.unwrap_or(now + LINGER)
     }
 
+    /// Closes a connection that has ended.
+    pub(crate) fn close_ended(&mut self, now: Instant, connection: ConnectionId) {
+        self.sockets.close_ended(self.leave_by(now), connection);
+        if self.drain_until.is_none() {
+            self.sockets.hurry(connection);
+        }
+    }
+
     pub(crate) fn send(&mut self, to: ShardId, parcel: Parcel) {
         if let Some(Some(feed)) = self.to_shards.get_mut(usize::from(to.0)) {
             feed.push(parcel);

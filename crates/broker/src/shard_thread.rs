@@ -357,7 +357,7 @@ impl ShardThread {
                     self.write_to(now, connection, turn);
                 }
                 let (shard, driver) = (&mut self.shard, &mut self.driver);
-                driver.sockets.close_ended(connection);
+                driver.close_ended(now, connection);
                 input(shard, driver, now, Input::Closed { connection, cause });
                 0
             }

@@ -9,10 +9,16 @@
 //! - A connection that leaves is read, and what comes thrown away, until the peer closes too or the
 //!   time it was given is over: closing a socket with unread bytes makes the kernel send RST, which
 //!   overtakes our last words.
+//! - What a transform has for the peer (a handshake, a pong) is written when it comes to be, also
+//!   while the shard has nothing to write.
 //! - Last words that were not wholly written when their connection was closed come out of
 //!   [`Sockets::take_unsaid`].
 //! - An edge, or a place in the order of reads, of a connection that has just gone may reach its
 //!   successor. It costs one read in vain.
+
+mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -23,10 +29,10 @@ use mio::{Registry, Token};
 use slab::Slab;
 use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 
-use crate::listener::Seat;
 use crate::mailbox::Arrival;
-use crate::transport::{Given, Taken, Transport};
+use crate::transport::{ReadOutcome, Scratch, WriteOutcome};
 use crate::tuning::READ_QUANTUM;
+use socket::{Socket, State};
 
 #[derive(Debug)]
 pub(crate) struct Sockets {
@@ -46,47 +52,7 @@ pub(crate) struct Sockets {
     finished: usize,
     /// One that is leaving has sent something since this was last asked.
     leaving_spoke: bool,
-}
-
-#[derive(Debug)]
-struct Socket {
-    serial: u32,
-    transport: Transport,
-    peer: Peer,
-    seat: Seat,
-    /// An edge came and no read has found the end yet.
-    readable: bool,
-    /// In `ready`.
-    queued: bool,
-    writable: bool,
-    /// The peer will send no more: only a read that finds the end tells, so a short read is not
-    /// the last.
-    hung_up: bool,
-    /// Bytes were written since bytes were read, so the next ones may be an answer; or nothing was
-    /// read yet, and who comes waits to be let in.
-    spoken_to: bool,
-    /// Bytes of the packet that has begun which are still to come.
-    missing: usize,
-    /// The length of the last packet in which a read ended.
-    packet: usize,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    Open,
-    /// Somebody decides whether it may come in, or it does not take its answers, or is about to
-    /// move; until then nothing is read.
-    Paused,
-    /// A write failed. What the peer sent before it went is still read, so that a DISCONNECT is not
-    /// missed; then it ends with this.
-    Broken(ErrorKind),
-    /// The shard has forgotten it; these are still to be written. `finished`: that was done, and
-    /// the peer knows.
-    Leaving {
-        words: Box<LastWords>,
-        finished: bool,
-    },
+    scratch: Scratch,
 }
 
 /// What a read has found for the shard.
@@ -121,6 +87,7 @@ impl Sockets {
             unsaid: Vec::new(),
             finished: 0,
             leaving_spoke: false,
+            scratch: Scratch::default(),
         }
     }
 
@@ -156,13 +123,15 @@ impl Sockets {
         let entry = self.table.vacant_entry();
         let index = u32::try_from(entry.key()).expect("fewer descriptors than 2^32");
         transport.register(&self.registry, Token(entry.key()))?;
+        transport.begin(&mut self.scratch);
         self.serial = self.serial.wrapping_add(1);
-        entry.insert(Socket {
+        let socket = entry.insert(Socket {
             serial: self.serial,
+            // What was opened on another thread has no edge.
+            readable: transport.has_unread(),
             transport,
             peer: peer.clone(),
             seat,
-            readable: false,
             queued: false,
             writable: true,
             hung_up: false,
@@ -171,14 +140,12 @@ impl Sockets {
             packet: 0,
             state: State::Open,
         });
-        Ok((
-            ConnectionId {
-                index,
-                serial: self.serial,
-            },
-            peer,
-            unread,
-        ))
+        if !socket.transport.is_plain() {
+            socket.flush();
+            self.queue(index);
+        }
+        let serial = self.serial;
+        Ok((ConnectionId { index, serial }, peer, unread))
     }
 
     /// Takes a connection off this thread, to be opened on another.
@@ -203,20 +170,32 @@ impl Sockets {
     /// Remembers an edge. Answers with the connection if it has become writable again.
     pub(crate) fn note(&mut self, event: &Event) -> Option<ConnectionId> {
         let index = event.token().0;
-        let socket = self.table.get_mut(index)?;
-        let index = u32::try_from(index).expect("an index of the table");
-        if event.is_readable() || event.is_read_closed() || event.is_error() {
-            socket.readable = true;
-            socket.hung_up |= event.is_read_closed() || event.is_error();
-            self.queue(index);
+        let hung_up = event.is_read_closed() || event.is_error();
+        if event.is_readable() || hung_up {
+            self.note_readable(index, hung_up);
         }
-        let socket = self.table.get_mut(index as usize)?;
-        if !event.is_writable() || socket.writable {
+        event
+            .is_writable()
+            .then(|| self.note_writable(index))
+            .flatten()
+    }
+
+    pub(crate) fn note_readable(&mut self, index: usize, hung_up: bool) {
+        if let Some(socket) = self.table.get_mut(index) {
+            socket.readable = true;
+            socket.hung_up |= hung_up;
+            self.queue(u32::try_from(index).expect("an index of the table"));
+        }
+    }
+
+    pub(crate) fn note_writable(&mut self, index: usize) -> Option<ConnectionId> {
+        let socket = self.table.get_mut(index)?;
+        if socket.writable {
             return None;
         }
         socket.writable = true;
         let id = ConnectionId {
-            index,
+            index: u32::try_from(index).expect("an index of the table"),
             serial: socket.serial,
         };
         match socket.state {
@@ -290,15 +269,20 @@ impl Sockets {
             index,
             serial: socket.serial,
         };
-        match socket.transport.take(into) {
-            Taken::Bytes { count, drained } => {
-                let spoken_to = std::mem::take(&mut socket.spoken_to);
-                let leaving = matches!(socket.state, State::Leaving { .. });
+        match socket.transport.read(into, &mut self.scratch) {
+            ReadOutcome::Bytes { count, drained } => {
                 socket.readable = !drained || socket.hung_up;
+                if socket.transport.wants_write() {
+                    socket.flush();
+                }
+                let leaving = matches!(socket.state, State::Leaving { .. });
+                let spoken_to = count > 0 && std::mem::take(&mut socket.spoken_to);
                 self.queue(index);
                 if leaving {
                     self.leaving_spoke = true;
                     Found::Nothing
+                } else if count == 0 {
+                    Found::Nothing // a step of a handshake, or a part of a record
                 } else {
                     Found::Bytes {
                         connection,
@@ -308,37 +292,39 @@ impl Sockets {
                     }
                 }
             }
-            Taken::Nothing => {
+            ReadOutcome::Nothing => {
                 if let State::Broken(kind) = socket.state {
                     return self.ended(connection, CloseCause::Transport(kind));
                 }
                 socket.readable = false;
                 Found::Nothing
             }
-            Taken::Ended(cause) => self.ended(connection, cause),
+            // A write asks for it again.
+            ReadOutcome::Blocked => Found::Nothing,
+            ReadOutcome::Ended(cause) => self.ended(connection, cause),
         }
     }
 
-    /// Writes once, from the front of `bytes`. Answers how many went, and whether more would go at
-    /// once.
+    /// Writes once, from the front of `bytes`, behind what the transforms have to say. Answers how
+    /// many count as sent, and whether more would go at once.
     pub(crate) fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> (usize, bool) {
-        let Some(socket) = self.socket(id) else {
+        let Some(socket) = find(&mut self.table, id) else {
             return (0, false);
         };
-        if !socket.writable || bytes.is_empty() {
+        if !socket.writable || bytes.is_empty() && !socket.transport.wants_write() {
             return (0, false);
         }
-        match socket.transport.give(bytes) {
-            Given::Bytes { count, full } => {
+        match socket.transport.write(bytes, &mut self.scratch) {
+            WriteOutcome::Bytes { count, full } => {
                 socket.writable = !full;
                 socket.spoken_to |= count > 0;
+                if !socket.transport.is_plain() {
+                    self.queue(id.index); // it may have been blocked
+                }
                 (count, !full)
             }
-            Given::Broken(kind) => {
-                socket.writable = false;
-                socket.readable = true;
-                socket.hung_up = true;
-                socket.state = State::Broken(kind);
+            WriteOutcome::Broken(kind) => {
+                socket.broken(kind);
                 self.queue(id.index);
                 (0, false)
             }
@@ -372,13 +358,17 @@ impl Sockets {
         };
         let closes = matches!(socket.state, State::Broken(_)) || !words.is_awaited();
         socket.state = State::Leaving {
-            words: Box::new(words),
+            words: Some(Box::new(words)),
             finished: false,
         };
         if closes {
             self.close(id.index);
             return;
         }
+        self.linger(until, id);
+    }
+
+    fn linger(&mut self, until: Instant, id: ConnectionId) {
         self.leaving.push_back((until, id));
         self.go_on_leaving(id);
         // The end of the peer's bytes may have been seen already, or may come with this very read.
@@ -440,28 +430,42 @@ impl Sockets {
     }
 
     fn go_on_leaving(&mut self, id: ConnectionId) {
-        let Some(socket) = self.socket(id) else {
+        let Some(socket) = find(&mut self.table, id) else {
             return;
         };
         let State::Leaving { words, finished } = &mut socket.state else {
             return;
         };
-        while socket.writable && !words.unwritten().is_empty() {
-            match socket.transport.give(words.unwritten()) {
-                Given::Bytes { count, full } => {
-                    words.wrote(count);
+        let transport = &mut socket.transport;
+        loop {
+            let unwritten = words.as_ref().map_or(&[][..], |words| words.unwritten());
+            if unwritten.is_empty() {
+                transport.close(&mut self.scratch);
+            }
+            if !socket.writable || unwritten.is_empty() && !transport.wants_write() {
+                break;
+            }
+            match transport.write(unwritten, &mut self.scratch) {
+                WriteOutcome::Bytes { count, full } => {
+                    if let Some(words) = words {
+                        words.wrote(count);
+                    }
                     socket.writable = !full;
                 }
-                Given::Broken(_) => {
+                WriteOutcome::Broken(_) => {
                     self.close(id.index);
                     return;
                 }
             }
         }
-        if words.unwritten().is_empty() && !*finished {
+        let is_written = words.as_ref().is_none_or(|it| it.unwritten().is_empty());
+        if is_written && !transport.wants_write() && !*finished {
             *finished = true;
-            socket.transport.finish();
+            transport.shut_down();
             self.finished += 1;
+        }
+        if !socket.transport.is_plain() {
+            self.queue(id.index); // it may have been blocked
         }
     }
 
@@ -474,19 +478,33 @@ impl Sockets {
         Found::Ended { connection, cause }
     }
 
-    /// Closes a connection that has ended.
-    pub(crate) fn close_ended(&mut self, connection: ConnectionId) {
-        if self.socket(connection).is_some() {
+    /// Closes a connection that has ended. A peer that broke the protocol of a transform has until
+    /// then to read why.
+    pub(crate) fn close_ended(&mut self, until: Instant, connection: ConnectionId) {
+        let Some(socket) = self.socket(connection) else {
+            return;
+        };
+        if socket.transport.has_refused() {
+            socket.state = State::Leaving {
+                words: None,
+                finished: false,
+            };
+            self.linger(until, connection);
+        } else {
             self.close(connection.index);
         }
     }
 
     /// Closes a connection at once.
     fn close(&mut self, index: u32) {
-        let socket = self.table.remove(index as usize);
+        let mut socket = self.table.remove(index as usize);
+        let sent = socket.say_end(&mut self.scratch);
         if let State::Leaving { words, finished } = socket.state {
             self.finished -= usize::from(finished);
-            self.keep_unsaid(*words);
+            if let Some(mut words) = words {
+                words.wrote(sent);
+                self.keep_unsaid(*words);
+            }
         }
     }
 
@@ -509,102 +527,12 @@ impl Sockets {
     }
 
     fn socket(&mut self, id: ConnectionId) -> Option<&mut Socket> {
-        self.table
-            .get_mut(id.index as usize)
-            .filter(|socket| socket.serial == id.serial)
+        find(&mut self.table, id)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use mio::{Events, Poll};
-
-    use super::*;
-    use crate::listener::tests::arrival_and_peer;
-    use crate::tuning::READ_BUFFER_BYTES;
-
-    /// Until so many are to be read.
-    fn note_readable(poll: &mut Poll, sockets: &mut Sockets, count: usize) {
-        while sockets.ready.len() < count {
-            let mut events = Events::with_capacity(8);
-            poll.poll(&mut events, None).unwrap();
-            for event in events.iter().filter(|event| event.is_readable()) {
-                sockets.note(event);
-            }
-        }
-    }
-
-    #[test]
-    fn a_connection_is_read_by_the_quantum_and_comes_behind_the_others() {
-        let mut poll = Poll::new().unwrap();
-        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-        let (mut peers, mut ids) = (Vec::new(), Vec::new());
-        for _ in 0..2 {
-            let (arrival, peer) = arrival_and_peer(Vec::new());
-            ids.push(sockets.open(arrival).unwrap().0);
-            peers.push(peer);
-        }
-        let mut buffer = vec![0; READ_BUFFER_BYTES];
-        for (peer, count) in peers.iter_mut().zip([3 * READ_QUANTUM, 1]) {
-            peer.write_all(&vec![0; count]).unwrap();
-            let before = sockets.ready.len();
-            note_readable(&mut poll, &mut sockets, before + 1);
-        }
-        // Of a packet that has begun, so much is missing.
-        let mut found = Vec::new();
-        for missing in [0, 0, READ_QUANTUM + 1, 0] {
-            let index = sockets.take_ready().unwrap();
-            sockets.note_packet(ids[index as usize], (0, missing));
-            if let Found::Bytes { count, more, .. } = sockets.read(index, &mut buffer) {
-                found.push((index, count, more));
-            }
-        }
-        let [busy, quiet] = [ids[0].index, ids[1].index];
-        let quantum = READ_QUANTUM;
-        let expected = [
-            (busy, quantum, true),
-            (quiet, 1, false),
-            (busy, quantum + 1, true),
-            (busy, quantum - 1, false),
-        ];
-        assert_eq!(found, expected);
-        assert!(!sockets.has_ready());
-    }
-
-    #[test]
-    fn packets_that_are_longer_than_a_quantum_are_read_whole() {
-        let mut poll = Poll::new().unwrap();
-        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-        let (arrival, mut peer) = arrival_and_peer(Vec::new());
-        let id = sockets.open(arrival).unwrap().0;
-        let mut buffer = vec![0; READ_BUFFER_BYTES];
-        let length = 2 * READ_QUANTUM;
-        peer.write_all(&vec![0; 3 * length]).unwrap();
-        note_readable(&mut poll, &mut sockets, 1);
-        let mut counts = Vec::new();
-        for begun in [Some((length, READ_QUANTUM)), None, Some((100, 50)), None] {
-            sockets.take_ready();
-            if let Found::Bytes { count, .. } = sockets.read(id.index, &mut buffer) {
-                counts.push(count);
-            }
-            if let Some(begun) = begun {
-                sockets.note_packet(id, begun);
-            }
-        }
-        let quantum = READ_QUANTUM;
-        assert_eq!(counts, [quantum, quantum, length, quantum]);
-    }
-
-    #[test]
-    fn a_connection_is_counted_as_taken_when_it_is_read() {
-        let poll = Poll::new().unwrap();
-        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-        sockets.ready = (0..3).collect();
-        assert_eq!((sockets.taken(), sockets.to_take()), (0, 3));
-        assert_eq!(sockets.take_ready(), Some(0));
-        assert_eq!((sockets.taken(), sockets.to_take()), (1, 3));
-        assert_eq!(sockets.ready_len(), 2);
-    }
+fn find(table: &mut Slab<Socket>, id: ConnectionId) -> Option<&mut Socket> {
+    table
+        .get_mut(id.index as usize)
+        .filter(|socket| socket.serial == id.serial)
 }

@@ -1,5 +1,7 @@
 //! A shard thread turn by turn.
 
+mod transforms;
+
 use super::*;
 use crate::authenticator::{Door, authenticator};
 use crate::disk::tests::started;

@@ -1,0 +1,246 @@
+//! Clients behind a transform: in memory turn by turn, and over TCP with threads that run.
+
+use super::*;
+use crate::listener::tests::{arrival_over, socket_and_peer};
+use crate::mailbox::Outside;
+use crate::transport::Transport;
+use crate::transport::envelope::{
+    CLOSE, DATA, Envelope, HELLO, PING, PONG, greeting, records, sealed,
+};
+use crate::transport::memory::{MemoryPeer, memory};
+
+const PLENTY: usize = 1 << 30;
+/// Topic `m`, at QoS 0.
+const SUBSCRIBE: &[u8] = b"\x82\x06\x00\x01\x00\x01m\x00";
+const CONNACK_AND_SUBACK: &[u8] = b"\x20\x02\x00\x00\x90\x03\x00\x01\x00";
+const DISCONNECT: &[u8] = b"\xe0\x00";
+
+/// A shard with a subscriber to `m` in memory, which takes so many bytes from here on.
+fn subscriber(room: usize) -> (ShardThread, ConnectionId, MemoryPeer) {
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    thread.shard = Shard::new(options(0, 1));
+    let (socket, peer) = memory(PLENTY);
+    let transport = Transport::new(socket, vec![Envelope::boxed()]);
+    let (shard, driver) = (&mut thread.shard, &mut thread.driver);
+    open(shard, driver, Instant::now(), arrival_over(transport));
+    let id = ConnectionId {
+        index: 0,
+        serial: 1,
+    };
+    peer.send(&[greeting(), sealed(DATA, CONNECT), sealed(DATA, SUBSCRIBE)].concat());
+    turn(&mut thread, id);
+    let expected = [(HELLO, Vec::new()), (DATA, CONNACK_AND_SUBACK.to_vec())];
+    assert_eq!(records(&peer.received()).0, expected);
+    peer.set_room(room);
+    (thread, id, peer)
+}
+
+/// Both edges, and all that they lead to.
+fn turn(thread: &mut ShardThread, id: ConnectionId) {
+    let index = id.index as usize;
+    let sockets = &mut thread.driver.sockets;
+    sockets.note_readable(index, false);
+    let writable = sockets.note_writable(index);
+    thread.dirty.extend(writable);
+    while thread.driver.sockets.has_ready() {
+        thread.read_clients(Instant::now(), &mut Turn::default());
+    }
+    thread.write_clients(Instant::now(), &mut Turn::default());
+}
+
+/// Somebody else publishes to `m`.
+fn publish(thread: &mut ShardThread) {
+    let (arrival, _peer) = arrival_and_peer([CONNECT, TO_MANY].concat());
+    open(
+        &mut thread.shard,
+        &mut thread.driver,
+        Instant::now(),
+        arrival,
+    );
+}
+
+#[test]
+fn a_message_is_sent_when_its_record_is_taken_by_the_kernel() {
+    let record = sealed(DATA, TO_MANY).len();
+    let (mut thread, id, peer) = subscriber(0);
+    publish(&mut thread);
+    for byte in 1..=record {
+        peer.make_room(1);
+        turn(&mut thread, id);
+        let is_pending = !thread.shard.pending_output(id).is_empty();
+        assert_eq!(is_pending, byte < record, "{byte} of {record}");
+    }
+    assert_eq!(records(&peer.received()).0, [(DATA, TO_MANY.to_vec())]);
+}
+
+#[test]
+fn a_message_whose_record_was_not_taken_whole_is_named_as_lost() {
+    let record = sealed(DATA, TO_MANY).len();
+    for (room, lost) in [(record - 1, 1), (record, 0)] {
+        let (mut thread, id, peer) = subscriber(room);
+        publish(&mut thread);
+        turn(&mut thread, id);
+        let now = Instant::now();
+        let (shard, driver) = (&mut thread.shard, &mut thread.driver);
+        input(shard, driver, now, Input::Drain);
+        thread.driver.close(now);
+        thread.driver.sockets.close_all();
+        thread.tell_unsaid(now);
+        assert_eq!(thread.shard.stats().dropped_total(), lost);
+        assert!(peer.is_closed());
+    }
+}
+
+#[test]
+fn what_a_shard_says_last_leaves_before_the_end_of_the_transform() {
+    let (mut thread, id, peer) = subscriber(1);
+    publish(&mut thread);
+    turn(&mut thread, id);
+    let now = Instant::now();
+    let (shard, driver) = (&mut thread.shard, &mut thread.driver);
+    input(shard, driver, now, Input::Drain);
+    thread.driver.close(now);
+    assert!(!peer.is_shut_down());
+    peer.make_room(PLENTY);
+    turn(&mut thread, id);
+    let expected = [(DATA, TO_MANY.to_vec()), (CLOSE, Vec::new())];
+    assert_eq!(records(&peer.received()).0, expected);
+    assert!(peer.is_shut_down() && !peer.is_closed());
+    peer.end();
+    turn(&mut thread, id);
+    assert!(peer.is_closed());
+    assert_eq!(thread.shard.stats().dropped_total(), 0);
+}
+
+#[test]
+fn a_client_that_disconnects_gets_the_end_of_the_transform() {
+    let (mut thread, id, peer) = subscriber(PLENTY);
+    peer.send(&sealed(DATA, DISCONNECT));
+    turn(&mut thread, id);
+    thread.driver.close(Instant::now());
+    turn(&mut thread, id);
+    assert_eq!(records(&peer.received()).0, [(CLOSE, Vec::new())]);
+    assert!(peer.is_shut_down());
+}
+
+/// Its end of a connection over TCP.
+struct Client {
+    stream: TcpStream,
+    /// The beginning of a record.
+    rest: Vec<u8>,
+}
+
+impl Client {
+    fn send(&mut self, kind: u8, bytes: &[u8]) {
+        self.stream.write_all(&sealed(kind, bytes)).unwrap();
+    }
+
+    /// The next record; `None` at the end.
+    fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
+        loop {
+            if let Some(first) = records(&self.rest).0.into_iter().next() {
+                self.rest.drain(..sealed(first.0, &first.1).len());
+                return Some(first);
+            }
+            let mut bytes = [0; 4_096];
+            let count = self.stream.read(&mut bytes).unwrap();
+            if count == 0 {
+                assert!(self.rest.is_empty(), "an end within a record");
+                return None;
+            }
+            self.rest.extend(&bytes[..count]);
+        }
+    }
+
+    /// So many bytes of DATA.
+    fn data(&mut self, length: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while all.len() < length {
+            let (kind, bytes) = self.receive().unwrap();
+            assert_eq!(kind, DATA);
+            all.extend(bytes);
+        }
+        assert_eq!(all.len(), length);
+        all
+    }
+}
+
+/// A client whose handshake is done, given to a shard.
+fn client(to_shard: &mut Outside) -> Client {
+    let (socket, stream) = socket_and_peer();
+    let transport = Transport::tcp(socket, vec![Envelope::boxed()]);
+    to_shard.send(Parcel::Connection(Box::new(arrival_over(transport))));
+    let patience = 30 * LATER;
+    stream.set_read_timeout(Some(patience)).unwrap();
+    let mut client = Client {
+        stream,
+        rest: Vec::new(),
+    };
+    // In two steps, the second behind the answer.
+    client.send(HELLO, b"");
+    assert_eq!(client.receive(), Some((HELLO, Vec::new())));
+    client
+        .stream
+        .write_all(&greeting()[sealed(HELLO, b"").len()..])
+        .unwrap();
+    client
+}
+
+#[test]
+fn clients_behind_a_transform_are_served_over_tcp_and_move_between_shards() {
+    let mut shards = linked_shards(64);
+    let mut feeds = shards.each_mut().map(|thread| {
+        let (outside, incoming) = outside_feed();
+        thread.from_others.push(incoming);
+        outside
+    });
+    let threads = shards.map(|thread| thread::spawn(|| thread.run().map(drop)));
+
+    // Their sessions live on either shard, whichever they came to.
+    let large = vec![7; 100_000];
+    let message = [&b"\x30\xa3\x8d\x06\x00\x01m"[..], &large].concat();
+    let mut clients: Vec<_> = (b'a'..=b'h')
+        .map(|name| {
+            let mut client = client(&mut feeds[0]);
+            let connect = [
+                &b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01"[..],
+                &[name],
+            ];
+            client.send(DATA, &[&connect.concat(), SUBSCRIBE].concat());
+            assert_eq!(client.data(CONNACK_AND_SUBACK.len()), CONNACK_AND_SUBACK);
+            client
+        })
+        .collect();
+    for piece in message.chunks(777) {
+        clients[0].send(DATA, piece);
+    }
+    for client in &mut clients {
+        assert!(client.data(message.len()) == message);
+        client.send(PING, b"still there?");
+        assert_eq!(client.receive(), Some((PONG, b"still there?".to_vec())));
+    }
+    clients[1].send(DATA, DISCONNECT);
+    clients[2]
+        .stream
+        .shutdown(std::net::Shutdown::Write)
+        .unwrap();
+    clients[3].send(CLOSE, b"");
+    for client in &mut clients[1..3] {
+        assert_eq!(client.receive(), Some((CLOSE, Vec::new())));
+    }
+    for client in &mut clients[1..4] {
+        assert_eq!(client.receive(), None);
+    }
+    for feed in &mut feeds {
+        let until = Instant::now() + 30 * LATER;
+        feed.send(Parcel::Drain { until });
+    }
+    for client in &mut clients[4..] {
+        assert_eq!(client.receive(), Some((CLOSE, Vec::new())));
+        assert_eq!(client.receive(), None);
+    }
+    drop(clients);
+    for thread in threads {
+        thread.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,94 @@
+//! Sockets of a thread that has no shard.
+
+mod transforms;
+
+use std::io::Write;
+
+use mio::{Events, Poll};
+
+use super::*;
+use crate::listener::tests::arrival_and_peer;
+use crate::tuning::READ_BUFFER_BYTES;
+
+/// Until so many are to be read.
+fn note_readable(poll: &mut Poll, sockets: &mut Sockets, count: usize) {
+    while sockets.ready.len() < count {
+        let mut events = Events::with_capacity(8);
+        poll.poll(&mut events, None).unwrap();
+        for event in events.iter().filter(|event| event.is_readable()) {
+            sockets.note(event);
+        }
+    }
+}
+
+#[test]
+fn a_connection_is_read_by_the_quantum_and_comes_behind_the_others() {
+    let mut poll = Poll::new().unwrap();
+    let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
+    let (mut peers, mut ids) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let (arrival, peer) = arrival_and_peer(Vec::new());
+        ids.push(sockets.open(arrival).unwrap().0);
+        peers.push(peer);
+    }
+    let mut buffer = vec![0; READ_BUFFER_BYTES];
+    for (peer, count) in peers.iter_mut().zip([3 * READ_QUANTUM, 1]) {
+        peer.write_all(&vec![0; count]).unwrap();
+        let before = sockets.ready.len();
+        note_readable(&mut poll, &mut sockets, before + 1);
+    }
+    // Of a packet that has begun, so much is missing.
+    let mut found = Vec::new();
+    for missing in [0, 0, READ_QUANTUM + 1, 0] {
+        let index = sockets.take_ready().unwrap();
+        sockets.note_packet(ids[index as usize], (0, missing));
+        if let Found::Bytes { count, more, .. } = sockets.read(index, &mut buffer) {
+            found.push((index, count, more));
+        }
+    }
+    let [busy, quiet] = [ids[0].index, ids[1].index];
+    let quantum = READ_QUANTUM;
+    let expected = [
+        (busy, quantum, true),
+        (quiet, 1, false),
+        (busy, quantum + 1, true),
+        (busy, quantum - 1, false),
+    ];
+    assert_eq!(found, expected);
+    assert!(!sockets.has_ready());
+}
+
+#[test]
+fn packets_that_are_longer_than_a_quantum_are_read_whole() {
+    let mut poll = Poll::new().unwrap();
+    let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
+    let (arrival, mut peer) = arrival_and_peer(Vec::new());
+    let id = sockets.open(arrival).unwrap().0;
+    let mut buffer = vec![0; READ_BUFFER_BYTES];
+    let length = 2 * READ_QUANTUM;
+    peer.write_all(&vec![0; 3 * length]).unwrap();
+    note_readable(&mut poll, &mut sockets, 1);
+    let mut counts = Vec::new();
+    for begun in [Some((length, READ_QUANTUM)), None, Some((100, 50)), None] {
+        sockets.take_ready();
+        if let Found::Bytes { count, .. } = sockets.read(id.index, &mut buffer) {
+            counts.push(count);
+        }
+        if let Some(begun) = begun {
+            sockets.note_packet(id, begun);
+        }
+    }
+    let quantum = READ_QUANTUM;
+    assert_eq!(counts, [quantum, quantum, length, quantum]);
+}
+
+#[test]
+fn a_connection_is_counted_as_taken_when_it_is_read() {
+    let poll = Poll::new().unwrap();
+    let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
+    sockets.ready = (0..3).collect();
+    assert_eq!((sockets.taken(), sockets.to_take()), (0, 3));
+    assert_eq!(sockets.take_ready(), Some(0));
+    assert_eq!((sockets.taken(), sockets.to_take()), (1, 3));
+    assert_eq!(sockets.ready_len(), 2);
+}
