@@ -111,36 +111,3 @@ Feature: Many cores
     And 8 clients each subscribe to "flood"
     When each of them publishes 500 messages to "flood" at QoS 1 at the same time
     Then each of them receives all 4000 messages
-
-  Scenario Outline: Who only publishes is served where those are who receive it
-    Given a broker with the configuration:
-      """
-      [broker]
-      shards = <shards>
-      sys_interval = "1s"
-      """
-    And meter connects
-    And display connects
-    And display subscribes to "level"
-    And auditor connects
-    And auditor subscribes to "$SYS/broker/clients/moved"
-    When meter publishes 300 messages to "level"
-    Then display receives the 300 messages on "level" in order
-    And auditor sooner or later receives "1" on "$SYS/broker/clients/moved"
-    When meter subscribes to "interval"
-    And display publishes "5" to "interval"
-    Then meter receives "5" on "interval"
-    And auditor sooner or later receives "2" on "$SYS/broker/clients/moved"
-    When meter unsubscribes from "interval"
-    And meter publishes 300 messages to "level"
-    Then display receives the 300 messages on "level" in order
-    And auditor sooner or later receives "3" on "$SYS/broker/clients/moved"
-    When copy connects as meter
-    And copy publishes "full" to "level"
-    Then meter is told that its session was taken over
-    And display receives "full" on "level"
-
-    Examples:
-      | shards |
-      | 2      |
-      | 8      |

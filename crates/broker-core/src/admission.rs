@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants:
-//! - A client id has at most one connection and one session in the whole broker [MQTT-3.1.4-3]: the
-//!   session lives on the shard it hashes to, and knows of a connection that is elsewhere.
+//! - A client id has at most one connection and one session in the whole broker [MQTT-3.1.4-3]: it
+//!   lives on the shard it hashes to.
 //! - What the client sends behind CONNECT is not looked at before CONNACK may leave [MQTT-3.1.4-6].
 
 use std::borrow::Cow;
@@ -26,7 +26,6 @@ use crate::audit::account::Fate;
 use crate::audit::rule::rules_of;
 use crate::clients::Clients;
 use crate::connection::{Caller, Connection};
-use crate::guests::Waiting;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
 use crate::kept::Kept;
@@ -75,7 +74,6 @@ impl Shard {
             connection: id,
             to,
             unread: rest.to_vec(),
-            traveller: None,
         });
         true
     }
@@ -130,19 +128,6 @@ impl Shard {
         id: ConnectionId,
         admission: Admission,
     ) {
-        let is_granted = matches!(admission, Admission::Granted { .. });
-        if is_granted
-            && self.options.shards > 1
-            && let Some(client_id) = self.clients.named(id).and_then(|it| it.caller()?.client_id)
-            && self.waits_for_guest(&client_id, Waiting::Admission(id, admission.clone()))
-        {
-            return;
-        }
-        self.decide(now, id, admission);
-    }
-
-    /// Lets a client in or refuses it. Its session has no connection elsewhere.
-    pub(crate) fn decide(&mut self, now: Instant, id: ConnectionId, admission: Admission) {
         let Some(connection) = self.clients.named(id) else {
             return;
         };
@@ -474,9 +459,7 @@ impl Shard {
         why: Disconnection,
     ) -> Option<Box<Connection>> {
         let mut connection = self.forget_connection(id)?;
-        if connection.guest_of.is_some() {
-            self.end_guest(now, &connection, why);
-        } else if let Some(session_id) = connection.session {
+        if let Some(session_id) = connection.session {
             if let Some(session) = self.clients.session_mut(session_id) {
                 let copies = session.keep_unanswered(connection.held.drain(..));
                 self.clients.drop_copies(now, session_id, copies);
@@ -487,12 +470,7 @@ impl Shard {
     }
 
     /// A session has lost its connection.
-    pub(crate) fn begin_absence(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        why: Disconnection,
-    ) {
+    fn begin_absence(&mut self, now: Instant, session_id: SessionId, why: Disconnection) {
         self.clients.stats.clients_connected -= 1;
         let absence = self.token();
         let Some(session) = self.clients.session_mut(session_id) else {

@@ -163,13 +163,12 @@ impl Clients {
 
     /// Whether a packet of this connection may be looked at now: not while its CONNECT is being
     /// decided about or its CONNACK may not leave [MQTT-3.1.4-6], nor while the answers to earlier
-    /// ones wait or are not taken, nor while it is about to move.
+    /// ones wait or are not taken.
     pub(crate) fn may_consume(&self, connection: &Connection) -> bool {
         let waiting = connection.pending() + connection.held_bytes;
         connection.connect.is_none()
             && !connection.answers_first
             && !connection.waits_for_spreads
-            && connection.leaves_for.is_none()
             && waiting < self.limits.output_bytes_max as usize
             && self.gate_open(connection)
     }

@@ -9,9 +9,8 @@ use unbroken_mqtt_proto::connection::{alias, server::Phase};
 use unbroken_mqtt_proto::{Connect, Frame, Packet, PacketId, Version, next_frame};
 
 use crate::access::Identity;
-use crate::guests::Whither;
 use crate::held::Held;
-use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::ids::{ConnectionId, SessionId};
 use crate::input::Peer;
 use crate::output::StoreId;
 
@@ -92,12 +91,6 @@ pub(crate) struct Connection {
     pub(crate) answers_first: bool,
     /// Nor while much of what it has published is on its way to very many.
     pub(crate) waits_for_spreads: bool,
-    /// The shard on which its session lives, if that is another one.
-    pub(crate) guest_of: Option<ShardId>,
-    /// The shard that it is about to move to.
-    pub(crate) leaves_for: Option<ShardId>,
-    /// Where what it publishes goes.
-    pub(crate) whither: Whither,
 }
 
 impl Connection {
@@ -130,9 +123,6 @@ impl Connection {
             held_bytes: 0,
             answers_first: false,
             waits_for_spreads: false,
-            guest_of: None,
-            leaves_for: None,
-            whither: Whither::default(),
         }
     }
 

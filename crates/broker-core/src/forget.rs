@@ -11,7 +11,6 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{ReasonCode, TopicName};
 
 use crate::clients::Clients;
-use crate::guests::Waiting;
 use crate::output::DropReason;
 use crate::record::Record;
 use crate::shard::{Fault, Shard};
@@ -62,12 +61,6 @@ impl Shard {
     }
 
     fn forget_session(&mut self, now: Instant, client_id: &Arc<str>) {
-        if !self.waits_for_guest(client_id, Waiting::Removal) {
-            self.end_for_operator(now, client_id);
-        }
-    }
-
-    pub(crate) fn end_for_operator(&mut self, now: Instant, client_id: &Arc<str>) {
         let session = |shard: &Self| shard.clients.by_client_id.get(client_id).copied();
         let connection = session(self)
             .and_then(|id| self.clients.sessions.get(id.index()))

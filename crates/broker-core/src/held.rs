@@ -380,7 +380,6 @@ impl Clients {
         let unanswered = |held: &Held| !self.promises.true_now(held.until);
         !self.gate_open(connection)
             || connection.waits_for_spreads
-            || connection.leaves_for.is_some()
             || connection.held_bytes >= self.limits.output_bytes_max as usize
             || connection.answers_first && connection.held.front().is_some_and(unanswered)
     }

@@ -10,7 +10,6 @@ use unbroken_mqtt_proto::ReasonCode;
 use crate::backlog::ReadAnswer;
 use crate::farewell::LastWords;
 use crate::forget::Forget;
-use crate::guests::Traveller;
 use crate::ids::{ConnectionId, ShardId};
 use crate::mail::Mail;
 use crate::output::StoreId;
@@ -26,20 +25,6 @@ pub enum Input<'a> {
         connection: ConnectionId,
         /// Who is on the other side.
         peer: Peer,
-    },
-    /// A client that is connected has moved here from another shard.
-    Arrived {
-        /// Its name from now on.
-        connection: ConnectionId,
-        /// What [`crate::Output::Move`] gave.
-        traveller: Traveller,
-    },
-    /// The socket of a client was lost between two shards. Told to either.
-    Stranded {
-        /// What [`crate::Output::Move`] gave.
-        traveller: Traveller,
-        /// How.
-        cause: CloseCause,
     },
     /// Bytes came, after TLS or WebSocket were taken off. The shard keeps what is incomplete.
     Received {

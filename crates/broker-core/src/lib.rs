@@ -9,8 +9,7 @@
 //! path), `delivery` (a message to one session), `subscribe`, `barrier`, `will`.
 //!
 //! Invariants:
-//! - A session lives on the shard its client id hashes to; so does its connection, once admitted,
-//!   unless it only publishes, to another shard: `guests`.
+//! - A session lives on the shard its client id hashes to; so does its connection, once admitted.
 //! - Mail between two shards arrives in the order it was sent, and none is lost.
 //! - Nothing that is not delivered goes unnamed: every such message has a [`DropReason`].
 //!
@@ -38,7 +37,6 @@ mod farewell;
 mod forget;
 mod frames;
 mod full;
-mod guests;
 mod hand_overs;
 mod held;
 mod ids;
@@ -87,7 +85,6 @@ pub use audit::totals::{Aside, AuditTotals, PublishersTotals};
 pub use backlog::{ReadAnswer, ReadRequest};
 pub use farewell::LastWords;
 pub use forget::Forget;
-pub use guests::Traveller;
 pub use ids::{ConnectionId, GroupId, SessionId, ShardId};
 pub use input::{Admission, CloseCause, CommitTimes, Input, Peer, StoreSize};
 pub use kept::{Entry, Holding, Presence, Progress, ReceivedEntry};

@@ -334,14 +334,6 @@ pub(crate) const RETAINED_RACE_TOPICS_MAX: usize = 1_024;
 pub(crate) const COUNTING_MAX: usize = 2;
 pub(crate) const COUNTING_BYTES_MAX: usize = 64 * 1024;
 
-/// Messages in turn to one other shard after which a client is served there, however often it has
-/// moved before.
-pub(crate) const GUEST_AFTER_MAX: u32 = 65_536;
-/// A shard has so many more of its clients with all others than these have with it, or an eighth of
-/// its clients if that is more; with each an equal part, and at least one.
-pub(crate) const SURPLUS_MIN: i32 = 16;
-pub(crate) const SURPLUS_PARTS: u64 = 8;
-
 /// Messages of one lane whose receipts are open, while somebody watches that lane: about 200 bytes
 /// and the topic each. Beyond it the oldest is told as it is, unfinished.
 pub(crate) const RECEIPTS_MAX: usize = 1_024;

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use unbroken_merkle_log::{Epoch, LaneId};
 
-use crate::audit::IngressLane;
 use crate::audit::receipt::News;
 use crate::bundle::Bundle;
 use crate::full::Holder;
 use crate::ids::SessionId;
 use crate::interest::Want;
 use crate::message::Message;
-use crate::output::Disconnection;
 use crate::record::{Errand, HandOver};
 use crate::shared::{GroupRef, Member, PacketLimit, Readiness};
 use crate::stats::Stats;
@@ -76,9 +74,6 @@ impl Mail {
                 client_id: text_of, ..
             }
             | Letter::LaneHeld { owner: text_of, .. } => text(text_of),
-            Letter::GuestCalled { client_id } | Letter::GuestGone { client_id, .. } => {
-                text(client_id)
-            }
         }
     }
 }
@@ -232,14 +227,6 @@ pub(crate) enum Letter {
         epoch: Epoch,
         number: u64,
         news: News,
-    },
-    /// Send this client of mine home, if it is your guest.
-    GuestCalled { client_id: Arc<str> },
-    /// The connection of this client of yours, my guest, has ended.
-    GuestGone {
-        client_id: Arc<str>,
-        lane: Option<Box<IngressLane>>,
-        why: Disconnection,
     },
     /// A lane that my client stamps is open here; answer `LaneHeld` if it is another's.
     LaneClaimed { lane: LaneId, client_id: Arc<str> },

@@ -13,7 +13,6 @@ use unbroken_mqtt_proto::{ReasonCode, Version};
 use crate::audit::fault::{FaultKind, FaultPlace};
 use crate::backlog::ReadRequest;
 use crate::farewell::LastWords;
-use crate::guests::Traveller;
 use crate::ids::{ConnectionId, ShardId};
 use crate::input::{CloseCause, Peer};
 use crate::mail::Mail;
@@ -32,10 +31,8 @@ pub enum Output {
         /// Everything not yet written, a DISCONNECT or CONNACK last.
         last_words: LastWords,
     },
-    /// The client belongs to another shard, or is better served there: take the connection off this
-    /// thread and open it there. Then offer it `unread`, or give that shard the traveller as
-    /// [`crate::Input::Arrived`]. If the socket is lost on the way, give the traveller to either
-    /// shard as [`crate::Input::Stranded`].
+    /// The client belongs to another shard: take the connection off this thread, open it there, and
+    /// offer it `unread`.
     Move {
         /// Which one. The shard has forgotten it.
         connection: ConnectionId,
@@ -43,15 +40,6 @@ pub enum Output {
         to: ShardId,
         /// Its CONNECT and whatever came behind it.
         unread: Vec<u8>,
-        /// What is known of the client, if it is connected already.
-        traveller: Option<Traveller>,
-    },
-    /// Do not read from this connection, nor tell of its end, until the shard
-    /// [wants input](crate::Shard::wants_input) from it again or gives it away: what it has sent is
-    /// not looked at before that, and its end is behind it.
-    Pause {
-        /// Which one.
-        connection: ConnectionId,
     },
     /// Decide whether this client may come in, and answer with [`crate::Input::Authenticated`].
     /// Do not read from the connection until then.

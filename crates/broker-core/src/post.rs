@@ -56,7 +56,6 @@ impl Shard {
             Letter::BarrierReached { barrier, tail } => {
                 self.barriers.handle_reached(from, barrier);
                 self.begin_revived(now);
-                self.let_depart();
                 // What was wanted of what came before has come by mail.
                 self.take_tail(from, tail);
                 self.release_subacks(now);
@@ -171,12 +170,6 @@ impl Shard {
                 number,
                 news,
             } => self.clients.take_news(&publisher, epoch, number, news),
-            Letter::GuestCalled { client_id } => self.call_home(&client_id),
-            Letter::GuestGone {
-                client_id,
-                lane,
-                why,
-            } => self.end_abroad(now, &client_id, lane, why),
             Letter::Stats(stats) => self.sys.note(from, *stats),
             Letter::LaneClaimed { lane, client_id } => self.take_claim(from, lane, client_id),
             Letter::LaneReleased { lane } => self.take_release(from, lane),

@@ -26,7 +26,6 @@ use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::access::{self, Access};
 use crate::audit::receipt::News;
-use crate::audit::verify;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::item::{Item, Storing, Terms};
@@ -69,12 +68,6 @@ impl Shard {
             return self.take_publish(now, id, session_id, &publish, topic);
         }
         check_properties(&publish)?;
-        if verify::bears_stamp(publish.properties) && self.send_home(id) {
-            self.clients.stats.publishes_received -= 1;
-            self.clients.stats.publish_bytes_received -= publish.payload.len() as u64;
-            self.put_off = true;
-            return Ok(());
-        }
         // The table of aliases lends the topic, so it is taken off its connection meanwhile.
         let Some(connection) = self.clients.named(id) else {
             return Ok(());
@@ -422,11 +415,7 @@ impl Shard {
             let qos = publication.qos;
             self.retain(now, item, qos);
         }
-        let (wanted, elsewhere) = self.route(now, item, Some(session_id));
-        if self.options.shards > 1 {
-            let elsewhere = elsewhere.filter(|_| is_passing(&item.publication));
-            self.note_whither(id, elsewhere);
-        }
+        let wanted = self.route(now, item, Some(session_id));
         if let Storing::IfWanted(Some(marker)) = item.storing {
             let message = |errand| (errand, item.message(&mut self.clients.pool));
             let retained = marker.retained.map(message);
@@ -464,14 +453,13 @@ impl Shard {
     }
 
     /// Brings a message to everybody in the broker who wants it. `from`: the session it came from,
-    /// if that lives here. Answers whether anybody does, and which shard alone has them, if it is
-    /// another one.
+    /// if that lives here. Answers whether anybody does.
     pub(crate) fn route(
         &mut self,
         now: Instant,
         item: &mut Item<'_>,
         from: Option<SessionId>,
-    ) -> (bool, Option<ShardId>) {
+    ) -> bool {
         let Routed {
             mut wanted,
             mut shards,
@@ -484,13 +472,11 @@ impl Shard {
             item.store(&mut self.clients);
         }
         let others = shards.count_ones();
-        let mut elsewhere = None;
         while shards != 0 {
             let bit = shards & shards.wrapping_neg();
             let shard = ShardId(u8::try_from(bit.trailing_zeros()).expect("a u64 has 64 bits"));
             shards &= !bit;
             wanted = true;
-            elsewhere = Some(shard);
             if others <= BUNDLED_FOR_MAX && self.clients.bundle(shard, item) {
                 continue;
             }
@@ -508,7 +494,7 @@ impl Shard {
         }
         let shards = others;
         self.clients.news_of(item, News::Routed { owed, shards });
-        (wanted, elsewhere.filter(|_| owed == 0 && others == 1))
+        wanted
     }
 
     /// Brings a message to the sessions and groups of this shard.
@@ -624,13 +610,6 @@ impl Outcome {
         reason: ReasonCode::Success,
         until: Until::NOW,
     };
-}
-
-/// Whether nothing has to remember this but who receives it.
-fn is_passing(publication: &Publication<'_>) -> bool {
-    publication.qos == QoS::AtMostOnce
-        && !publication.retain
-        && !verify::bears_stamp(publication.properties)
 }
 
 /// What a client may not say in the properties of a PUBLISH.

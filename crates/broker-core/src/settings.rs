@@ -56,9 +56,6 @@ pub struct Settings {
     /// sessions are, and what may be trimmed, without waiting for the half second after which it
     /// does so anyway. For each session of which there is something to tell, 8 KiB more are.
     pub hasten_bytes: u64,
-    /// Messages in turn that a client publishes to one other shard until it is served there, if it
-    /// does nothing else; twice as many each time that was considered. 0: nobody moves.
-    pub guest_after: u32,
     /// What is audited.
     pub audit: AuditSettings,
 }
@@ -104,7 +101,6 @@ impl Default for Settings {
             durable: false,
             at_once: 4_096,
             hasten_bytes: 1024 * 1024,
-            guest_after: 32,
             audit: AuditSettings::default(),
         }
     }

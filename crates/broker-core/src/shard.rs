@@ -29,7 +29,6 @@ use crate::clients::Clients;
 use crate::connection::{Caller, Connection};
 use crate::farewell::{self, LastWords};
 use crate::full::FullSessions;
-use crate::guests::Guests;
 use crate::hand_overs::HandOvers;
 use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::{CloseCause, Input, Peer};
@@ -80,7 +79,6 @@ pub struct Shard {
     /// As [`Output::Needed`] said last.
     pub(crate) said_needed: Frontier,
     pub(crate) hand_overs: HandOvers,
-    pub(crate) guests: Guests,
     /// As [`restore_gaps`](Self::restore_gaps) said.
     pub(crate) gaps: u64,
     /// What was restored and begins when the shards know what each other want.
@@ -173,7 +171,6 @@ impl Shard {
             telling_progress: false,
             said_needed: Frontier::new(),
             hand_overs: HandOvers::default(),
-            guests: Guests::new(options.seed),
             gaps: 0,
             revived: Revived::default(),
             telling_tail: false,
@@ -195,11 +192,6 @@ impl Shard {
         self.clients.home.now = now;
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
-            Input::Arrived {
-                connection,
-                traveller,
-            } => self.arrive(now, connection, traveller),
-            Input::Stranded { traveller, cause } => self.strand(now, traveller, cause),
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
             Input::Closed { connection, cause } => self.handle_closed(now, connection, cause),
             Input::Unsaid(last_words) => self.clients.drop_unsaid(&last_words),
@@ -532,10 +524,6 @@ impl Shard {
         };
         let (version, phase) = (connection.version, connection.phase);
         let session = connection.session;
-        if connection.guest_of.is_some() && self.is_called_home(id, session, frame) {
-            self.put_off = true;
-            return Ok(());
-        }
         let Some(packet_type) = frame.packet_type() else {
             return Err(Fault::new(ReasonCode::MalformedPacket, "packet type 0"));
         };
@@ -657,7 +645,6 @@ impl Shard {
     }
 
     fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
-        self.keep_from_leaving(now, id);
         if let Some(last_words) = self.clients.last_words(id, |_, _| {}) {
             self.clients.drop_unsaid(&last_words);
             self.detach(now, id, Disconnection::Lost(cause));
@@ -690,7 +677,6 @@ impl Shard {
     /// Ends an admitted connection: DISCONNECT with the reason for 5.0, a plain close for older
     /// clients.
     pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
-        self.keep_from_leaving(now, id);
         let is_in = self
             .clients
             .connection(id.index)
@@ -751,8 +737,6 @@ impl Shard {
             .connections
             .iter()
             .flatten()
-            // A guest that is on its way home is told there.
-            .filter(|connection| connection.guest_of.and(connection.leaves_for).is_none())
             .map(|connection| connection.id)
             .collect();
         for id in ids {

@@ -36,8 +36,6 @@ pub struct Stats {
     pub connects_admitted: u64,
     /// Connections refused, ever.
     pub connects_refused: u64,
-    /// Connections that left this shard for another after they had been let in.
-    pub connections_moved: u64,
     /// Sessions that ended by expiry.
     pub sessions_expired: u64,
     /// Clients connected now.
@@ -117,7 +115,6 @@ impl Stats {
             publishes_unrouted,
             connects_admitted,
             connects_refused,
-            connections_moved,
             sessions_expired,
             clients_connected,
             clients_disconnected,
@@ -147,7 +144,6 @@ impl Stats {
         self.publishes_unrouted += publishes_unrouted;
         self.connects_admitted += connects_admitted;
         self.connects_refused += connects_refused;
-        self.connections_moved += connections_moved;
         self.sessions_expired += sessions_expired;
         self.clients_connected += clients_connected;
         self.clients_disconnected += clients_disconnected;

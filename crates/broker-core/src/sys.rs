@@ -151,7 +151,7 @@ impl Shard {
             self.store_state(),
         ];
         let dropped = sum.dropped_total();
-        let counts: [(&str, u64); 35] = [
+        let counts: [(&str, u64); 34] = [
             (
                 "clients/total",
                 sum.clients_connected + sum.clients_disconnected,
@@ -162,7 +162,6 @@ impl Shard {
             ("clients/inactive", sum.clients_disconnected),
             ("clients/maximum", sum.clients_maximum),
             ("clients/expired", sum.sessions_expired),
-            ("clients/moved", sum.connections_moved),
             ("messages/received", sum.packets_received),
             ("messages/sent", sum.packets_sent),
             (

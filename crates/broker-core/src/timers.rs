@@ -54,8 +54,6 @@ pub(crate) enum Timer {
     Publishers,
     /// What was restored may begin.
     Revive,
-    /// What waited for a guest goes on.
-    Guests,
     /// Something is to be asked for, though no input came to answer.
     Ask,
 }
@@ -110,7 +108,6 @@ impl Timers {
 
 impl Shard {
     pub(crate) fn handle_timeout(&mut self, now: Instant, heard: Instant) {
-        let mut guests_due = false;
         while let Some(timer) = self.timers.take_due(now) {
             match timer {
                 Timer::Connect(id) => self.check_admission(now, heard, id),
@@ -134,12 +131,8 @@ impl Shard {
                 Timer::Audit => self.tick_audit(now),
                 Timer::Publishers => self.tick_publishers(now),
                 Timer::Revive => self.begin_revived(now),
-                Timer::Guests => guests_due = true,
                 Timer::Ask => {}
             }
-        }
-        if guests_due {
-            self.go_on_waiting(now);
         }
     }
 
@@ -237,7 +230,6 @@ impl Shard {
             | Timer::Audit
             | Timer::Publishers
             | Timer::Revive
-            | Timer::Guests
             | Timer::Ask => true,
         });
     }

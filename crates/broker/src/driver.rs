@@ -8,14 +8,11 @@
 //! MQTT.
 
 use std::collections::VecDeque;
-use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId,
-    Traveller,
+    Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId,
 };
 
 use crate::authenticator::{Authenticator, Doors};
@@ -39,8 +36,6 @@ pub(crate) struct Driver {
     closing: Vec<(ConnectionId, LastWords)>,
     /// Some of these wait for a feed since the last turn.
     closing_waits: bool,
-    /// Operators who wait until something is removed.
-    pub(crate) removals: Vec<Sender<()>>,
     /// When the broker is stopping: the time by which this thread ends.
     pub(crate) drain_until: Option<Instant>,
     /// Draining, and since when every peer that is left only has to close.
@@ -54,7 +49,6 @@ enum Answer {
         admission: Admission,
     },
     Stored(StoreId),
-    Stranded(Traveller, ErrorKind),
 }
 
 impl Driver {
@@ -74,21 +68,8 @@ impl Driver {
             answers: VecDeque::new(),
             closing: Vec::new(),
             closing_waits: false,
-            removals: Vec::new(),
             drain_until: None,
             settled_since: None,
-        }
-    }
-
-    /// Tells operators that what they removed is gone, once that is stored.
-    pub(crate) fn tell_removals(&mut self, shard: &Shard) {
-        if self.removals.is_empty() || shard.has_removals_to_do() {
-            return;
-        }
-        for done in self.removals.drain(..) {
-            if let Some(desk) = &mut self.desk {
-                desk.tell_when_stored(done);
-            }
         }
     }
 
@@ -104,22 +85,12 @@ impl Driver {
                 connection,
                 to,
                 unread,
-                traveller,
             } => match self.sockets.release(connection, unread) {
-                Ok(arrival) => {
-                    let arrival = Arrival {
-                        traveller,
-                        ..arrival
-                    };
-                    self.send(to, Parcel::Connection(Box::new(arrival)));
-                }
+                Ok(arrival) => self.send(to, Parcel::Connection(Box::new(arrival))),
                 Err(error) => {
                     tracing::error!(%error, "cannot move a connection; it was closed");
-                    let stranded = traveller.map(|it| Answer::Stranded(it, error.kind()));
-                    self.answers.extend(stranded);
                 }
             },
-            Output::Pause { connection } => self.sockets.pause(connection),
             Output::Authenticate {
                 connection,
                 credentials,
@@ -277,7 +248,6 @@ pub(crate) fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input:
                 }
             }
             Answer::Stored(id) => Input::Stored(id),
-            Answer::Stranded(traveller, kind) => stranded(traveller, kind),
         };
         carry_out(shard, driver, now, input);
     }
@@ -292,25 +262,12 @@ fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<
     }
 }
 
-fn stranded<'a>(traveller: Traveller, kind: ErrorKind) -> Input<'a> {
-    let cause = CloseCause::Transport(kind);
-    Input::Stranded { traveller, cause }
-}
-
-pub(crate) fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, mut arrival: Arrival) {
-    let traveller = arrival.traveller.take();
-    if driver.drain_until.is_some() && traveller.is_none() {
+pub(crate) fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, arrival: Arrival) {
+    if driver.drain_until.is_some() {
         return; // dropping it closes it
     }
-    match (driver.sockets.open(arrival), traveller) {
-        (Ok((connection, ..)), Some(traveller)) => {
-            let arrived = Input::Arrived {
-                connection,
-                traveller,
-            };
-            input(shard, driver, now, arrived);
-        }
-        (Ok((connection, peer, unread)), None) => {
+    match driver.sockets.open(arrival) {
+        Ok((connection, peer, unread)) => {
             input(shard, driver, now, Input::Opened { connection, peer });
             if !unread.is_empty() {
                 input(
@@ -324,11 +281,8 @@ pub(crate) fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, mut arr
                 );
             }
         }
-        (Err(error), traveller) => {
+        Err(error) => {
             tracing::error!(%error, "cannot watch a new connection; it was closed");
-            if let Some(traveller) = traveller {
-                input(shard, driver, now, stranded(traveller, error.kind()));
-            }
         }
     }
 }

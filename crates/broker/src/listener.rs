@@ -451,8 +451,7 @@ fn arrival(socket: TcpStream, address: SocketAddr, listener: usize, seat: Seat) 
         },
         seat,
         unread: Vec::new(),
-        traveller: None,
-    }
+        }
 }
 
 /// What the listeners speak above TCP, from the socket upwards: MQTT itself, so far.

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use session_channels::stream::{self, TrySendError, stream};
 use unbroken_broker_core::{
-    Admission, ConnectionId, Forget, Mail, Peer, ReadAnswer, StoreId, StoreSize, Traveller,
+    Admission, ConnectionId, Forget, Mail, Peer, ReadAnswer, StoreId, StoreSize,
 };
 use unbroken_store::Batch;
 
@@ -80,10 +80,7 @@ impl Parcel {
     pub(crate) fn cost(&self) -> u64 {
         match self {
             Self::Mail(mail) => mail.cost(),
-            Self::Connection(arrival) => {
-                let traveller = arrival.traveller.as_ref().map_or(0, Traveller::bytes);
-                arrival.unread.len() as u64 + traveller
-            }
+            Self::Connection(arrival) => arrival.unread.len() as u64,
             // From threads that wait for room: what they say is bounded by what was asked.
             Self::Admission { .. }
             | Self::Stored(..)
@@ -114,8 +111,6 @@ pub(crate) struct Arrival {
     pub(crate) seat: Seat,
     /// What the shard it comes from had read and not used.
     pub(crate) unread: Vec<u8>,
-    /// What that knew of its client, if it is connected.
-    pub(crate) traveller: Option<Traveller>,
 }
 
 /// How a thread is woken from its poll.

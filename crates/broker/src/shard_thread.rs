@@ -151,7 +151,6 @@ impl ShardThread {
             if self.shard.next_timeout().is_some_and(|at| at <= now) {
                 self.time_out(now, &mut turn);
             }
-            self.driver.tell_removals(&self.shard);
             if let Some(desk) = &mut self.driver.desk {
                 desk.turn(now, &self.shard);
             }
@@ -579,7 +578,9 @@ fn use_parcel(
         }
         Parcel::Forget { what, done } => {
             input(shard, driver, now, Input::Forget(what));
-            driver.removals.push(done);
+            if let Some(desk) = &mut driver.desk {
+                desk.tell_when_stored(done);
+            }
         }
         Parcel::Reconfigured {
             limits,

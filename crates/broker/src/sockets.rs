@@ -118,7 +118,6 @@ impl Sockets {
             peer,
             seat,
             unread,
-            traveller: _,
         } = arrival;
         let entry = self.table.vacant_entry();
         let index = u32::try_from(entry.key()).expect("fewer descriptors than 2^32");
@@ -163,8 +162,7 @@ impl Sockets {
             peer,
             seat,
             unread,
-            traveller: None,
-        })
+                })
     }
 
     /// Remembers an edge. Answers with the connection if it has become writable again.

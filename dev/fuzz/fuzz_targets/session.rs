@@ -77,7 +77,6 @@ impl Broker {
         limits.session_expiry_max_s = 1_000;
         let mut choices = Settings::default();
         choices.durable = settings & 4 != 0;
-        choices.guest_after = 0; // that clients move is what the simulator looks at
         choices.keep_alive_max_s = (settings & 8 != 0).then_some(60);
         choices.sys_interval = (settings & 16 != 0).then_some(Duration::from_secs(10));
         let count = settings % 3 + 1;
@@ -308,7 +307,6 @@ impl Broker {
                     connection,
                     to,
                     unread,
-                    traveller: _,
                 } => {
                     let link = connection.index as usize;
                     self.links[link].at = None;
@@ -330,7 +328,7 @@ impl Broker {
                 }
                 Output::Read(request) => reads.push(request),
                 // Nothing is trimmed here, and a link is read only if it is wanted.
-                Output::Needed(_) | Output::Pause { .. } | Output::Event(_) => {}
+                Output::Needed(_) | Output::Event(_) => {}
             }
         }
         for request in reads {

@@ -101,8 +101,6 @@ pub struct Options {
     pub(crate) retained_messages: u32,
     /// A message with more receivers on a shard goes to one a turn.
     pub(crate) at_once: u32,
-    /// Messages in turn to one other shard after which a client is served there.
-    pub(crate) guest_after: u32,
     pub(crate) hasten_bytes: u64,
 }
 
@@ -170,7 +168,6 @@ impl Options {
             output_bytes: r.pick(&[150, 1_000, 1_000_000, 1_000_000, 1_000_000]),
             retained_messages: r.pick(&[2, 1_000, 1_000, 1_000]),
             at_once: Rng::new(seed ^ 0x0073_7072_6561_6400).pick(&[0, 1, 2, 4_096, 4_096]),
-            guest_after: Rng::new(seed ^ 0x0067_7565_7374).pick(&[0, 1, 1, 2, 3]),
             hasten_bytes: Rng::new(seed ^ 0x6861_7374_656e_0000).pick(&[0, 1, 100, 1 << 20]),
         };
         let mut fate = Rng::new(seed ^ 0x6b69_6c6c_732a);
@@ -355,7 +352,6 @@ impl Options {
         settings.durable = self.durable;
         settings.at_once = self.at_once;
         settings.hasten_bytes = self.hasten_bytes;
-        settings.guest_after = self.guest_after;
         if self.forwards {
             let mut rule = AuditRule::any();
             rule.forward_stamp = true;

@@ -145,16 +145,6 @@ impl IngressLane {
         }
     }
 
-    /// Whether anything of it is told, or to be told once it has ended.
-    pub(crate) fn is_told(&self) -> bool {
-        self.beacon.is_some() || self.tracking.is_some() || self.is_on_disk
-    }
-
-    /// It has come to another index.
-    pub(crate) fn forget_look(&mut self) {
-        (self.looked_at, self.wants) = (NEVER, Wants::default());
-    }
-
     /// How many messages it has numbered.
     pub(crate) fn size(&self) -> u64 {
         self.leaves.end()
@@ -165,9 +155,6 @@ impl IngressLane {
         self.leaves.root(&Xxh3).unwrap_or_else(|| Xxh3.empty())
     }
 }
-
-/// No generation of an index.
-const NEVER: u64 = u64::MAX;
 
 impl Default for Lanes {
     fn default() -> Self {

@@ -111,15 +111,13 @@ impl Shard {
 
     /// Tells the accounts that are watched.
     pub(crate) fn tell_accounts(&mut self) {
-        let (clients, guests) = (&mut self.clients, &self.guests);
+        let clients = &mut self.clients;
         let mut statements = std::mem::take(&mut clients.home.statements);
         if statements.all > 0 {
             statements.watch(clients.by_client_id.keys());
         }
         statements.watched.retain(|client_id, statement| {
-            let id = clients.by_client_id.get(&**client_id);
-            let is_abroad = id.is_some_and(|id| guests.has_abroad(*id));
-            let text = clients.statement(client_id, is_abroad);
+            let text = clients.statement(client_id);
             statement.silent += 1;
             if text != statement.told || statement.silent >= REPEAT_TICKS {
                 statement.silent = 0;
@@ -133,8 +131,7 @@ impl Shard {
 }
 
 impl Clients {
-    /// `is_abroad`: its connection is on another shard.
-    fn statement(&self, client_id: &str, is_abroad: bool) -> String {
+    fn statement(&self, client_id: &str) -> String {
         let object = Object::new()
             .text("client", client_id)
             .text("lane", &lane_of(client_id).to_string());
@@ -146,7 +143,7 @@ impl Clients {
         let behind = kept.and_then(|kept| kept.backlog.as_deref());
         let object = object
             .flag("session", true)
-            .flag("connected", session.connection.is_some() || is_abroad)
+            .flag("connected", session.connection.is_some())
             .number("on_disk", behind.map_or(0, |behind| behind.messages));
         let unstored = session.unstored(&self.promises.on_disk, &self.home.topics);
         session.account.write(unstored, object).end()

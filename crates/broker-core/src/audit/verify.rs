@@ -34,7 +34,6 @@ use unbroken_merkle_log::ledger::{
     Account, Arrival, Event as Found, LaneLedger, LedgerLimits, State, Verdict,
 };
 use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, LaneId, Property, SealedCheckpoint, Xxh3};
-use unbroken_mqtt_proto::Properties;
 
 use super::fault::FaultKind;
 use super::json::Object;
@@ -110,15 +109,6 @@ struct Fault {
     kind: FaultKind,
     first: u64,
     count: u64,
-}
-
-impl Publishers {
-    /// Whether this client stamps a lane here itself. Costs a look at all lanes.
-    pub(crate) fn knows(&self, client_id: &Arc<str>) -> bool {
-        self.lanes
-            .values()
-            .any(|lane| lane.owner.client_id == *client_id)
-    }
 }
 
 impl Shard {
@@ -414,13 +404,6 @@ impl Shard {
             }
         }
     }
-}
-
-/// Whether somebody has stamped the message with these properties.
-#[inline]
-pub(crate) fn bears_stamp(properties: Properties<'_>) -> bool {
-    let mut names = properties.user_properties().map(|(name, _)| name);
-    !properties.is_empty() && names.any(|name| name == Property::NAME)
 }
 
 /// The values of the user properties with this name.

@@ -494,20 +494,11 @@ impl Broker {
                     connection,
                     to,
                     unread,
-                    traveller,
                 } => {
                     let id = self.next_id();
                     let link = self.link(shard, connection).unwrap();
                     link.shard = usize::from(to.0);
                     link.id = id;
-                    if let Some(traveller) = traveller {
-                        let arrived = Input::Arrived {
-                            connection: id,
-                            traveller,
-                        };
-                        self.input_one(usize::from(to.0), arrived);
-                        continue;
-                    }
                     let peer = Peer {
                         address: None,
                         listener: 0,
@@ -555,7 +546,7 @@ impl Broker {
                 }
                 Output::Read(request) => self.reads.push((shard, request)),
                 // Nothing is trimmed here, and who is cut is cut at once.
-                Output::Needed(_) | Output::Pause { .. } => {}
+                Output::Needed(_) => {}
                 Output::Event(event) => self.events.push(event),
             }
         }

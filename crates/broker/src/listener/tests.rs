@@ -37,7 +37,6 @@ pub(crate) fn arrival_over(transport: Transport) -> Arrival {
         },
         seat: any_seat(),
         unread: Vec::new(),
-        traveller: None,
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use unbroken_broker_core::{
     Admission, CloseCause, ConnectionId, Disconnection, DropReason, Event, Input, LastWords,
-    Output, Peer, Shard, Traveller,
+    Output, Peer, Shard,
 };
 use unbroken_mqtt_proto::{Packet, QoS, ReasonCode, next_frame};
 
-use super::{At, ConnectTerms, Link, Parcel, World};
+use super::{At, ConnectTerms, Link, World};
 
 impl World {
     pub(super) fn clock(&mut self, shard: usize) -> Instant {
@@ -72,25 +72,13 @@ impl World {
                     connection,
                     to,
                     unread,
-                    traveller,
                 } => {
                     let Some(link) = self.forget(shard, connection) else {
                         panic!("shard {shard} moves a connection that has ended");
                     };
                     self.note(|| format!("link {link} moves from shard {shard} to {to}"));
                     self.links[link].at = At::Moving;
-                    let to = usize::from(to.0);
-                    if let Some(traveller) = traveller {
-                        let feed = self.mail.entry((shard, to)).or_default();
-                        feed.push_back(Parcel::Traveller(link, traveller));
-                    } else {
-                        self.moves.push_back((link, to, unread));
-                    }
-                }
-                Output::Pause { connection } => {
-                    if let Some(Some(link)) = self.tables[shard].get(connection.index as usize) {
-                        self.links[*link].is_paused = true;
-                    }
+                    self.moves.push_back((link, usize::from(to.0), unread));
                 }
                 Output::Authenticate { connection, .. } => {
                     let link = self.tables[shard][connection.index as usize];
@@ -99,8 +87,7 @@ impl World {
                 Output::Mail { to, mail } => {
                     let to = usize::from(to.0);
                     self.note(|| format!("mail {shard} -> {to}: {mail:?}"));
-                    let feed = self.mail.entry((shard, to)).or_default();
-                    feed.push_back(Parcel::Mail(mail));
+                    self.mail.entry((shard, to)).or_default().push_back(mail);
                 }
                 Output::Store(request) => {
                     self.note(|| format!("shard {shard} asks to store {:?}", request.record));
@@ -160,7 +147,7 @@ impl World {
                 ..
             } => {
                 let client = number_of(&client_id);
-                let Some(link) = self.being_let_in(client) else {
+                let Some(link) = self.admitting else {
                     panic!("client {client} was let in unasked");
                 };
                 let terms = self.links[link].terms;
@@ -170,26 +157,18 @@ impl World {
                     (session_present, terms.clean, terms.expiry_s),
                     terms.will,
                 );
-                self.take_rest_of_leaver(client, Some(link), now);
                 self.links[link].admitted = true;
                 self.take_packets(link, now);
             }
             Event::Disconnected { client_id, why } => {
                 let client = number_of(&client_id);
-                // A DISCONNECT is the last that its link sends.
-                if matches!(why, Disconnection::ByClient(_)) {
-                    self.take_rest_of_leaver(client, None, now);
-                }
                 let goodbye = matches!(
                     why,
                     Disconnection::ByClient(None | Some(ReasonCode::Success))
                 );
                 if let Disconnection::ByBroker { reason, detail, .. } = &why {
                     let expected = match reason {
-                        // Its DISCONNECT may come behind its next CONNECT, on another shard.
-                        ReasonCode::SessionTakenOver => {
-                            self.options.half_open || self.options.goodbyes
-                        }
+                        ReasonCode::SessionTakenOver => self.options.half_open,
                         ReasonCode::KeepAliveTimeout => self.options.keep_alive,
                         ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable => {
                             self.failed[shard]
@@ -235,41 +214,10 @@ impl World {
         }
     }
 
-    /// The link of this client that is being let in, at once or after it has waited.
+    /// The link that is being let in, if it is this client's.
     fn being_let_in(&self, client: usize) -> Option<usize> {
-        let is_its = |link: &usize| self.links[*link].client == client;
-        let waits = |link: &usize| {
-            let Link {
-                at,
-                asked,
-                admitted,
-                ..
-            } = self.links[*link];
-            asked && !admitted && at != At::Gone
-        };
-        let waiting = || self.live.iter().copied().find(|it| is_its(it) && waits(it));
-        self.admitting.filter(is_its).or_else(waiting)
-    }
-
-    /// A connection arrives whose client is connected, or only what is left of it.
-    pub(super) fn arrive_connected(&mut self, link: usize, shard: usize, traveller: Traveller) {
-        let ends = self.links[link].ends_on_its_way;
-        if ends && self.rng.percent(50) {
-            self.note(|| format!("link {link} is lost on its way to shard {shard}"));
-            self.links[link].at = At::Gone;
-            let cause = CloseCause::Peer;
-            return self.input(shard, Input::Stranded { traveller, cause });
-        }
-        self.note(|| format!("link {link} arrives at shard {shard}"));
-        let connection = self.seat(link, shard);
-        let arrived = Input::Arrived {
-            connection,
-            traveller,
-        };
-        self.input_of(link, shard, arrived);
-        if std::mem::take(&mut self.links[link].ends_on_its_way) {
-            self.hang_up(link);
-        }
+        self.admitting
+            .filter(|link| self.links[*link].client == client)
     }
 
     pub(super) fn admit(&mut self) -> bool {
@@ -280,7 +228,6 @@ impl World {
             return true;
         };
         self.admitting = Some(link);
-        self.links[link].asked = true;
         let admission = Admission::Granted { user: None };
         self.input_of(
             link,
@@ -291,47 +238,7 @@ impl World {
             },
         );
         self.admitting = None;
-        if self.used > 0 {
-            self.take_packets_of_leaver(link);
-        }
         true
-    }
-
-    /// Before this link is let in, what its client had sent over the one before was looked at.
-    fn take_packets_of_leaver(&mut self, link: usize) {
-        let client = self.links[link].client;
-        let is_before = |other: &&usize| {
-            let Link {
-                client: whose,
-                admitted,
-                ..
-            } = self.links[**other];
-            **other != link && whose == client && admitted
-        };
-        let before = self.live.iter().rfind(is_before).copied();
-        let Some(before) = before else {
-            panic!("the broker acts on packets of nobody");
-        };
-        self.take_packets(before, self.now);
-    }
-
-    /// What a client had sent over its last link was looked at when its next one was let in: as
-    /// many packets as were looked at beyond those of the next link, or all if none is given.
-    fn take_rest_of_leaver(&mut self, client: usize, but: Option<usize>, now: Instant) {
-        let is_its = |link: &&usize| {
-            let other = &self.links[**link];
-            other.client == client && other.admitted && Some(**link) != but
-        };
-        let Some(before) = self.live.iter().rfind(is_its).copied() else {
-            return;
-        };
-        let own = but.map_or(0, |link| self.links[link].packets.len() as u64);
-        let rest = self.links[before].packets.len() as u64;
-        let taken = rest.min(self.used.saturating_sub(own));
-        let others = self.used - taken;
-        self.used = taken;
-        self.take_packets(before, now);
-        self.used = others;
     }
 
     /// The broker has acted on `used` packets of this link: notes what they say.
@@ -426,18 +333,7 @@ impl World {
     }
 
     pub(super) fn open_at(&mut self, link: usize, shard: usize) {
-        let connection = self.seat(link, shard);
-        let peer = Peer {
-            address: None,
-            listener: 0,
-        };
-        self.input(shard, Input::Opened { connection, peer });
-    }
-
-    /// Gives a connection its place in the table of a shard.
-    fn seat(&mut self, link: usize, shard: usize) -> ConnectionId {
         self.serial += 1;
-        self.links[link].is_paused = false;
         let table = &mut self.tables[shard];
         let index = table
             .iter()
@@ -452,7 +348,11 @@ impl World {
             serial: self.serial,
         };
         self.links[link].at = At::Shard(shard, connection);
-        connection
+        let peer = Peer {
+            address: None,
+            listener: 0,
+        };
+        self.input(shard, Input::Opened { connection, peer });
     }
 
     /// Opens a connection on some shard.
@@ -467,10 +367,6 @@ impl World {
             begun: Vec::new(),
             used: true,
             admitted: false,
-            asked: false,
-            ends_on_its_way: false,
-            says_goodbye: false,
-            is_paused: false,
             terms,
             partial: Vec::new(),
             packets: VecDeque::new(),
@@ -535,7 +431,6 @@ impl World {
         self.clients[client].lost();
         self.oracle.excuse(client, link);
         self.links[link].used = false;
-        self.links[link].says_goodbye = true;
         self.links[link].down.clear();
         if !self.options.half_open {
             self.hang_up(link);
@@ -544,15 +439,6 @@ impl World {
 
     /// Gives the broker what is left of a connection, and its end.
     pub(super) fn hang_up(&mut self, link: usize) {
-        if self.links[link].says_goodbye && self.is_paused(link) {
-            self.goodbyes.push(link); // its end is behind what it has sent
-            return;
-        }
-        let this = &mut self.links[link];
-        if this.at == At::Moving && this.admitted {
-            this.ends_on_its_way = true;
-            return;
-        }
         self.moves.retain(|(moving, ..)| *moving != link);
         self.admissions.retain(|waiting| *waiting != link);
         let wants = match self.links[link].at {
@@ -570,31 +456,6 @@ impl World {
             self.input_of(link, shard, Input::Closed { connection, cause });
         }
         self.links[link].at = At::Gone;
-    }
-
-    /// Who was not read is read before anything else happens.
-    pub(super) fn end_goodbyes(&mut self) {
-        for link in &self.live {
-            let link = &mut self.links[*link];
-            if let At::Shard(shard, connection) = link.at {
-                link.is_paused &= !self.shards[shard].wants_input(connection);
-            }
-        }
-        for link in std::mem::take(&mut self.goodbyes) {
-            if self.links[link].at != At::Gone {
-                self.hang_up(link);
-            }
-        }
-    }
-
-    /// Whether the driver was told not to read this link, and has not been told otherwise.
-    pub(super) fn is_paused(&self, link: usize) -> bool {
-        match self.links[link].at {
-            At::Shard(shard, connection) => {
-                self.links[link].is_paused && !self.shards[shard].wants_input(connection)
-            }
-            At::Moving | At::Gone => false,
-        }
     }
 
     pub(super) fn feed(&mut self, link: usize, bytes: &[u8]) {

@@ -94,7 +94,6 @@ impl World {
         self.remember();
         self.mail.clear();
         self.moves.clear();
-        self.goodbyes.clear();
         self.admissions.clear();
         self.dirty.clear();
         self.tables = vec![Vec::new(); count];

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
     ConnectionId, Input, Limits, Mail, ReadRequest, Shard, ShardId, ShardOptions, Stats, StoreSize,
-    Totals, Traveller,
+    Totals,
 };
 use unbroken_mqtt_proto::Version;
 use unbroken_store::Durability;
@@ -38,11 +38,9 @@ pub(crate) struct World {
     pub(crate) totals: Arc<Totals>,
     /// What a shard takes for now: stands still while a turn lasts.
     clocks: Vec<Instant>,
-    mail: BTreeMap<(usize, usize), VecDeque<Parcel>>,
+    mail: BTreeMap<(usize, usize), VecDeque<Mail>>,
     /// Connections on their way to another shard: link, shard, unread bytes.
     moves: VecDeque<(usize, usize, Vec<u8>)>,
-    /// Links that have ended in good order, and were not to be read.
-    goodbyes: Vec<usize>,
     /// Links whose CONNECT the driver has to decide about.
     admissions: VecDeque<usize>,
     storage: Storage,
@@ -85,14 +83,6 @@ pub(crate) struct Link {
     /// The client reads and writes it.
     pub(crate) used: bool,
     admitted: bool,
-    /// The driver has let its CONNECT in.
-    asked: bool,
-    /// It ends while it is on its way between shards.
-    ends_on_its_way: bool,
-    /// It ends in good order.
-    says_goodbye: bool,
-    /// It was not to be read any more, when that was last said.
-    is_paused: bool,
     pub(crate) terms: ConnectTerms,
     /// Given to the broker: what is not yet a whole packet, then the packets not yet acted on.
     partial: Vec<u8>,
@@ -107,13 +97,6 @@ enum At {
     Shard(usize, ConnectionId),
     Moving,
     Gone,
-}
-
-/// What one shard gives to another.
-enum Parcel {
-    Mail(Mail),
-    /// A link whose client is connected.
-    Traveller(usize, Traveller),
 }
 
 /// What the client said in CONNECT.
@@ -168,7 +151,6 @@ impl World {
             clocks: vec![start; count],
             mail: BTreeMap::new(),
             moves: VecDeque::new(),
-            goodbyes: Vec::new(),
             admissions: VecDeque::new(),
             storage: Storage::new(count, durability, start),
             dying: None,
@@ -320,7 +302,7 @@ impl World {
     }
 
     fn happen(&mut self, choice: Choice) -> bool {
-        let any = match choice {
+        match choice {
             Choice::Action => {
                 self.act();
                 true
@@ -345,9 +327,7 @@ impl World {
                 }
                 true
             }
-        };
-        self.end_goodbyes();
-        any
+        }
     }
 
     /// A time longer than any turn of a shard.
@@ -377,15 +357,8 @@ impl World {
             return false;
         }
         let (from, to) = self.rng.pick(&pairs);
-        let Some(parcel) = self.mail.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
+        let Some(mail) = self.mail.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
             return false;
-        };
-        let mail = match parcel {
-            Parcel::Mail(mail) => mail,
-            Parcel::Traveller(link, traveller) => {
-                self.arrive_connected(link, to, traveller);
-                return true;
-            }
         };
         self.note(|| format!("shard {to} reads from {from}: {mail:?}"));
         let from = ShardId(u8::try_from(from).expect("at most 64"));
@@ -644,17 +617,7 @@ impl World {
     }
 
     fn notice(&mut self) -> bool {
-        let paused = self
-            .live
-            .iter()
-            .copied()
-            .filter(|link| self.is_paused(*link));
-        let paused: BTreeSet<_> = paused.collect();
-        let fits = |number, link: &Link| {
-            let is_here = link.at != At::Gone && !link.ends_on_its_way;
-            !link.used && is_here && !(link.says_goodbye && paused.contains(&number))
-        };
-        let Some(link) = self.some_link(fits) else {
+        let Some(link) = self.some_link(|_, link| !link.used && link.at != At::Gone) else {
             return false;
         };
         self.hang_up(link);
@@ -677,12 +640,8 @@ impl World {
 
     fn run_timers(&mut self, shard: usize, now: Instant) {
         let timeout = Input::Timeout { heard: now };
-        let before = self.shards[shard].stats().packets_received;
         let outputs: Vec<_> = self.shards[shard].handle(now, timeout).collect();
-        // Of a client that had to wait until it was let in.
-        self.used = self.shards[shard].stats().packets_received - before;
         self.carry_out(shard, now, outputs);
-        assert_eq!(self.used, 0, "the broker acts on packets of nobody");
         self.oracle.timers_ran(shard, self.failed[shard], now);
     }
 
