@@ -48,7 +48,7 @@ impl Row {
 }
 
 fn rows() -> Vec<Row> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mqtt-proto/testdata");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/mqtt-proto/testdata");
     let mut rows = Vec::new();
     for entry in fs::read_dir(&directory).expect("the golden packets are in the repository") {
         let path = entry.expect("the directory can be listed").path();
