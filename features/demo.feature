@@ -1,10 +1,10 @@
 Feature: The demonstration
-  A line from producer to consumer that anybody may hurt: each wound is named with its message, and repaired.
+  A pipeline from producer to consumer with a fault injector: each fault is named with its message, and repaired.
 
   # Beside two dozen other scenarios it is given more time than its 30 seconds, and whether its promise of two seconds
   # was kept is not checked: only that something was named, and is measured. The last line is of what C handed on; what
   # was named is counted in another.
-  Scenario: Every wound is named and repaired
+  Scenario: Every injected fault is named and repaired
     When I run `unbroken demo --plain --within 120`
     Then it ends with code 0
     And its output has the time at which each of these was named and repaired:
@@ -30,25 +30,25 @@ Feature: The demonstration
     And its output mentions " delivered, 0 lost, 0 duplicated, 0 reordered"
 
   Scenario: A message that is forged in front of the processor is named there
-    When I run `unbroken demo --plain --within 120 --hurt F`
+    When I run `unbroken demo --plain --within 120 --inject F`
     Then it ends with code 0
     And its output mentions "on plant/raw: named after"
     And its output mentions "named: 0 lost, 0 duplicated, 0 reordered, 1 forged"
 
   Scenario: A broker that is killed has lost nothing
-    When I run `unbroken demo --plain --within 120 --hurt kkk`
+    When I run `unbroken demo --plain --within 120 --inject kkk`
     Then it ends with code 0
     And its output mentions "broker killed"
     And its output mentions "named: 0 lost"
 
   Scenario: It ends in time and says what is left
-    When I run `unbroken demo --plain --within 10 --hurt llllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllll`
+    When I run `unbroken demo --plain --within 10 --inject llllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllll`
     Then it ends with code 1
     And its output mentions "ended, because 10 s are the limit"
-    And its output mentions "wounds not given"
+    And its output mentions "faults not injected"
 
-  Scenario: What is named is exactly what was hurt, also when checkpoints are lost
-    When I run `unbroken demo --messages 10000 --wounds 100 --rate 2000`
+  Scenario: What is named is exactly what was injected, also when checkpoints are lost
+    When I run `unbroken demo --messages 10000 --faults 100 --rate 2000`
     Then it ends with code 0
     And its output mentions "named: 100, missing: 0, false: 0, repaired: 100"
     And its output mentions "10,000 sent, 10,000 delivered, 0 lost, 0 duplicated, 0 reordered"
@@ -59,7 +59,7 @@ Feature: The demonstration
       one
       two
       """
-    When I run `unbroken demo --plain --input lines --hurt l`
+    When I run `unbroken demo --plain --input lines --inject l`
     Then it ends with code 0
 
   Scenario: A file without a line is refused
@@ -70,7 +70,7 @@ Feature: The demonstration
     Then it ends with code 66
     And its errors mention "has no line"
 
-  Scenario: A wound that does not exist is refused
-    When I run `unbroken demo --plain --hurt x`
+  Scenario: A fault that does not exist is refused
+    When I run `unbroken demo --plain --inject x`
     Then it ends with code 2
-    And its errors mention "no wound has this letter"
+    And its errors mention "no fault has this letter"

@@ -451,7 +451,7 @@ fn arrival(socket: TcpStream, address: SocketAddr, listener: usize, seat: Seat) 
         },
         seat,
         unread: Vec::new(),
-        }
+    }
 }
 
 /// What the listeners speak above TCP, from the socket upwards: MQTT itself, so far.

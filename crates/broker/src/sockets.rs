@@ -162,7 +162,7 @@ impl Sockets {
             peer,
             seat,
             unread,
-                })
+        })
     }
 
     /// Remembers an edge. Answers with the connection if it has become writable again.

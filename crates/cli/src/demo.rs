@@ -1,4 +1,4 @@
-//! `unbroken demo`: a line from producer to consumer, to be hurt.
+//! `unbroken demo`: a pipeline from producer to consumer, with a fault injector.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -11,29 +11,29 @@ use unbroken_demo::{LineError, Outcome, RunError, Settings, Trial};
 use crate::exit::{self, Failure};
 use crate::runtime;
 
-/// Watch a line from producer to consumer, hurt it, and see each wound named and repaired
+/// Run a pipeline from producer to consumer, inject faults, and see each one named and repaired
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  unbroken demo                          a live view; keys hurt the line, q ends
-  unbroken demo --hurt lk                lose a message and kill the broker, to begin with
-  unbroken demo --plain                  every wound once, as lines, within 30 seconds
+  unbroken demo                          a live view; keys inject faults, q ends
+  unbroken demo --inject lk              lose a message and kill the broker, to begin with
+  unbroken demo --plain                  every fault once, as lines, within 30 seconds
   unbroken demo --input /var/log/syslog  send your own file, line by line
   unbroken demo --broker 127.0.0.1:1883  over a broker that runs already, of whatever make
-  unbroken demo --messages 1000000 --wounds 1000 --rate 10000
-                                         wounds at random: is each named, and nothing else?
+  unbroken demo --messages 1000000 --faults 1000 --rate 10000
+                                         faults at random: is each named, and nothing else?
 
 Producer A, the broker, processor B and consumer C run on this machine, the broker and B in
 processes of their own, on free ports of localhost. What they keep on the disk ends with them.
 Keys: l lose, d duplicate, s swap, a alter, f forge, i inject, h hold a message behind B (capitals:
 in front of B); k kill the broker; n cut the network between the broker and C.
 
-Exit codes: 0 every wound was named and repaired; 1 one was not, or something else was named, or
+Exit codes: 0 every fault was named and repaired; 1 one was not, or something else was named, or
 the time of --within was over; 2 wrong usage; 66 the input cannot be read; 69 the broker of
---broker cannot be reached or refuses; 70 a part of the line ended by itself or did not start;
+--broker cannot be reached or refuses; 70 a part of the pipeline ended by itself or did not start;
 74 output failed.")]
 pub(crate) struct Args {
-    /// Plain lines: every wound once, then an end
+    /// Plain lines: every fault once, then an end
     #[arg(long)]
     plain: bool,
     /// A file to send, line by line [default: sensors of a small plant]
@@ -43,9 +43,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MESSAGES", default_value_t = 1_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
-    /// Wounds to give, each by its key
+    /// Faults to inject, each by its key
     #[arg(long, value_name = "KEYS", default_value = "")]
-    hurt: String,
+    inject: String,
     /// With --plain: end within so many seconds, whatever has happened
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     #[arg(value_parser = clap::value_parser!(u64).range(3..=600))]
@@ -57,13 +57,13 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "COUNT",
-        requires = "wounds",
-        conflicts_with = "hurt"
+        requires = "faults",
+        conflicts_with = "inject"
     )]
     messages: Option<u64>,
-    /// Wounds at random places of those messages
+    /// Faults to inject at random places of those messages
     #[arg(long, value_name = "COUNT", requires = "messages")]
-    wounds: Option<u64>,
+    faults: Option<u64>,
     /// Which random places
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
@@ -82,14 +82,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         rate: args.rate,
         is_plain: args.plain || !std::io::stdout().is_terminal(),
         within: Duration::from_secs(args.within),
-        keys: args.hurt.clone(),
+        keys: args.inject.clone(),
         broker: args.broker.clone(),
         trial: args
             .messages
-            .zip(args.wounds)
-            .map(|(messages, wounds)| Trial {
+            .zip(args.faults)
+            .map(|(messages, injections)| Trial {
                 messages,
-                wounds,
+                injections,
                 seed: args.seed,
             }),
     };
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn code(error: &RunError) -> u8 {
     match error {
         RunError::Readings(_) => exit::NO_INPUT,
-        RunError::Key(_) | RunError::TooManyWounds { .. } => exit::USAGE,
+        RunError::Key(_) | RunError::TooManyFaults { .. } => exit::USAGE,
         RunError::Show(_) => exit::IO,
         RunError::Line(LineError::Unavailable { .. }) => exit::UNAVAILABLE,
         RunError::Line(_) | RunError::Late(_) | RunError::Ended { .. } => exit::INTERNAL,

@@ -21,7 +21,7 @@ fn a_broker_that_is_not_there_is_not_waited_for() {
     drop(listener);
     for mode in [
         &["--plain", "--within", "600"][..],
-        &["--messages", "100", "--wounds", "1"],
+        &["--messages", "100", "--faults", "1"],
         &[],
     ] {
         let begin = Instant::now();
@@ -41,7 +41,7 @@ fn a_broker_that_is_not_there_is_not_waited_for() {
 }
 
 #[test]
-fn every_wound_is_named_and_repaired_over_mosquitto_too() {
+fn every_fault_is_named_and_repaired_over_mosquitto_too() {
     let Some(mosquitto) = Mosquitto::start() else {
         return;
     };
@@ -61,7 +61,7 @@ fn every_wound_is_named_and_repaired_over_mosquitto_too() {
     // Another run on the same broker finds nothing of the one before.
     for _ in 0..2 {
         let text = demo("--plain");
-        for wound in [
+        for injection in [
             "lost: number",
             "duplicated: number",
             "swapped: number",
@@ -71,10 +71,10 @@ fn every_wound_is_named_and_repaired_over_mosquitto_too() {
             "held: number",
             "network cut between the broker and C: repaired",
         ] {
-            assert!(text.contains(wound), "{wound} in\n{text}");
+            assert!(text.contains(injection), "{injection} in\n{text}");
         }
     }
-    let text = demo("--messages 5000 --wounds 50 --rate 2000");
+    let text = demo("--messages 5000 --faults 50 --rate 2000");
     let expect = "named: 50, missing: 0, false: 0, repaired: 50";
     assert!(text.contains(expect), "{text}");
 }

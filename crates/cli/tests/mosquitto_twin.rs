@@ -314,7 +314,7 @@ fn a_broker_is_named_by_its_host_and_port() {
         ][..],
         &["audit", "status", "-h", &address, "-W", "1"],
         &[
-            "demo", "--plain", "--within", "120", "--hurt", "l", "--broker", &address,
+            "demo", "--plain", "--within", "120", "--inject", "l", "--broker", &address,
         ],
     ] {
         let ended = unbroken(words, "");

@@ -1,5 +1,5 @@
-//! The audited line over real brokers, ours and Mosquitto: every wound is named, repaired, and the
-//! root closes; what is no fault gets no name.
+//! The audited line over real brokers, ours and Mosquitto: every injected fault is named, repaired,
+//! and the root closes; what is no fault gets no name.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use support::broker::{Broker, Kind};
 use support::line::{
-    Seen, Wound, connect, lane, numbered, publish_all, publisher, subscriber, until, until_proven,
-    wound,
+    Fault, Seen, connect, inject, lane, numbered, publish_all, publisher, subscriber, until,
+    until_proven,
 };
 use support::options;
 use support::relay::{Fate, Relay};
@@ -45,7 +45,7 @@ async fn a_line_without_faults_is_proven_whole_and_names_nothing() {
 }
 
 #[tokio::test]
-async fn each_wound_is_named_and_repaired() {
+async fn each_injected_fault_is_named_and_repaired() {
     for kind in Kind::installed() {
         let broker = Broker::start(kind);
         let relay = Relay::to(broker.address()).await;
@@ -54,15 +54,15 @@ async fn each_wound_is_named_and_repaired() {
         let mut line = line.open(&receiver).await.unwrap();
         let sender = connect(options(broker.address(), "a")).await;
         let lane = publisher(1).open_unspooled(&sender).await.unwrap();
-        let wounds = vec![
-            (5, Wound::Lose),
-            (20, Wound::Duplicate),
-            (30, Wound::Swap),
-            (40, Wound::Alter),
-            (50, Wound::Inject),
-            (99, Wound::Lose),
+        let injections = vec![
+            (5, Fault::Lose),
+            (20, Fault::Duplicate),
+            (30, Fault::Swap),
+            (40, Fault::Alter),
+            (50, Fault::Inject),
+            (99, Fault::Lose),
         ];
-        wound(&relay, "data", wounds);
+        inject(&relay, "data", injections);
         publish_all(&lane, "data", 0..100).await;
         let mut seen = Seen::default();
         until_proven(&mut line, &mut seen, 100).await;
@@ -103,13 +103,13 @@ async fn a_repair_sends_again_what_is_missing_and_nothing_else() {
         );
         let again = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&again);
-        from_a.wound_to_broker(move |packet| {
+        from_a.inject_to_broker(move |packet| {
             noted.lock().unwrap().extend(sent_again(packet));
             Fate::pass(packet)
         });
         let missing: Vec<u64> = [3, 4, 5, 700].into_iter().chain(1_020..1_030).collect();
-        let wounds = missing.iter().map(|number| (*number, Wound::Lose));
-        wound(&to_c, "data", wounds.collect());
+        let injections = missing.iter().map(|number| (*number, Fault::Lose));
+        inject(&to_c, "data", injections.collect());
         let receiver = connect(options(to_c.address(), "c")).await;
         let line = subscriber("data").scope(Scope::FromBeginning);
         let mut line = line.open(&receiver).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_loss_at_qos_0_is_named_and_repaired_and_nobody_had_promised_it() {
             .map(|qos| publisher(1 + u64::from(u8::from(qos))).qos(qos));
         for publisher in publishers {
             let lane = publisher.open_unspooled(&sender).await.unwrap();
-            wound(&relay, "data", vec![(5, Wound::Lose), (9, Wound::Swap)]);
+            inject(&relay, "data", vec![(5, Fault::Lose), (9, Fault::Swap)]);
             publish_all(&lane, "data", 0..100).await;
             let mut seen = Seen::default();
             until_proven(&mut line, &mut seen, 100).await;
@@ -315,7 +315,7 @@ async fn a_forged_message_is_found_by_descent_and_the_real_one_comes_again() {
         let mut line = line.open(&receiver).await.unwrap();
         let sender = connect(options(broker.address(), "a")).await;
         let lane = publisher(1).open_unspooled(&sender).await.unwrap();
-        wound(&relay, "data", vec![(700, Wound::Forge)]);
+        inject(&relay, "data", vec![(700, Fault::Forge)]);
         publish_all(&lane, "data", 0..1_024).await;
         let mut seen = Seen::default();
         until_proven(&mut line, &mut seen, 1_024).await;
@@ -339,7 +339,7 @@ async fn an_altered_message_comes_again_though_nothing_is_lost() {
         let mut line = line.open(&receiver).await.unwrap();
         let sender = connect(options(broker.address(), "a")).await;
         let lane = publisher(1).open_unspooled(&sender).await.unwrap();
-        wound(&relay, "data", vec![(5, Wound::Alter)]);
+        inject(&relay, "data", vec![(5, Fault::Alter)]);
         publish_all(&lane, "data", 0..10).await;
         let mut seen = Seen::default();
         until_proven(&mut line, &mut seen, 10).await;

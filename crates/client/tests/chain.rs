@@ -1,5 +1,5 @@
-//! A producer, two processors and a consumer: each wound is named where it was made, and the
-//! consumer proves every lane on the way.
+//! A producer, two processors and a consumer: each injected fault is named where it was made, and
+//! the consumer proves every lane on the way.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use support::broker::{Broker, Kind};
 use support::line::{
-    Seen, Wound, connect, publish_all, publisher, subscriber, until_windows, wound,
+    Fault, Seen, connect, inject, publish_all, publisher, subscriber, until_windows,
 };
 use support::options;
 use support::relay::Relay;
@@ -43,20 +43,20 @@ async fn stage(to: SocketAddr, id: u64, from: &str, into: &'static str) -> Arc<M
     seen
 }
 
-/// A relay that wounds what comes to whoever is behind it.
-async fn wounded(broker: &Broker, topic: &'static str) -> Relay {
+/// A relay that injects faults into what passes to its client.
+async fn injected(broker: &Broker, topic: &'static str) -> Relay {
     let relay = Relay::to(broker.address()).await;
-    let wounds = vec![
-        (3, Wound::Lose),
-        (90, Wound::Alter),
-        (120, Wound::Duplicate),
-        (200, Wound::Swap),
+    let injections = vec![
+        (3, Fault::Lose),
+        (90, Fault::Alter),
+        (120, Fault::Duplicate),
+        (200, Fault::Swap),
     ];
-    wound(&relay, topic, wounds);
+    inject(&relay, topic, injections);
     relay
 }
 
-/// Exactly the wounds of the hop to here, in this lane.
+/// Exactly the faults injected on the hop to here, in this lane.
 #[track_caller]
 fn check(seen: &Seen, lane: u64) {
     let faults = seen.faults();
@@ -75,7 +75,7 @@ fn check(seen: &Seen, lane: u64) {
     assert_eq!(lost, [&(lane, 3)]);
     let moved = seen.moved_of.iter().filter(|of| **of == lane);
     assert_eq!(moved.count(), 1, "lane {lane}");
-    // What a wounded message was made of is missed with it, and nothing else.
+    // What a injected message was made of is missed with it, and nothing else.
     let carried: Vec<u64> = (seen.messages.iter())
         .filter(|(number, verdict, _)| [3, 90].contains(number) && *verdict == Verdict::Repaired)
         .map(|(_, _, text)| text.parse().unwrap())
@@ -89,13 +89,13 @@ fn check(seen: &Seen, lane: u64) {
 }
 
 #[tokio::test]
-async fn each_wound_is_named_once_at_its_hop_and_the_consumer_proves_every_lane() {
+async fn each_injected_fault_is_named_once_at_its_hop_and_the_consumer_proves_every_lane() {
     for kind in Kind::installed() {
         let broker = Broker::start(kind);
         let (to_b1, to_b2, to_c) = (
-            wounded(&broker, "in").await,
-            wounded(&broker, "mid").await,
-            wounded(&broker, "out").await,
+            injected(&broker, "in").await,
+            injected(&broker, "mid").await,
+            injected(&broker, "out").await,
         );
         let client = connect(options(to_c.address(), "c")).await;
         let line = subscriber("out").scope(Scope::FromBeginning);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use support::broker::{Broker, Kind};
 use support::line::{
-    Seen, Wound, connect, lane, publish_all, publisher, subscriber, until, until_proven, wound,
+    Fault, Seen, connect, inject, lane, publish_all, publisher, subscriber, until, until_proven,
 };
 use support::options;
 use support::relay::Relay;
@@ -35,7 +35,7 @@ async fn a_listener_misses_the_first_message_of_a_producer_that_begins_again() {
             let sender = connect(options(broker.address(), "a")).await;
             let producer = publisher(1).open_unspooled(&sender).await.unwrap();
             if begins_again {
-                wound(&relay, "data", vec![(0, Wound::Lose), (50, Wound::Lose)]);
+                inject(&relay, "data", vec![(0, Fault::Lose), (50, Fault::Lose)]);
             }
             publish_all(&producer, "data", 0..100).await;
             producer.close(AT_ONCE).await.unwrap();
@@ -67,8 +67,8 @@ async fn a_checkpoint_alone_is_a_sign_of_a_lane_whose_next_epoch_begins_here() {
         for lost in [0..3, 0..1] {
             let sender = connect(options(broker.address(), "a")).await;
             let producer = publisher(1).open_unspooled(&sender).await.unwrap();
-            let wounds = lost.clone().map(|number| (number, Wound::Lose));
-            wound(&relay, "data", wounds.collect());
+            let injections = lost.clone().map(|number| (number, Fault::Lose));
+            inject(&relay, "data", injections.collect());
             publish_all(&producer, "data", 0..3).await;
             producer.close(AT_ONCE).await.unwrap();
             sender.disconnect().await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use support::broker::{Broker, Kind};
 use support::line::{
-    Seen, Wound, connect, lane, publish_all, publisher, subscriber, until_proven, wound,
+    Fault, Seen, connect, inject, lane, publish_all, publisher, subscriber, until_proven,
 };
 use support::relay::Relay;
 use support::{options, within};
@@ -27,8 +27,8 @@ async fn lost_whole(expecting: impl Fn(SubscriberOptions) -> SubscriberOptions) 
         let mut line = line.open(&receiver).await.unwrap();
         let sender = connect(options(broker.address(), "a")).await;
         let lane = publisher(1).open_unspooled(&sender).await.unwrap();
-        let wounds = (0..5).map(|number| (number, Wound::Lose));
-        wound(&relay, "data", wounds.collect());
+        let injections = (0..5).map(|number| (number, Fault::Lose));
+        inject(&relay, "data", injections.collect());
         publish_all(&lane, "data", 0..5).await;
         let mut seen = Seen::default();
         until_missed_and_proven(&mut line, &mut seen).await;

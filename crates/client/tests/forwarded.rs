@@ -6,7 +6,7 @@
 mod support;
 
 use support::broker::Broker;
-use support::line::{Seen, Wound, connect, numbered, subscriber, until, until_proven, wound};
+use support::line::{Fault, Seen, connect, inject, numbered, subscriber, until, until_proven};
 use support::relay::Relay;
 use support::{options, within};
 use unbroken_client::audit::Scope;
@@ -47,7 +47,7 @@ async fn what_a_plain_device_publishes_is_proven_from_the_broker_to_its_end() {
 async fn what_is_lost_behind_the_broker_is_named_and_cannot_come_again() {
     let broker = Broker::configured(CONFIG);
     let relay = Relay::to(broker.address()).await;
-    wound(&relay, "data", vec![(5, Wound::Lose), (9, Wound::Alter)]);
+    inject(&relay, "data", vec![(5, Fault::Lose), (9, Fault::Alter)]);
     let receiver = connect(options(relay.address(), "c")).await;
     let line = subscriber("data").scope(Scope::FromBeginning);
     let mut line = line.open(&receiver).await.unwrap();

@@ -36,7 +36,7 @@ async fn a_dropped_subscription_of_a_kept_session_goes_on_at_the_broker() {
             let relay = Relay::to(broker.address()).await;
             let ends = Arc::new(Mutex::new(0));
             let counted = Arc::clone(&ends);
-            relay.wound_to_broker(move |packet| {
+            relay.inject_to_broker(move |packet| {
                 *counted.lock().unwrap() += usize::from(packet[0] >> 4 == UNSUBSCRIBE);
                 Fate::pass(packet)
             });

@@ -6,7 +6,7 @@ mod support;
 
 use support::broker::{Broker, Kind};
 use support::line::{
-    Seen, Wound, connect, keyed, lane, publish_all, publisher, subscriber, until_proven, wound,
+    Fault, Seen, connect, inject, keyed, lane, publish_all, publisher, subscriber, until_proven,
 };
 use support::options;
 use support::relay::Relay;
@@ -27,13 +27,13 @@ async fn what_is_forged_without_the_key_is_named_and_the_real_one_comes_again() 
         let sender = connect(options(broker.address(), "a")).await;
         let lane = publisher(1).hasher(keyed(7)).open_unspooled(&sender).await;
         let lane = lane.unwrap();
-        let wounds = vec![
-            (30, Wound::Lose),
-            (40, Wound::Forge),
-            (50, Wound::ForgeWithKey),
-            (60, Wound::Alter),
+        let injections = vec![
+            (30, Fault::Lose),
+            (40, Fault::Forge),
+            (50, Fault::ForgeWithKey),
+            (60, Fault::Alter),
         ];
-        wound(&relay, "data", wounds);
+        inject(&relay, "data", injections);
         publish_all(&lane, "data", 0..1_024).await;
         let mut seen = Seen::default();
         until_proven(&mut line, &mut seen, 1_024).await;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use support::broker::{Broker, Kind};
 use support::line::{
-    Seen, Wound, connect, lane, publish_all, publisher, subscriber, until, until_proven,
-    until_windows, wound,
+    Fault, Seen, connect, inject, lane, publish_all, publisher, subscriber, until, until_proven,
+    until_windows,
 };
 use support::options;
 use support::relay::Relay;
@@ -59,22 +59,22 @@ fn output(payload: &[u8]) -> Message {
 }
 
 #[tokio::test]
-async fn one_for_one_is_proven_on_both_hops_and_through_the_processor_with_wounds_on_each() {
+async fn one_for_one_is_proven_on_both_hops_and_through_the_processor_with_faults_on_each() {
     for kind in Kind::installed() {
         let broker = Broker::start(kind);
         let (to_b, to_c) = (
             Relay::to(broker.address()).await,
             Relay::to(broker.address()).await,
         );
-        wound(
+        inject(
             &to_b,
             "in",
-            vec![(3, Wound::Lose), (9, Wound::Alter), (12, Wound::Duplicate)],
+            vec![(3, Fault::Lose), (9, Fault::Alter), (12, Fault::Duplicate)],
         );
-        wound(
+        inject(
             &to_c,
             "out",
-            vec![(5, Wound::Lose), (8, Wound::Swap), (20, Wound::Alter)],
+            vec![(5, Fault::Lose), (8, Fault::Swap), (20, Fault::Alter)],
         );
         let mut processor = processor(to_b.address()).await;
         let mut consumer = consumer(to_c.address()).await;
@@ -110,7 +110,7 @@ async fn who_hears_both_sides_of_a_processor_judges_each_message_where_it_comes_
     for kind in Kind::installed() {
         let broker = Broker::start(kind);
         let to_c = Relay::to(broker.address()).await;
-        wound(&to_c, "in", vec![(5, Wound::Alter)]);
+        inject(&to_c, "in", vec![(5, Fault::Alter)]);
         let mut processor = processor(broker.address()).await;
         let client = connect(options(to_c.address(), "c")).await;
         let line = subscriber("+").scope(Scope::FromBeginning);
@@ -585,7 +585,7 @@ async fn what_a_consumer_had_asked_for_comes_to_it_after_its_restart() {
         let mut before = line.clone().open(&client).await.unwrap();
         let sender = connect(options(from_a.address(), "a")).await;
         let lane = publisher(1).open_unspooled(&sender).await.unwrap();
-        wound(&to_c, "data", vec![(3, Wound::Lose)]);
+        inject(&to_c, "data", vec![(3, Fault::Lose)]);
         publish_all(&lane, "data", 0..6).await;
         while checkpointed(&mut checkpoints).await < 6 {}
         // It asks, and is gone before A has heard of it.

@@ -422,7 +422,7 @@ async fn a_message_beyond_what_the_broker_takes_is_refused_with_its_size() {
     let broker = Broker::start(Kind::Unbroken);
     let relay = Relay::to(broker.address()).await;
     // CONNACK with Maximum Packet Size 20 and Maximum QoS 1.
-    relay.wound_to_client(|packet| match packet.first() {
+    relay.inject_to_client(|packet| match packet.first() {
         Some(0x20) => Fate::pass(&[0x20, 10, 0, 0, 7, 0x27, 0, 0, 0, 20, 0x24, 1]),
         _ => Fate::pass(packet),
     });
@@ -453,7 +453,7 @@ async fn the_id_of_a_message_that_is_too_large_by_now_is_released() {
     let broker = Broker::start(Kind::Unbroken);
     let relay = Relay::to(broker.address()).await;
     let (lost, mut losses) = tokio::sync::mpsc::unbounded_channel();
-    relay.wound_to_client(move |packet| match packet.first() {
+    relay.inject_to_client(move |packet| match packet.first() {
         Some(0x50) => {
             lost.send(packet.to_vec()).unwrap();
             Fate::default()
@@ -466,14 +466,14 @@ async fn the_id_of_a_message_that_is_too_large_by_now_is_released() {
     let receipt = client.send(long).await.unwrap();
     let pubrec = within("PUBREC", losses.recv()).await.unwrap();
     let (released, mut releases) = tokio::sync::mpsc::unbounded_channel();
-    relay.wound_to_broker(move |packet| {
+    relay.inject_to_broker(move |packet| {
         if packet.first() == Some(&0x62) {
             released.send(packet.to_vec()).unwrap();
         }
         Fate::pass(packet)
     });
     // CONNACK with the session present and Maximum Packet Size 20.
-    relay.wound_to_client(|packet| match packet.first() {
+    relay.inject_to_client(|packet| match packet.first() {
         Some(0x20) => Fate::pass(&[0x20, 8, 1, 0, 5, 0x27, 0, 0, 0, 20]),
         _ => Fate::pass(packet),
     });
@@ -519,7 +519,7 @@ async fn a_client_that_nobody_answers_gives_up_when_its_patience_ends() {
 async fn what_another_try_cannot_change_ends_the_client_at_once() {
     let broker = Broker::start(Kind::Unbroken);
     let relay = Relay::to(broker.address()).await;
-    relay.wound_to_client(|packet| match packet.first() {
+    relay.inject_to_client(|packet| match packet.first() {
         Some(0x20) => Fate::pass(&[0x20, 3, 0, 0x86, 0]),
         _ => Fate::pass(packet),
     });

@@ -1,7 +1,7 @@
 //! What is known of the line at this moment: what the views show, and what decides how it ends.
 //!
 //! A value: whoever learns something tells it, with the time since the start. It holds the counts,
-//! the windows of each lane, the faults that still stand, and every wound with when it was named
+//! the windows of each lane, the faults that still stand, and every incident with when it was named
 //! and when it was repaired.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,8 +13,8 @@ use unbroken_merkle_log::ledger::State;
 
 use crate::doubt::{Doubt, Doubts};
 use crate::fault::{Fault, Kind, Place};
+use crate::injection::Injected;
 use crate::limits::{FAULTS_SHOWN, RATES_SHOWN, TOLD_WITHIN, WINDOWS_SHOWN};
-use crate::wound::Wounded;
 
 /// The line at this moment.
 #[derive(Clone, Debug, Default)]
@@ -31,11 +31,11 @@ pub struct Board {
     pub parts: Vec<Part>,
     /// The windows that B and C check.
     pub strips: Vec<Strip>,
-    /// Every hurt, oldest first.
-    pub hurts: Vec<Hurt>,
-    /// Faults that no wound explains, oldest first.
+    /// Every incident, oldest first.
+    pub incidents: Vec<Incident>,
+    /// Faults that no injection explains, oldest first.
     pub unexplained: VecDeque<Fault>,
-    /// Faults that are no wound's own name, though they are of a message that one hurt.
+    /// Faults that are no injected fault's own name, though they are of a message that one changed.
     pub secondary: VecDeque<Fault>,
     /// What is in doubt on the ways where something is or was, by their names.
     pub doubts: BTreeMap<&'static str, Doubts>,
@@ -43,7 +43,7 @@ pub struct Board {
     pub rates: VecDeque<u64>,
     standing: BTreeMap<Place, Kind>,
     named: BTreeMap<Kind, u64>,
-    next_hurt: u64,
+    next_incident: u64,
 }
 
 /// A part of the line.
@@ -67,7 +67,7 @@ pub struct Strip {
 
 /// Something done to the line.
 #[derive(Clone, Debug)]
-pub struct Hurt {
+pub struct Incident {
     /// Counted from 0; some of those before it may be gone.
     pub id: u64,
     /// What.
@@ -86,17 +86,17 @@ pub struct Hurt {
 #[derive(Clone, Debug)]
 pub enum What {
     /// To a message.
-    Message(Box<Wounded>),
+    Message(Box<Injected>),
     /// To a part of the line.
     Part(String),
 }
 
 impl Board {
-    /// A hurt was given.
-    pub fn hurt(&mut self, what: What, now: Duration) {
-        let id = self.next_hurt;
-        self.next_hurt += 1;
-        self.hurts.push(Hurt {
+    /// An incident began.
+    pub fn begin_incident(&mut self, what: What, now: Duration) {
+        let id = self.next_incident;
+        self.next_incident += 1;
+        self.incidents.push(Incident {
             id,
             what,
             given: now,
@@ -111,10 +111,11 @@ impl Board {
         }
     }
 
-    /// Nobody saw a wound: its message was sent again before. One that was named was seen.
-    pub fn unhurt(&mut self, wounded: &Wounded) {
-        self.hurts.retain(|hurt| match &hurt.what {
-            What::Message(known) => **known != *wounded || hurt.named.is_some(),
+    /// No receiver saw an injected fault: its message was sent again before. One that was named was
+    /// seen.
+    pub fn unchanged(&mut self, injected: &Injected) {
+        self.incidents.retain(|incident| match &incident.what {
+            What::Message(known) => **known != *injected || incident.named.is_some(),
             What::Part(_) => true,
         });
     }
@@ -128,21 +129,21 @@ impl Board {
         self.attribute(fault, now);
     }
 
-    /// A message came late, and others are still missing: so its hurt is named, and all is well
+    /// A message came late, and others are still missing: so its incident is named, and all is well
     /// when it is told what moved.
     pub fn overtaken(&mut self, place: Place, by: u64, now: Duration) {
         let kind = Kind::Reordered;
-        if let Some(hurt) = self.hurt_named_by(&Fault { kind, place }) {
+        if let Some(incident) = self.incident_named_by(&Fault { kind, place }) {
             let how = format!("number {} behind {by} with higher numbers", place.number);
-            hurt.named.get_or_insert((now, how));
-            hurt.is_early = true;
+            incident.named.get_or_insert((now, how));
+            incident.is_early = true;
         }
     }
 
     /// A receiver at the end of the line has named a fault of a message that its own was made from:
     /// counted where it happened, so here it only has to have a reason.
     pub fn echo(&mut self, fault: Fault, now: Duration) {
-        if !self.part_explains(&fault, now) && self.wound_of(&fault).is_none() {
+        if !self.part_explains(&fault, now) && self.injection_of(&fault).is_none() {
             self.unexplain(fault);
         }
     }
@@ -161,37 +162,38 @@ impl Board {
     /// A good copy of a message has come.
     pub fn repaired(&mut self, place: Place, now: Duration) {
         self.standing.remove(&place);
-        for hurt in &mut self.hurts {
-            if let What::Message(wounded) = &hurt.what
-                && Place::from(&wounded.message.audit) == place
-                && hurt.named.is_some()
+        for incident in &mut self.incidents {
+            if let What::Message(injected) = &incident.what
+                && Place::from(&injected.message.audit) == place
+                && incident.named.is_some()
             {
-                hurt.repaired.get_or_insert(now);
+                incident.repaired.get_or_insert(now);
             }
         }
     }
 
-    /// The latest hurt of a part was noticed by the line itself.
+    /// The latest incident of a part was noticed by the pipeline itself.
     pub fn part_named(&mut self, by: &str, now: Duration) {
-        if let Some(hurt) = self.open_part() {
-            hurt.named.get_or_insert_with(|| (now, by.to_owned()));
+        if let Some(incident) = self.open_part() {
+            incident.named.get_or_insert_with(|| (now, by.to_owned()));
         }
     }
 
     /// A part works again and nothing of what it cost is missing any more.
     pub fn part_repaired(&mut self, now: Duration) {
         if self.standing.is_empty()
-            && let Some(hurt) = self.open_part()
-            && hurt.named.is_some()
+            && let Some(incident) = self.open_part()
+            && incident.named.is_some()
         {
-            hurt.repaired = Some(now);
+            incident.repaired = Some(now);
         }
     }
 
-    /// Whether a part was hurt and is not well.
+    /// Whether an incident of a part is open.
     pub fn has_open_part(&self) -> bool {
-        let mut hurts = self.hurts.iter();
-        hurts.any(|hurt| matches!(hurt.what, What::Part(_)) && hurt.repaired.is_none())
+        let mut incidents = self.incidents.iter();
+        incidents
+            .any(|incident| matches!(incident.what, What::Part(_)) && incident.repaired.is_none())
     }
 
     /// A window ended, or ended differently, on the way with this name.
@@ -240,11 +242,11 @@ impl Board {
         self.named.get(&kind).copied().unwrap_or_default()
     }
 
-    /// The hurt whose name took longest, and how long.
-    pub fn slowest(&self) -> Option<(&Hurt, Duration)> {
-        let named = self.hurts.iter().filter_map(|hurt| {
-            let (at, _) = hurt.named.as_ref()?;
-            Some((hurt, at.saturating_sub(hurt.given)))
+    /// The incident whose name took longest, and how long.
+    pub fn slowest(&self) -> Option<(&Incident, Duration)> {
+        let named = self.incidents.iter().filter_map(|incident| {
+            let (at, _) = incident.named.as_ref()?;
+            Some((incident, at.saturating_sub(incident.given)))
         });
         named.max_by_key(|(_, time)| *time)
     }
@@ -260,14 +262,17 @@ impl Board {
         self.is_green() && self.secondary.is_empty() && self.sent == self.delivered
     }
 
-    /// No fault stands, no hurt is open, nothing was named without a reason, and C has handed on
-    /// nothing again or out of its place.
+    /// No fault stands, no incident is open, nothing was named without a reason, and C has handed
+    /// on nothing again or out of its place.
     pub fn is_green(&self) -> bool {
         self.standing.is_empty()
             && self.duplicated == 0
             && self.reordered == 0
             && self.unexplained.is_empty()
-            && self.hurts.iter().all(|hurt| hurt.repaired.is_some())
+            && self
+                .incidents
+                .iter()
+                .all(|incident| incident.repaired.is_some())
     }
 
     /// The whole of it in one sentence.
@@ -275,22 +280,24 @@ impl Board {
         Sentence(self)
     }
 
-    /// The first wound that hurt the message of this fault, by whatever name.
-    pub(crate) fn wound_of(&self, fault: &Fault) -> Option<&Hurt> {
-        self.hurts.iter().find(|hurt| match &hurt.what {
-            What::Message(wounded) => wounded.explains(fault),
+    /// The first injection into the message of this fault, by whatever name.
+    pub(crate) fn injection_of(&self, fault: &Fault) -> Option<&Incident> {
+        self.incidents.iter().find(|incident| match &incident.what {
+            What::Message(injected) => injected.explains(fault),
             What::Part(_) => false,
         })
     }
 
-    /// Finds the hurt that a fault is a sign of.
+    /// Finds the incident that a fault is a sign of.
     fn attribute(&mut self, fault: Fault, now: Duration) {
         let stands = self.standing.contains_key(&fault.place);
-        if let Some(hurt) = self.hurt_named_by(&fault) {
-            hurt.is_early = false;
-            hurt.named.get_or_insert_with(|| (now, fault.to_string()));
+        if let Some(incident) = self.incident_named_by(&fault) {
+            incident.is_early = false;
+            incident
+                .named
+                .get_or_insert_with(|| (now, fault.to_string()));
             if !fault.kind.needs_repair() || !stands {
-                hurt.repaired = Some(now);
+                incident.repaired = Some(now);
             }
             return;
         }
@@ -298,14 +305,14 @@ impl Board {
         if self.part_explains(&fault, now) {
             return;
         }
-        let is_second_name = self.hurts.iter().any(|hurt| match &hurt.what {
-            What::Message(wounded) => wounded.has_second_name(&fault),
+        let is_second_name = self.incidents.iter().any(|incident| match &incident.what {
+            What::Message(injected) => injected.has_second_name(&fault),
             What::Part(_) => false,
         });
         if is_second_name {
             return;
         }
-        if self.wound_of(&fault).is_some() {
+        if self.injection_of(&fault).is_some() {
             self.secondary.push_back(fault);
             while self.secondary.len() > FAULTS_SHOWN {
                 self.secondary.pop_front();
@@ -315,12 +322,12 @@ impl Board {
         }
     }
 
-    /// The first hurt of which this fault is the right name, and that has not got it yet.
-    fn hurt_named_by(&mut self, fault: &Fault) -> Option<&mut Hurt> {
-        let mut hurts = self.hurts.iter_mut();
-        hurts.find(|hurt| match &hurt.what {
-            What::Message(wounded) => {
-                wounded.is_named_by(fault) && (hurt.named.is_none() || hurt.is_early)
+    /// The first incident of which this fault is the right name, and that has not got it yet.
+    fn incident_named_by(&mut self, fault: &Fault) -> Option<&mut Incident> {
+        let mut incidents = self.incidents.iter_mut();
+        incidents.find(|incident| match &incident.what {
+            What::Message(injected) => {
+                injected.is_named_by(fault) && (incident.named.is_none() || incident.is_early)
             }
             What::Part(_) => false,
         })
@@ -337,16 +344,17 @@ impl Board {
     /// which messages is not known beforehand.
     fn part_explains(&self, fault: &Fault, now: Duration) -> bool {
         fault.kind.comes_of_a_break()
-            && self.hurts.iter().any(|hurt| {
-                matches!(hurt.what, What::Part(_))
-                    && hurt.given <= now
-                    && hurt.repaired.is_none_or(|at| now <= at + TOLD_WITHIN)
+            && self.incidents.iter().any(|incident| {
+                matches!(incident.what, What::Part(_))
+                    && incident.given <= now
+                    && incident.repaired.is_none_or(|at| now <= at + TOLD_WITHIN)
             })
     }
 
-    fn open_part(&mut self) -> Option<&mut Hurt> {
-        let mut hurts = self.hurts.iter_mut();
-        hurts.find(|hurt| matches!(hurt.what, What::Part(_)) && hurt.repaired.is_none())
+    fn open_part(&mut self) -> Option<&mut Incident> {
+        let mut incidents = self.incidents.iter_mut();
+        incidents
+            .find(|incident| matches!(incident.what, What::Part(_)) && incident.repaired.is_none())
     }
 }
 
@@ -368,7 +376,7 @@ impl Strip {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Message(wounded) => fmt::Display::fmt(wounded, f),
+            Self::Message(injected) => fmt::Display::fmt(injected, f),
             Self::Part(text) => f.write_str(text),
         }
     }
@@ -422,207 +430,4 @@ pub(crate) fn grouped(count: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wound::{Stamps, Wound};
-    use std::time::Instant;
-    use unbroken_merkle_log::{Epoch, Hasher, LaneId, Property};
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn lane() -> LaneId {
-        LaneId::new(7).unwrap()
-    }
-
-    fn place(number: u64) -> Place {
-        Place {
-            lane: lane(),
-            epoch: Epoch(0),
-            number,
-        }
-    }
-
-    fn fault(kind: Kind, number: u64) -> Fault {
-        Fault {
-            kind,
-            place: place(number),
-        }
-    }
-
-    fn wounded(wound: Wound, number: u64) -> What {
-        let audit = Property::stamp(&Hasher::xxh3(), lane(), Epoch(0), number, b"t", b"p");
-        What::Message(Box::new(Wounded {
-            wound,
-            topic: "t".to_owned(),
-            message: Stamps {
-                audit,
-                origins: vec![],
-            },
-            overtaken_by: None,
-            at: Instant::now(),
-        }))
-    }
-
-    #[test]
-    fn a_lost_message_makes_the_sentence_red_until_it_is_repaired() {
-        let mut board = Board {
-            sent: 1_204_331,
-            delivered: 1_204_330,
-            ..Board::default()
-        };
-        assert!(board.is_green());
-        board.hurt(wounded(Wound::Lose, 5), SECOND);
-        assert!(!board.is_green());
-        board.fault(fault(Kind::Lost, 5), SECOND * 2);
-        assert_eq!(
-            board.sentence().to_string(),
-            "1,204,331 sent, 1,204,330 delivered, 1 lost, 0 duplicated, 0 reordered"
-        );
-        board.repaired(place(5), SECOND * 3);
-        assert!(board.is_green());
-        let hurt = &board.hurts[0];
-        assert_eq!(hurt.named.as_ref().map(|(at, _)| *at), Some(SECOND * 2));
-        assert_eq!(hurt.repaired, Some(SECOND * 3));
-        assert_eq!(board.named(Kind::Lost), 1);
-        assert_eq!(board.standing(Kind::Lost), 0);
-    }
-
-    #[test]
-    fn a_copy_set_aside_needs_no_repair() {
-        let mut board = Board::default();
-        board.hurt(wounded(Wound::Duplicate, 5), SECOND);
-        board.fault(fault(Kind::Duplicated, 5), SECOND);
-        assert!(board.is_green());
-    }
-
-    #[test]
-    fn the_sentence_says_what_c_handed_on_again_or_out_of_its_place() {
-        let mut board = Board {
-            sent: 9,
-            delivered: 9,
-            ..Board::default()
-        };
-        assert!(board.is_exact());
-        board.duplicated = 2;
-        assert!(!board.is_green());
-        board.reordered = 3;
-        assert_eq!(
-            board.sentence().to_string(),
-            "9 sent, 9 delivered, 0 lost, 2 duplicated, 3 reordered"
-        );
-    }
-
-    #[test]
-    fn a_fault_may_be_named_before_the_relay_is_asked() {
-        let mut board = Board::default();
-        board.fault(fault(Kind::Injected, 5), SECOND);
-        assert!(!board.is_green());
-        board.hurt(wounded(Wound::Inject, 5), SECOND * 2);
-        assert!(board.is_green());
-    }
-
-    #[test]
-    fn a_message_that_was_overtaken_is_named_at_once_and_well_when_the_disorder_ends() {
-        let mut board = Board::default();
-        board.hurt(wounded(Wound::Swap, 5), SECOND);
-        board.overtaken(place(5), 3, SECOND * 2);
-        let named = |board: &Board| board.hurts[0].named.as_ref().map(|(at, _)| *at);
-        assert_eq!(named(&board), Some(SECOND * 2));
-        assert!(!board.is_green());
-        board.fault(fault(Kind::Reordered, 5), SECOND * 3);
-        assert!(board.is_green() && board.secondary.is_empty());
-        assert_eq!(named(&board), Some(SECOND * 2));
-        assert_eq!(board.hurts[0].repaired, Some(SECOND * 3));
-    }
-
-    #[test]
-    fn a_message_held_for_too_long_is_lost_and_then_found_and_that_is_no_other_name() {
-        let mut board = Board::default();
-        board.hurt(wounded(Wound::Hold(SECOND), 5), SECOND);
-        board.fault(fault(Kind::Lost, 5), SECOND * 2);
-        board.repaired(place(5), SECOND * 3);
-        board.fault(fault(Kind::Reordered, 5), SECOND * 3);
-        assert!(board.is_exact());
-    }
-
-    #[test]
-    fn a_wound_that_nobody_saw_is_no_hurt() {
-        let mut board = Board::default();
-        for number in [5, 6] {
-            board.hurt(wounded(Wound::Alter, number), SECOND);
-        }
-        board.fault(fault(Kind::Altered, 5), SECOND);
-        for hurt in board.hurts.clone() {
-            if let What::Message(wounded) = &hurt.what {
-                board.unhurt(wounded);
-            }
-        }
-        let left: Vec<u64> = board.hurts.iter().map(|hurt| hurt.id).collect();
-        assert_eq!(left, [0]);
-    }
-
-    #[test]
-    fn a_fault_that_nobody_made_keeps_the_sentence_red() {
-        let mut board = Board::default();
-        board.hurt(wounded(Wound::Lose, 5), SECOND);
-        board.fault(fault(Kind::Lost, 5), SECOND);
-        board.fault(fault(Kind::Duplicated, 6), SECOND);
-        board.repaired(place(5), SECOND);
-        assert!(!board.is_green());
-        assert_eq!(board.unexplained, [fault(Kind::Duplicated, 6)]);
-    }
-
-    #[test]
-    fn a_broken_part_explains_its_losses_and_is_repaired_when_they_are() {
-        let mut board = Board::default();
-        board.hurt(What::Part("broker killed".to_owned()), SECOND);
-        board.part_repaired(SECOND);
-        assert!(board.has_open_part(), "nobody has noticed yet");
-        board.part_named("A lost its connection", SECOND);
-        board.fault(fault(Kind::Lost, 6), SECOND);
-        board.part_repaired(SECOND * 2);
-        assert!(board.has_open_part());
-        board.repaired(place(6), SECOND * 3);
-        board.part_repaired(SECOND * 3);
-        assert!(board.is_green());
-    }
-
-    #[test]
-    fn a_broken_part_explains_no_message_that_was_changed() {
-        for kind in [Kind::Altered, Kind::Forged, Kind::Injected] {
-            let mut board = Board::default();
-            board.hurt(What::Part("broker killed".to_owned()), SECOND);
-            board.fault(fault(kind, 6), SECOND * 2);
-            board.echo(fault(kind, 7), SECOND * 2);
-            assert_eq!(board.unexplained, [fault(kind, 6), fault(kind, 7)]);
-        }
-    }
-
-    #[test]
-    fn another_name_for_a_wound_is_not_exact_and_the_cost_of_a_broken_part_is() {
-        let mut board = Board::default();
-        board.hurt(wounded(Wound::Duplicate, 5), SECOND);
-        board.fault(fault(Kind::Duplicated, 5), SECOND);
-        assert!(board.is_exact());
-        let mut other = board.clone();
-        other.fault(fault(Kind::Injected, 5), SECOND);
-        assert!(other.is_green() && !other.is_exact());
-        board.hurt(What::Part("broker killed".to_owned()), SECOND * 2);
-        board.part_named("A lost its connection", SECOND * 2);
-        board.fault(fault(Kind::Duplicated, 5), SECOND * 3);
-        board.part_repaired(SECOND * 3);
-        assert!(board.is_exact());
-    }
-
-    #[test]
-    fn only_the_last_windows_are_kept_and_the_latest_word_on_each() {
-        let mut board = Board::default();
-        for window in 0..=WINDOWS_SHOWN as u64 {
-            let numbers = window * 1_024..(window + 1) * 1_024;
-            board.window("A to C", &numbers, State::Faulty);
-            board.window("A to C", &numbers, State::Proven);
-        }
-        let windows: Vec<State> = board.strips[0].windows().collect();
-        assert_eq!(windows, vec![State::Proven; WINDOWS_SHOWN]);
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
-//! Faults as receivers name them, and which wound explains which fault.
+//! Faults as receivers name them, and which injected fault explains which.
 
 use std::fmt;
 
 use unbroken_merkle_log::{Epoch, LaneId, Property};
 
-use crate::wound::{Stamps, Wound, Wounded};
+use crate::injection::{Injected, Injection, Stamps};
 
 /// One message, as its lane numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,38 +109,40 @@ impl fmt::Display for Fault {
     }
 }
 
-impl Wounded {
-    /// Whether this fault is this wound by its right name.
+impl Injected {
+    /// Whether this fault is the injected one by its right name.
     pub fn is_named_by(&self, fault: &Fault) -> bool {
         let is_first = fault.place == Place::from(&self.message.audit);
         let second = self.overtaken_by.as_ref();
         let is_second = second.is_some_and(|second| fault.place == Place::from(&second.audit));
-        match self.wound {
-            Wound::Lose => is_first && fault.kind == Kind::Lost,
-            Wound::Duplicate | Wound::Replay => {
+        match self.injection {
+            Injection::Lose => is_first && fault.kind == Kind::Lost,
+            Injection::Duplicate | Injection::Replay => {
                 is_first && matches!(fault.kind, Kind::Duplicated | Kind::Repeated)
             }
-            Wound::Alter => is_first && fault.kind == Kind::Altered,
-            Wound::Forge => is_first && fault.kind == Kind::Forged,
-            Wound::Inject => is_first && fault.kind == Kind::Injected,
+            Injection::Alter => is_first && fault.kind == Kind::Altered,
+            Injection::Forge => is_first && fault.kind == Kind::Forged,
+            Injection::Inject => is_first && fault.kind == Kind::Injected,
             // Which of two neighbours moved is a matter of words.
-            Wound::Swap => (is_first || is_second) && fault.kind == Kind::Reordered,
+            Injection::Swap => (is_first || is_second) && fault.kind == Kind::Reordered,
             // Held for longer than the lateness bound it is lost first.
-            Wound::Hold(_) => is_first && matches!(fault.kind, Kind::Reordered | Kind::Lost),
+            Injection::Hold(_) => is_first && matches!(fault.kind, Kind::Reordered | Kind::Lost),
         }
     }
 
-    /// Whether this fault is a right name that this wound has besides its first: held for longer
-    /// than the lateness bound a message is lost, and then found out of its place.
+    /// Whether this fault is a right name that the injected one has besides its first: held for
+    /// longer than the lateness bound a message is lost, and then found out of its place.
     pub fn has_second_name(&self, fault: &Fault) -> bool {
-        matches!(self.wound, Wound::Hold(_)) && self.is_named_by(fault)
+        matches!(self.injection, Injection::Hold(_)) && self.is_named_by(fault)
     }
 
-    /// Whether this fault is of a message that this wound hurt, in whatever lane and by whatever
-    /// name: a message lost behind a processor is missing in the lanes it was made from, too.
+    /// Whether this fault is of a message that this injection changed, in whatever lane and by
+    /// whatever name: a message lost behind a processor is missing in the lanes it was made from,
+    /// too.
     pub fn explains(&self, fault: &Fault) -> bool {
-        let hurt = [Some(&self.message), self.overtaken_by.as_ref()];
-        hurt.into_iter()
+        let incident = [Some(&self.message), self.overtaken_by.as_ref()];
+        incident
+            .into_iter()
             .flatten()
             .any(|stamps| stamps.places().any(|place| place == fault.place))
     }
@@ -182,45 +184,45 @@ mod tests {
         }
     }
 
-    fn wounded(wound: Wound) -> Wounded {
-        Wounded {
-            wound,
+    fn injected(injection: Injection) -> Injected {
+        Injected {
+            injection,
             topic: "t".to_owned(),
             message: stamps(5),
-            overtaken_by: (wound == Wound::Swap).then(|| stamps(6)),
+            overtaken_by: (injection == Injection::Swap).then(|| stamps(6)),
             at: Instant::now(),
         }
     }
 
     #[test]
-    fn a_wound_is_named_by_its_own_kind_and_number_only() {
-        let wounds = [
-            (Wound::Lose, &[Kind::Lost][..]),
-            (Wound::Duplicate, &[Kind::Duplicated, Kind::Repeated]),
-            (Wound::Replay, &[Kind::Duplicated, Kind::Repeated]),
-            (Wound::Swap, &[Kind::Reordered]),
-            (Wound::Alter, &[Kind::Altered]),
-            (Wound::Forge, &[Kind::Forged]),
-            (Wound::Inject, &[Kind::Injected]),
+    fn an_injected_fault_is_named_by_its_own_kind_and_number_only() {
+        let injections = [
+            (Injection::Lose, &[Kind::Lost][..]),
+            (Injection::Duplicate, &[Kind::Duplicated, Kind::Repeated]),
+            (Injection::Replay, &[Kind::Duplicated, Kind::Repeated]),
+            (Injection::Swap, &[Kind::Reordered]),
+            (Injection::Alter, &[Kind::Altered]),
+            (Injection::Forge, &[Kind::Forged]),
+            (Injection::Inject, &[Kind::Injected]),
         ];
-        for (wound, named) in wounds {
-            let wounded = wounded(wound);
+        for (injection, named) in injections {
+            let injected = injected(injection);
             for kind in Kind::ALL {
-                let is_named = wounded.is_named_by(&fault(kind, 2, 5));
+                let is_named = injected.is_named_by(&fault(kind, 2, 5));
                 assert_eq!(is_named, named.contains(&kind));
-                assert!(!wounded.is_named_by(&fault(kind, 2, 7)));
-                assert!(!wounded.is_named_by(&fault(kind, 1, 5)));
+                assert!(!injected.is_named_by(&fault(kind, 2, 7)));
+                assert!(!injected.is_named_by(&fault(kind, 1, 5)));
             }
         }
-        assert!(wounded(Wound::Swap).is_named_by(&fault(Kind::Reordered, 2, 6)));
+        assert!(injected(Injection::Swap).is_named_by(&fault(Kind::Reordered, 2, 6)));
     }
 
     #[test]
-    fn a_wound_explains_what_is_missed_in_the_lanes_before() {
-        let lost = wounded(Wound::Lose);
+    fn an_injected_fault_explains_what_is_missed_in_the_lanes_before() {
+        let lost = injected(Injection::Lose);
         assert!(lost.explains(&fault(Kind::Lost, 1, 5)));
         assert!(lost.explains(&fault(Kind::Lost, 2, 5)));
         assert!(!lost.explains(&fault(Kind::Lost, 2, 6)));
-        assert!(wounded(Wound::Swap).explains(&fault(Kind::Reordered, 1, 6)));
+        assert!(injected(Injection::Swap).explains(&fault(Kind::Reordered, 1, 6)));
     }
 }

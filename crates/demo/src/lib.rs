@@ -1,16 +1,16 @@
 //! The demonstration behind `unbroken demo`: a line of producer, broker, processor and consumer
-//! that anybody may wound, and that names and repairs each wound.
+//! into which anybody may inject faults, and that names and repairs each.
 //!
 //! From the line's pieces up:
 //!
-//! - A [`Relay`] stands between MQTT peers and gives a [`Wound`] on order; it writes down which
-//!   message it hurt.
+//! - A [`Relay`] stands between MQTT peers and gives a [`Injection`] on order; it writes down which
+//!   message it changed.
 //! - A stage ([`pipe`]) of a line sends, receives, or both, by the client's audited ends. [`News`]
 //!   is what a receiver finds.
 //! - A [`Board`] holds what is known of the line at this moment, and which [`Fault`] is the name of
-//!   which wound.
-//! - [`run`] starts the line, hurts it when asked to, and shows the board. The producer plays the
-//!   [`plant`]'s recording, or any file line by line.
+//!   which injected fault.
+//! - [`run`] starts the line, injects faults when asked to, and shows the board. The producer plays
+//!   the [`plant`]'s recording, or any file line by line.
 //!
 //! Invariants: what a relay says it did is what it did, so that a test can compare it with what was
 //! named; nothing that the demonstration starts outlives it.
@@ -20,6 +20,7 @@ mod contradiction;
 mod doubt;
 mod fault;
 mod handed_on;
+mod injection;
 mod limits;
 mod line;
 mod news;
@@ -33,13 +34,13 @@ mod run;
 mod sequence;
 mod trial;
 mod view;
-mod wound;
 
 pub use self::{
-    board::{Board, Hurt, Part, Sentence, Strip, What},
+    board::{Board, Incident, Part, Sentence, Strip, What},
     contradiction::Contradiction,
     doubt::{Doubt, Doubts},
     fault::{Fault, Kind, Place},
+    injection::{Injected, Injection, Stamps},
     line::{LineError, random_lane},
     news::News,
     process::ProcessError,
@@ -47,5 +48,4 @@ pub use self::{
     relay::{Relay, TooManyOrders, Towards},
     run::{Outcome, RunError, Settings, run},
     trial::Trial,
-    wound::{Stamps, Wound, Wounded},
 };

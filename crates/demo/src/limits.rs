@@ -12,7 +12,7 @@ pub(crate) const READ_BYTES: usize = 64 << 10;
 /// The largest file that is played: 64 MiB, held as lines with 16 bytes more each.
 pub(crate) const INPUT_BYTES_MAX: u64 = 64 << 20;
 
-/// Wounds ordered and not given yet, and as many given and not taken: about 300 bytes each.
+/// Injections ordered and not given yet, and as many given and not taken: about 300 bytes each.
 pub(crate) const ORDERS_MAX: usize = 1 << 16;
 
 /// How long a message waits for the neighbour that is to overtake it.
@@ -60,7 +60,8 @@ pub(crate) const SAVE_EVERY: Duration = Duration::from_millis(100);
 /// waits.
 pub(crate) const NEWS_WAITING_MAX: usize = 65_536;
 
-/// How soon a wound is named: the demonstration's promise, which every plain run measures.
+/// How soon an injected fault is named: the demonstration's promise, which every plain run
+/// measures.
 pub(crate) const NAMED_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long after its repair a broken part still explains faults: several ticks of every stage.

@@ -1,18 +1,19 @@
-//! A relay between MQTT peers that wounds messages on one of its two ways, and says exactly which.
+//! A relay between MQTT peers that injects faults into messages on one of its two ways, and reports
+//! exactly which.
 //!
-//! It keeps the sessions on both sides alive: whatever a wound takes away or adds, acknowledgements
-//! still add up for both peers. All that is not wounded passes byte for byte, whole packets at a
-//! time. It can also cut the network: every connection breaks and none comes about until it is
-//! mended.
+//! It keeps the sessions on both sides alive: whatever an injected fault takes away or adds,
+//! acknowledgements still add up for both peers. All that is not injected passes byte for byte,
+//! whole packets at a time. It can also cut the network: every connection breaks and none comes
+//! about until it is mended.
 //!
-//! Wounds are given on order ([`Relay::wound`]: the next message that can have it) or by a script
-//! ([`Relay::script`]: the n-th one), and written down as they are given.
+//! Faults are injected on order ([`Relay::inject`]: into the next message that can have it) or by a
+//! script ([`Relay::script`]: the n-th one), and written down as they are given.
 //!
 //! **Deliberately absent:** TLS, and anything about messages without an audit property, since
 //! nobody could name what was done to them.
 
+mod injector;
 mod orders;
-mod surgeon;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,14 +29,14 @@ use tokio::task::{JoinHandle, JoinSet};
 use unbroken_client::ConnectTo;
 use unbroken_mqtt_proto::{Connect, Frame, Version, next_frame};
 
+use self::injector::Injector;
 use self::orders::Orders;
-use self::surgeon::Surgeon;
+use crate::injection::{Injected, Injection};
 use crate::limits::{PACKET_BYTES_MAX, READ_BYTES};
-use crate::wound::{Wound, Wounded};
 
 pub use self::orders::TooManyOrders;
 
-/// Which of a relay's two ways is wounded.
+/// Which of a relay's two ways is injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Towards {
     /// What clients send to the broker.
@@ -90,15 +91,15 @@ impl Relay {
         self.address
     }
 
-    /// Gives the next message that can have it this wound.
-    pub fn wound(&self, wound: Wound) -> Result<(), TooManyOrders> {
-        self.shared.orders().give(wound)
+    /// Injects this fault into the next message that can have it.
+    pub fn inject(&self, injection: Injection) -> Result<(), TooManyOrders> {
+        self.shared.orders().give(injection)
     }
 
-    /// Gives the `at`-th audited message (from 0, first copies only) this wound, or the first one
-    /// behind it that can have it.
-    pub fn script(&self, at: u64, wound: Wound) -> Result<(), TooManyOrders> {
-        self.shared.orders().schedule(at, wound)
+    /// Injects this fault into the `at`-th audited message (from 0, first copies only), or the
+    /// first one behind it that can have it.
+    pub fn script(&self, at: u64, injection: Injection) -> Result<(), TooManyOrders> {
+        self.shared.orders().schedule(at, injection)
     }
 
     /// From now on one checkpoint in so many is lost on topics that begin with `prefix`; `None`
@@ -107,18 +108,18 @@ impl Relay {
         self.shared.orders().lose_checkpoints(prefix, one_in);
     }
 
-    /// The wounds given since the last call, in order.
-    pub fn take_wounded(&self) -> Vec<Wounded> {
+    /// The faults injected since the last call, in order.
+    pub fn take_injected(&self) -> Vec<Injected> {
         self.shared.orders().take_done()
     }
 
     /// Those of them that nobody saw, since the last call: the connection ended before the receiver
     /// had acknowledged the message, so its sender sends it again. Each is ordered anew.
-    pub fn take_undone(&self) -> Vec<Wounded> {
+    pub fn take_undone(&self) -> Vec<Injected> {
         self.shared.orders().take_undone()
     }
 
-    /// Wounds ordered and not given yet.
+    /// Injections ordered and not given yet.
     pub fn pending(&self) -> usize {
         self.shared.orders().pending()
     }
@@ -164,14 +165,14 @@ async fn accept(
                     if *is_cut.borrow() {
                         return;
                     }
-                    let surgeon = Mutex::new(Surgeon::new());
+                    let injector = Mutex::new(Injector::new());
                     tokio::select! {
                         // However it ends, both peers see their connection close.
-                        _ = relay(client, &broker, &shared, &surgeon) => {}
+                        _ = relay(client, &broker, &shared, &injector) => {}
                         _ = is_cut.wait_for(|is_cut| *is_cut) => {}
                     }
-                    let surgeon = surgeon.into_inner().unwrap_or_else(PoisonError::into_inner);
-                    surgeon.abandon(&mut shared.orders());
+                    let injector = injector.into_inner().unwrap_or_else(PoisonError::into_inner);
+                    injector.abandon(&mut shared.orders());
                 });
             }
             Some(_) = connections.join_next() => {}
@@ -183,7 +184,7 @@ async fn relay(
     client: TcpStream,
     broker: &ConnectTo,
     shared: &Shared,
-    surgeon: &Mutex<Surgeon>,
+    injector: &Mutex<Injector>,
 ) -> io::Result<()> {
     let broker = TcpStream::connect((broker.host(), broker.port())).await?;
     client.set_nodelay(true)?;
@@ -191,14 +192,14 @@ async fn relay(
     let ((from_client, to_client), (from_broker, to_broker)) =
         (client.into_split(), broker.into_split());
     let (up, down) = ((from_client, to_broker), (from_broker, to_client));
-    let (wounded, whole) = match shared.towards {
+    let (injected, whole) = match shared.towards {
         Towards::Broker => (up, down),
         Towards::Clients => (down, up),
     };
     let connection = Connection::default();
     tokio::try_join!(
-        wounded_way(wounded, &connection, shared, surgeon),
-        whole_way(whole, &connection, shared, surgeon),
+        injected_way(injected, &connection, shared, injector),
+        whole_way(whole, &connection, shared, injector),
     )
     .map(drop)
 }
@@ -211,7 +212,7 @@ type Way = (OwnedReadHalf, OwnedWriteHalf);
 struct Connection {
     /// As its CONNECT has it.
     version: OnceLock<Version>,
-    /// Packets of the relay's own for the sender on the wounded way.
+    /// Packets of the relay's own for the sender on the injected way.
     back: Inserted,
     /// And for the receiver.
     onward: Inserted,
@@ -253,16 +254,16 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn wounded_way(
+async fn injected_way(
     (mut from, mut to): Way,
     connection: &Connection,
     shared: &Shared,
-    surgeon: &Mutex<Surgeon>,
+    injector: &Mutex<Injector>,
 ) -> io::Result<()> {
     let mut packets = Packets::default();
     let (mut onward, mut back) = (Vec::new(), Vec::new());
     loop {
-        let release = held(surgeon).release_at();
+        let release = held(injector).release_at();
         tokio::select! {
             more = packets.read(&mut from) => if !more? {
                 return to.shutdown().await;
@@ -272,13 +273,13 @@ async fn wounded_way(
         }
         onward.append(&mut connection.onward.take());
         let taken = {
-            let (mut orders, mut surgeon) = (shared.orders(), held(surgeon));
+            let (mut orders, mut injector) = (shared.orders(), held(injector));
             let now = Instant::now();
-            surgeon.release(&mut orders, now, &mut onward);
+            injector.release(&mut orders, now, &mut onward);
             packets.take(|frame| {
                 connection.note(frame);
                 let version = connection.version.get().copied();
-                surgeon.handle(frame, version, &mut orders, now, &mut onward, &mut back);
+                injector.handle(frame, version, &mut orders, now, &mut onward, &mut back);
             })
         };
         connection.back.add(&mut back);
@@ -292,7 +293,7 @@ async fn whole_way(
     (mut from, mut to): Way,
     connection: &Connection,
     shared: &Shared,
-    surgeon: &Mutex<Surgeon>,
+    injector: &Mutex<Injector>,
 ) -> io::Result<()> {
     let mut packets = Packets::default();
     let (mut onward, mut seconds) = (Vec::new(), Vec::new());
@@ -304,12 +305,12 @@ async fn whole_way(
             () = connection.back.more.notified() => {}
         }
         let taken = {
-            let (mut orders, mut surgeon) = (shared.orders(), held(surgeon));
+            let (mut orders, mut injector) = (shared.orders(), held(injector));
             let now = Instant::now();
             packets.take(|frame| {
                 connection.note(frame);
                 let version = connection.version.get().copied();
-                match surgeon.acknowledged(frame, version, &mut orders, now) {
+                match injector.acknowledged(frame, version, &mut orders, now) {
                     Some(second) => seconds.extend(second),
                     None => onward.extend_from_slice(frame.bytes),
                 }

@@ -1,4 +1,4 @@
-//! Runs the demonstration: hurts the line when asked to, and keeps the board.
+//! Runs the demonstration: injects faults when asked to, and keeps the board.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,6 +11,7 @@ use unbroken_client::ConnectTo;
 use unbroken_merkle_log::LaneId;
 
 use crate::board::{Board, Strip, What, grouped};
+use crate::injection::Injection;
 use crate::line::{Line, LineError};
 use crate::news::News;
 use crate::process::Keeping;
@@ -18,7 +19,6 @@ use crate::readings::{Readings, ReadingsError};
 use crate::trial::Trial;
 use crate::view::lines::Lines;
 use crate::view::screen::Screen;
-use crate::wound::Wound;
 
 /// How often the board is brought up to date.
 const TICK: Duration = Duration::from_millis(50);
@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_millis(50);
 const CUT_FOR: Duration = Duration::from_millis(600);
 /// Before a plain run must have ended its parts are let go, whatever has happened.
 const ENDING_TAKES: Duration = Duration::from_secs(2);
-/// Between two wounds of a plain run, which it does not wait for.
+/// Between two injected faults of a plain run, which it does not wait for.
 const PLAIN_PAUSE: Duration = Duration::from_millis(150);
 
 const A_TO_B: &str = "A to B";
@@ -42,7 +42,7 @@ pub struct Settings {
     pub input: Option<PathBuf>,
     /// Messages A sends each second.
     pub rate: u32,
-    /// Lines instead of a live view, every wound once, and an end.
+    /// Lines instead of a live view, every fault once, and an end.
     pub is_plain: bool,
     /// A plain run ends within this time; more than two seconds.
     pub within: Duration,
@@ -50,14 +50,14 @@ pub struct Settings {
     pub keys: String,
     /// Somebody else's broker instead of one of its own, which then cannot be killed.
     pub broker: Option<ConnectTo>,
-    /// So many messages and wounds at random places, compared with what was named.
+    /// So many messages and faults at random places, compared with what was named.
     pub trial: Option<Trial>,
 }
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Each wound was named and repaired, and nothing else was.
+    /// Each injected fault was named and repaired, and nothing else was.
     Green,
     /// Not so.
     Red,
@@ -88,14 +88,16 @@ pub enum RunError {
     Show(#[from] io::Error),
     /// A key that means nothing.
     #[error(
-        "--hurt {0:?}: no wound has this letter; there are l d s a f i h, the same in capitals, k and n"
+        "--inject {0:?}: no fault has this letter; there are l d s a f i h, the same in capitals, k and n"
     )]
     Key(char),
-    /// More wounds than places for them.
-    #[error("{wounds} wounds need {needed} messages or more, so that each hurts others")]
-    TooManyWounds {
+    /// More faults than places for them.
+    #[error(
+        "{injections} faults need {needed} messages or more, so that each is in a message of its own"
+    )]
+    TooManyFaults {
         /// So many were asked for.
-        wounds: u64,
+        injections: u64,
         /// So many messages give room.
         needed: u64,
     },
@@ -104,8 +106,11 @@ pub enum RunError {
 /// What a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// To hurt a message in front of B, or behind it.
-    Wound { wound: Wound, before_b: bool },
+    /// To inject a fault in front of B, or behind it.
+    Injection {
+        injection: Injection,
+        before_b: bool,
+    },
     /// To kill the broker and start it again.
     Kill,
     /// To cut the network between the broker and C.
@@ -119,21 +124,24 @@ impl Key {
     const HOLD: Duration = Duration::from_millis(300);
 
     pub(crate) fn of(letter: char) -> Option<Self> {
-        let wound = match letter.to_ascii_lowercase() {
-            'l' => Wound::Lose,
-            'd' => Wound::Duplicate,
-            's' => Wound::Swap,
-            'a' => Wound::Alter,
-            'f' => Wound::Forge,
-            'i' => Wound::Inject,
-            'h' => Wound::Hold(Self::HOLD),
+        let injection = match letter.to_ascii_lowercase() {
+            'l' => Injection::Lose,
+            'd' => Injection::Duplicate,
+            's' => Injection::Swap,
+            'a' => Injection::Alter,
+            'f' => Injection::Forge,
+            'i' => Injection::Inject,
+            'h' => Injection::Hold(Self::HOLD),
             'k' => return Some(Self::Kill),
             'n' => return Some(Self::Cut),
             'q' => return Some(Self::Quit),
             _ => return None,
         };
         let before_b = letter.is_ascii_uppercase();
-        Some(Self::Wound { wound, before_b })
+        Some(Self::Injection {
+            injection,
+            before_b,
+        })
     }
 }
 
@@ -243,7 +251,7 @@ impl Demo {
                 if key == Key::Quit {
                     return Ok(self.outcome());
                 }
-                self.hurt(key).await?;
+                self.inject(key).await?;
             }
             self.look()?;
             screen.show(&self.board, self.begin.elapsed());
@@ -251,7 +259,7 @@ impl Demo {
         }
     }
 
-    /// Every wound once: those of messages one after the other, then the network, then the broker.
+    /// Every fault once: those of messages one after the other, then the network, then the broker.
     async fn plain(&mut self, keys: Vec<Key>, limit: &Limit) -> Result<Outcome, RunError> {
         let mut lines = Lines::new(io::stdout());
         let (broker, b) = (self.broker(), self.line.b.pid);
@@ -285,7 +293,7 @@ impl Demo {
         })
     }
 
-    /// Gives the wounds, and ends when all is told and delivered.
+    /// Injects the faults, and ends when all is reported and delivered.
     async fn give<W: io::Write>(
         &mut self,
         keys: &mut VecDeque<Key>,
@@ -303,7 +311,7 @@ impl Demo {
             }
             next = now + PLAIN_PAUSE;
             if let Some(key) = keys.pop_front() {
-                self.hurt(key).await?;
+                self.inject(key).await?;
                 continue;
             }
             self.let_send(false);
@@ -315,18 +323,22 @@ impl Demo {
 
     /// What a plain run did not come to.
     fn left(&self, keys: usize) -> String {
-        let hurts = || self.board.hurts.iter();
+        let incidents = || self.board.incidents.iter();
         let given = keys + self.pending();
-        let named = hurts().filter(|hurt| hurt.named.is_none()).count();
-        let repaired = hurts().filter(|hurt| hurt.repaired.is_none()).count();
+        let named = incidents()
+            .filter(|incident| incident.named.is_none())
+            .count();
+        let repaired = incidents()
+            .filter(|incident| incident.repaired.is_none())
+            .count();
         let delivered = self.board.sent.saturating_sub(self.board.delivered);
         format!(
-            "{given} wounds not given, {named} not named, {repaired} not repaired, {delivered} \
+            "{given} faults not injected, {named} not named, {repaired} not repaired, {delivered} \
              messages not delivered"
         )
     }
 
-    /// Wounds that wait for a message.
+    /// Injections that wait for a message.
     fn pending(&self) -> usize {
         self.line.before_b.pending() + self.line.behind_b.pending()
     }
@@ -340,7 +352,7 @@ impl Demo {
     fn is_ready_for(&self, key: Option<Key>) -> bool {
         let is_quiet = self.board.is_green() && self.has_given_all();
         match key {
-            Some(Key::Wound { .. }) => true,
+            Some(Key::Injection { .. }) => true,
             _ => is_quiet,
         }
     }
@@ -353,24 +365,27 @@ impl Demo {
         }
     }
 
-    async fn hurt(&mut self, key: Key) -> Result<(), RunError> {
+    async fn inject(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.begin.elapsed();
         let before = self.connections();
         match key {
-            Key::Wound { wound, before_b } => {
+            Key::Injection {
+                injection,
+                before_b,
+            } => {
                 let relay = if before_b {
                     &self.line.before_b
                 } else {
                     &self.line.behind_b
                 };
                 // With too many to give already one more makes no difference to the user.
-                let _ = relay.wound(wound);
+                let _ = relay.inject(injection);
             }
             // One broken part at a time.
             Key::Cut | Key::Kill if self.mending.is_some() => {}
             Key::Cut => {
                 let text = "network cut between the broker and C".to_owned();
-                self.board.hurt(What::Part(text), now);
+                self.board.begin_incident(What::Part(text), now);
                 self.line.behind_b.cut();
                 self.mending = Some(Mending {
                     at: Some(now + CUT_FOR),
@@ -384,7 +399,7 @@ impl Demo {
                     return Ok(());
                 };
                 let text = format!("broker killed (process {})", broker.pid);
-                self.board.hurt(What::Part(text), now);
+                self.board.begin_incident(What::Part(text), now);
                 broker.kill().await.map_err(LineError::from)?;
                 broker.start_again().await.map_err(LineError::from)?;
                 self.mending = Some(Mending {
@@ -411,11 +426,12 @@ impl Demo {
         self.board.sent = counts.sent.load(Ordering::Relaxed);
         for relay in [&self.line.before_b, &self.line.behind_b] {
             for healed in relay.take_undone() {
-                self.board.unhurt(&healed);
+                self.board.unchanged(&healed);
             }
-            for wounded in relay.take_wounded() {
-                let given = wounded.at.saturating_duration_since(self.begin);
-                self.board.hurt(What::Message(Box::new(wounded)), given);
+            for injected in relay.take_injected() {
+                let given = injected.at.saturating_duration_since(self.begin);
+                self.board
+                    .begin_incident(What::Message(Box::new(injected)), given);
             }
         }
         while let Ok(news) = self.line.b.news.try_recv() {

@@ -1,7 +1,7 @@
-//! A lane with wounds, from a seed: every wound is named with its kind and number, and nothing
-//! else is.
+//! A lane with injected faults, from a seed: every one is named with its kind and number, and
+//! nothing else is.
 //!
-//! The injector wounds messages that are disjoint and writes down what it did; that list is the
+//! The injector changes messages that are disjoint and writes down what it did; that list is the
 //! naive model. Checkpoints are dropped and delayed, the receiver is thrown back to its last saved
 //! state at random, and everything after that comes again.
 
@@ -42,7 +42,7 @@ enum Item {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wound {
+enum Fault {
     Lose,
     LoseBurst,
     Duplicate,
@@ -60,22 +60,22 @@ enum Wound {
     Drop,
 }
 
-const WOUNDS: [Wound; 15] = [
-    Wound::Lose,
-    Wound::LoseBurst,
-    Wound::Duplicate,
-    Wound::DuplicateOfOld,
-    Wound::Replay,
-    Wound::Swap,
-    Wound::Late,
-    Wound::AlterThenLate,
-    Wound::Alter,
-    Wound::InjectAfter,
-    Wound::InjectBefore,
-    Wound::Forge,
-    Wound::ConflictAfter,
-    Wound::ConflictBefore,
-    Wound::Drop,
+const FAULTS: [Fault; 15] = [
+    Fault::Lose,
+    Fault::LoseBurst,
+    Fault::Duplicate,
+    Fault::DuplicateOfOld,
+    Fault::Replay,
+    Fault::Swap,
+    Fault::Late,
+    Fault::AlterThenLate,
+    Fault::Alter,
+    Fault::InjectAfter,
+    Fault::InjectBefore,
+    Fault::Forge,
+    Fault::ConflictAfter,
+    Fault::ConflictBefore,
+    Fault::Drop,
 ];
 
 /// Between two messages; a window takes about 0.1 s.
@@ -116,9 +116,9 @@ fn arrival(property: &Property) -> Arrival {
     }
 }
 
-/// Issues `count` messages and wounds `wounds` of them. Where leaves are folded, copies with other
-/// content are not told from duplicates, so there are none.
-fn scene(count: u64, wounds: u64, hold_leaves: bool, random: &mut Random) -> Scene {
+/// Issues `count` messages and injects `injections` faults into them. Where leaves are folded,
+/// copies with other content are not told from duplicates, so there are none.
+fn scene(count: u64, injections: u64, hold_leaves: bool, random: &mut Random) -> Scene {
     let hasher = Hasher::xxh3();
     let id = LaneId::new(1).unwrap();
     let mut limits = LaneLimits::default();
@@ -145,13 +145,13 @@ fn scene(count: u64, wounds: u64, hold_leaves: bool, random: &mut Random) -> Sce
     let mut items = Vec::new();
     let mut expected = Vec::new();
     let mut drops = 0;
-    let share = (count - TAIL - 2_000) / wounds;
+    let share = (count - TAIL - 2_000) / injections;
     let mut chosen = std::collections::BTreeMap::new();
-    for wound in 0..wounds {
-        let number = 1_000 + wound * share + random.below(share - 45);
-        let kind = WOUNDS[usize::try_from(random.below(15)).unwrap()];
+    for injection in 0..injections {
+        let number = 1_000 + injection * share + random.below(share - 45);
+        let kind = FAULTS[usize::try_from(random.below(15)).unwrap()];
         let kind = match kind {
-            Wound::ConflictAfter | Wound::ConflictBefore if !hold_leaves => Wound::Forge,
+            Fault::ConflictAfter | Fault::ConflictBefore if !hold_leaves => Fault::Forge,
             kind => kind,
         };
         // Copies are compared while their window is open: not across its end.
@@ -196,26 +196,26 @@ fn scene(count: u64, wounds: u64, hold_leaves: bool, random: &mut Random) -> Sce
         };
         let mut expect = |named| expected.push((number, named));
         match kind {
-            Wound::Lose => {
+            Fault::Lose => {
                 expect(Named::Lost);
                 expect(Named::Repaired);
             }
-            Wound::LoseBurst => {
+            Fault::LoseBurst => {
                 skip_to = number + 1 + random.below(20);
                 expect(Named::Lost);
                 expect(Named::Repaired);
             }
-            Wound::Duplicate => {
+            Fault::Duplicate => {
                 send(at, real);
                 send(soon, real);
                 expect(Named::Duplicate);
             }
-            Wound::DuplicateOfOld => {
+            Fault::DuplicateOfOld => {
                 send(at, real);
                 send(at + count * 100, real);
                 expect(Named::Duplicate);
             }
-            Wound::Replay => {
+            Fault::Replay => {
                 send(at, real);
                 send(
                     soon,
@@ -226,55 +226,55 @@ fn scene(count: u64, wounds: u64, hold_leaves: bool, random: &mut Random) -> Sce
                 );
                 expect(Named::Replayed);
             }
-            Wound::Swap => {
+            Fault::Swap => {
                 send(at + 1_002, real);
                 expect(Named::Late);
             }
-            Wound::Late => {
+            Fault::Late => {
                 send(soon, real);
                 expect(Named::Late);
             }
-            Wound::AlterThenLate => {
+            Fault::AlterThenLate => {
                 send(at, misfit);
                 send(soon, real);
                 expect(Named::Altered);
                 expect(Named::Late);
                 expect(Named::Injected);
             }
-            Wound::Alter => {
+            Fault::Alter => {
                 send(at, misfit);
                 expect(Named::Altered);
                 expect(Named::Repaired);
             }
-            Wound::InjectAfter => {
+            Fault::InjectAfter => {
                 send(at, real);
                 send(soon, misfit);
                 expect(Named::Injected);
             }
-            Wound::InjectBefore => {
+            Fault::InjectBefore => {
                 send(at - 1, misfit);
                 send(at, real);
                 expect(Named::Altered);
                 expect(Named::Injected);
             }
-            Wound::Forge => {
+            Fault::Forge => {
                 send(at, other);
                 expect(Named::Forged);
                 expect(Named::Repaired);
             }
-            Wound::ConflictAfter => {
+            Fault::ConflictAfter => {
                 send(at, real);
                 send(soon, other);
                 expect(Named::Conflict);
                 expect(Named::FirstIsReal);
             }
-            Wound::ConflictBefore => {
+            Fault::ConflictBefore => {
                 send(at, other);
                 send(soon, real);
                 expect(Named::Conflict);
                 expect(Named::SecondIsReal);
             }
-            Wound::Drop => {
+            Fault::Drop => {
                 drops += 1;
                 items.push((at, Item::Drop(number, real.leaf)));
             }
@@ -438,9 +438,9 @@ impl Receiver<'_> {
     }
 }
 
-fn run(count: u64, wounds: u64, seed: u64, hold_leaves: bool) {
+fn run(count: u64, injections: u64, seed: u64, hold_leaves: bool) {
     let mut random = Random(seed);
-    let scene = scene(count, wounds, hold_leaves, &mut random);
+    let scene = scene(count, injections, hold_leaves, &mut random);
     let hasher = Hasher::xxh3();
     let mut limits = LedgerLimits::default();
     limits.hold_leaves = hold_leaves;
@@ -538,18 +538,18 @@ fn longest_increasing(numbers: &[u64]) -> usize {
 
 #[test]
 fn every_fault_is_named_with_its_kind_and_number_and_nothing_else_is() {
-    for (wounds, seed) in [(1, 1), (1, 2), (10, 3), (10, 4), (100, 5), (1_000, 6)] {
-        run(100_000, wounds, seed, false);
-        run(100_000, wounds, seed, true);
+    for (injections, seed) in [(1, 1), (1, 2), (10, 3), (10, 4), (100, 5), (1_000, 6)] {
+        run(100_000, injections, seed, false);
+        run(100_000, injections, seed, true);
     }
 }
 
 #[test]
 #[ignore = "a million messages: in the full run, optimised"]
 fn every_fault_among_a_million_is_named_with_its_kind_and_number() {
-    for wounds in [1, 10, 100, 1_000] {
-        run(1_000_000, wounds, wounds, false);
-        run(1_000_000, wounds, wounds, true);
+    for injections in [1, 10, 100, 1_000] {
+        run(1_000_000, injections, injections, false);
+        run(1_000_000, injections, injections, true);
     }
 }
 

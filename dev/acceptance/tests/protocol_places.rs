@@ -62,7 +62,10 @@ fn a_connection_without_a_place_may_send_a_small_connect_only() {
 /// [MQTT-3.1.4-2]
 #[test]
 fn a_wrong_password_is_answered_the_same_whether_or_not_the_client_is_connected() {
-    let users = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/broker/testdata/users");
+    let users = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../crates/broker/testdata/users"
+    );
     let users = fs::read_to_string(users).expect("it is a part of the repository");
     let broker = Launch::listeners(
         "[[listeners]]\nport = 0\nmax_connections = 1\npassword_file = \"users\"\n",

@@ -23,7 +23,7 @@ use crate::{arguments::Common, error::BenchError, figure::Record, record::Descri
 /// How much is run, and where it is recorded.
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Also a million messages through real processes, with 1, 10, 100 and 1,000 wounds: about a
+    /// Also a million messages through real processes, with 1, 10, 100 and 1,000 faults: about a
     /// quarter of an hour
     #[arg(long)]
     trial: bool,

@@ -1,4 +1,5 @@
-//! An audited line for tests: what comes out of it, and wounds of single messages on its way.
+//! An audited line for tests: what comes out of it, and faults injected into single messages on its
+//! way.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -246,7 +247,7 @@ pub(crate) async fn publish_all(
 
 /// What happens to one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wound {
+pub(crate) enum Fault {
     Lose,
     Duplicate,
     /// With the next one.
@@ -260,11 +261,11 @@ pub(crate) enum Wound {
     ForgeWithKey,
 }
 
-/// Wounds messages of a topic on their way to the client, each number the first time it comes.
-pub(crate) fn wound(relay: &Relay, topic: &'static str, wounds: Vec<(u64, Wound)>) {
-    let mut wounds = wounds;
+/// Injections messages of a topic on their way to the client, each number the first time it comes.
+pub(crate) fn inject(relay: &Relay, topic: &'static str, injections: Vec<(u64, Fault)>) {
+    let mut injections = injections;
     let mut held: Option<Vec<u8>> = None;
-    relay.wound_to_client(move |packet| {
+    relay.inject_to_client(move |packet| {
         let Some((number, publish)) = stamped(packet, topic) else {
             return Fate::pass(packet);
         };
@@ -272,25 +273,28 @@ pub(crate) fn wound(relay: &Relay, topic: &'static str, wounds: Vec<(u64, Wound)
         if let Some(held) = held.take() {
             fate.pass.push(held);
         }
-        let Some(at) = wounds.iter().position(|(wounded, _)| *wounded == number) else {
+        let Some(at) = injections
+            .iter()
+            .position(|(injected, _)| *injected == number)
+        else {
             return fate;
         };
-        match wounds.remove(at).1 {
-            Wound::Lose => {
+        match injections.remove(at).1 {
+            Fault::Lose => {
                 fate.pass.remove(0);
                 fate.answer.extend(publish.packet_id.map(acknowledge));
             }
-            Wound::Duplicate => fate.pass.insert(1, as_another(&publish, publish.payload)),
-            Wound::Swap => held = Some(fate.pass.remove(0)),
-            Wound::Alter => {
+            Fault::Duplicate => fate.pass.insert(1, as_another(&publish, publish.payload)),
+            Fault::Swap => held = Some(fate.pass.remove(0)),
+            Fault::Alter => {
                 fate.pass[0] = encode(&Publish {
                     payload: b"altered",
                     ..publish
                 });
             }
-            Wound::Forge => fate.pass[0] = forge(&publish, &Hasher::xxh3()),
-            Wound::ForgeWithKey => fate.pass[0] = forge(&publish, &keyed(66)),
-            Wound::Inject => fate.pass.insert(1, as_another(&publish, b"injected")),
+            Fault::Forge => fate.pass[0] = forge(&publish, &Hasher::xxh3()),
+            Fault::ForgeWithKey => fate.pass[0] = forge(&publish, &keyed(66)),
+            Fault::Inject => fate.pass.insert(1, as_another(&publish, b"injected")),
         }
         fate
     });

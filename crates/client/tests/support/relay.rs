@@ -30,13 +30,13 @@ impl Fate {
 }
 
 /// Decides what becomes of a packet.
-pub(crate) type Wound = Box<dyn FnMut(&[u8]) -> Fate + Send>;
+pub(crate) type Fault = Box<dyn FnMut(&[u8]) -> Fate + Send>;
 
 /// A relay. Dropping it cuts all connections.
 pub(crate) struct Relay {
     address: SocketAddr,
-    to_broker: Arc<Mutex<Wound>>,
-    to_client: Arc<Mutex<Wound>>,
+    to_broker: Arc<Mutex<Fault>>,
+    to_client: Arc<Mutex<Fault>>,
     /// The number of cuts; connections made before the last one end.
     cuts: watch::Sender<u64>,
     /// Packets in both directions and nothing lost, or no way at all.
@@ -50,7 +50,7 @@ impl Relay {
             .await
             .expect("a loopback port is free");
         let address = listener.local_addr().expect("it is bound");
-        let all = || -> Arc<Mutex<Wound>> { Arc::new(Mutex::new(Box::new(Fate::pass))) };
+        let all = || -> Arc<Mutex<Fault>> { Arc::new(Mutex::new(Box::new(Fate::pass))) };
         let relay = Self {
             address,
             to_broker: all(),
@@ -89,12 +89,12 @@ impl Relay {
                     ),
                     (from_server, back, forth, Arc::clone(&to_client)),
                 ];
-                for (from, to, answers, wound) in pumps {
+                for (from, to, answers, injection) in pumps {
                     let mut cuts = cuts.clone();
                     cuts.mark_unchanged();
                     tokio::spawn(async move {
                         tokio::select! {
-                            () = pump(from, &to, &answers, &wound) => {}
+                            () = pump(from, &to, &answers, &injection) => {}
                             _ = cuts.changed() => {}
                         }
                         // The other side learns it; it may know already.
@@ -112,13 +112,13 @@ impl Relay {
     }
 
     /// What becomes of packets to the broker from now on.
-    pub(crate) fn wound_to_broker(&self, wound: impl FnMut(&[u8]) -> Fate + Send + 'static) {
-        *self.to_broker.lock().unwrap() = Box::new(wound);
+    pub(crate) fn inject_to_broker(&self, injection: impl FnMut(&[u8]) -> Fate + Send + 'static) {
+        *self.to_broker.lock().unwrap() = Box::new(injection);
     }
 
     /// What becomes of packets to the client from now on.
-    pub(crate) fn wound_to_client(&self, wound: impl FnMut(&[u8]) -> Fate + Send + 'static) {
-        *self.to_client.lock().unwrap() = Box::new(wound);
+    pub(crate) fn inject_to_client(&self, injection: impl FnMut(&[u8]) -> Fate + Send + 'static) {
+        *self.to_client.lock().unwrap() = Box::new(injection);
     }
 
     /// Ends the connections there are.
@@ -141,7 +141,7 @@ async fn pump(
     mut from: OwnedReadHalf,
     to: &tokio::sync::Mutex<OwnedWriteHalf>,
     answers: &tokio::sync::Mutex<OwnedWriteHalf>,
-    wound: &Mutex<Wound>,
+    injection: &Mutex<Fault>,
 ) {
     let mut input = Vec::new();
     loop {
@@ -149,7 +149,7 @@ async fn pump(
         let mut used = 0;
         while let Ok(Some(frame)) = next_frame(&input[used..], u32::MAX) {
             used += frame.bytes.len();
-            fates.push_back((wound.lock().unwrap())(frame.bytes));
+            fates.push_back((injection.lock().unwrap())(frame.bytes));
         }
         input.drain(..used);
         let (mut pass, mut answer) = (Vec::new(), Vec::new());

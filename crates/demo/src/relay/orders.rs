@@ -6,25 +6,25 @@ use std::num::NonZeroU32;
 use crate::limits::ORDERS_MAX;
 use unbroken_merkle_log::Property as Audit;
 
-use crate::wound::{Wound, Wounded};
+use crate::injection::{Injected, Injection};
 
 /// A relay has as many orders as it can keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the relay has {ORDERS_MAX} wounds to give already; let messages pass first")]
+#[error("the relay has {ORDERS_MAX} faults to inject already; let messages pass first")]
 pub struct TooManyOrders;
 
-/// Orders given, wounds done, and those undone. Each is bounded by [`ORDERS_MAX`].
+/// Orders given, faults injected, and those undone. Each is bounded by [`ORDERS_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     /// Audited messages that have passed, first copies only.
     seen: u64,
-    scheduled: BTreeMap<u64, Wound>,
-    next: VecDeque<Wound>,
+    scheduled: BTreeMap<u64, Injection>,
+    next: VecDeque<Injection>,
     checkpoints: Option<Checkpoints>,
-    done: VecDeque<Wounded>,
-    undone: VecDeque<Wounded>,
+    done: VecDeque<Injected>,
+    undone: VecDeque<Injected>,
     /// The latest that were lost: one whose acknowledgement got lost itself is sent again.
-    lost: VecDeque<Wounded>,
+    lost: VecDeque<Injected>,
 }
 
 /// Which checkpoints are lost.
@@ -36,24 +36,28 @@ struct Checkpoints {
 }
 
 impl Orders {
-    pub(super) fn give(&mut self, wound: Wound) -> Result<(), TooManyOrders> {
+    pub(super) fn give(&mut self, injection: Injection) -> Result<(), TooManyOrders> {
         if self.pending() >= ORDERS_MAX {
             return Err(TooManyOrders);
         }
-        self.next.push_back(wound);
+        self.next.push_back(injection);
         Ok(())
     }
 
-    /// Two wounds for one place: the earlier order stands, and the later one moves to the next free
+    /// Two faults for one place: the earlier order stands, and the later one moves to the next free
     /// place.
-    pub(super) fn schedule(&mut self, mut at: u64, wound: Wound) -> Result<(), TooManyOrders> {
+    pub(super) fn schedule(
+        &mut self,
+        mut at: u64,
+        injection: Injection,
+    ) -> Result<(), TooManyOrders> {
         if self.pending() >= ORDERS_MAX {
             return Err(TooManyOrders);
         }
         while self.scheduled.contains_key(&at) {
             at += 1;
         }
-        self.scheduled.insert(at, wound);
+        self.scheduled.insert(at, injection);
         Ok(())
     }
 
@@ -69,16 +73,16 @@ impl Orders {
         self.next.len() + self.scheduled.len()
     }
 
-    pub(super) fn take_done(&mut self) -> Vec<Wounded> {
+    pub(super) fn take_done(&mut self) -> Vec<Injected> {
         self.done.drain(..).collect()
     }
 
-    pub(super) fn take_undone(&mut self) -> Vec<Wounded> {
+    pub(super) fn take_undone(&mut self) -> Vec<Injected> {
         self.undone.drain(..).collect()
     }
 
-    /// The wound for the audited message that comes now, if it `can` have it.
-    pub(super) fn due(&mut self, can: impl Fn(Wound) -> bool) -> Option<Wound> {
+    /// The fault for the audited message that comes now, if it `can` have it.
+    pub(super) fn due(&mut self, can: impl Fn(Injection) -> bool) -> Option<Injection> {
         let number = self.seen;
         self.seen += 1;
         if let Some(entry) = self.scheduled.first_entry()
@@ -87,50 +91,50 @@ impl Orders {
         {
             return Some(entry.remove());
         }
-        let wound = *self.next.front()?;
-        can(wound).then(|| self.next.pop_front()).flatten()
+        let injection = *self.next.front()?;
+        can(injection).then(|| self.next.pop_front()).flatten()
     }
 
     /// An order that was begun and could not be ended: it is the next one again.
-    pub(super) fn give_back(&mut self, wound: Wound) {
-        self.next.push_front(wound);
+    pub(super) fn give_back(&mut self, injection: Injection) {
+        self.next.push_front(injection);
     }
 
     /// A message comes flagged as MQTT's own repetition. If it is one that was lost here, its
-    /// sender has not had the relay's acknowledgement, and the wound is undone.
+    /// sender has not had the relay's acknowledgement, and the injection is undone.
     pub(super) fn repeated(&mut self, message: &Audit) {
-        let of = |lost: &Wounded| lost.message.audit == *message;
+        let of = |lost: &Injected| lost.message.audit == *message;
         if let Some(lost) = self.lost.iter().position(of)
-            && let Some(wounded) = self.lost.remove(lost)
+            && let Some(injected) = self.lost.remove(lost)
         {
-            self.undo(wounded);
+            self.undo(injected);
         }
     }
 
-    pub(super) fn note(&mut self, wounded: Wounded) {
-        if wounded.wound == Wound::Lose {
+    pub(super) fn note(&mut self, injected: Injected) {
+        if injected.injection == Injection::Lose {
             if self.lost.len() == ORDERS_MAX {
                 self.lost.pop_front();
             }
-            self.lost.push_back(wounded.clone());
+            self.lost.push_back(injected.clone());
         }
         if self.done.len() == ORDERS_MAX {
             self.done.pop_front();
         }
-        self.done.push_back(wounded);
+        self.done.push_back(injected);
     }
 
     /// What was done is undone, and ordered again.
-    pub(super) fn undo(&mut self, wounded: Wounded) {
-        self.give_back(wounded.wound);
-        if let Some(at) = self.done.iter().position(|done| *done == wounded) {
+    pub(super) fn undo(&mut self, injected: Injected) {
+        self.give_back(injected.injection);
+        if let Some(at) = self.done.iter().position(|done| *done == injected) {
             self.done.remove(at);
             return;
         }
         if self.undone.len() == ORDERS_MAX {
             self.undone.pop_front();
         }
-        self.undone.push_back(wounded);
+        self.undone.push_back(injected);
     }
 
     /// Whether a message on this topic is a checkpoint to be lost.
@@ -151,37 +155,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scheduled_wound_waits_for_its_place_and_an_ordered_one_does_not() {
+    fn a_scheduled_fault_waits_for_its_place_and_an_ordered_one_does_not() {
         let mut orders = Orders::default();
-        orders.schedule(2, Wound::Lose).unwrap();
-        orders.schedule(2, Wound::Alter).unwrap();
-        orders.give(Wound::Inject).unwrap();
+        orders.schedule(2, Injection::Lose).unwrap();
+        orders.schedule(2, Injection::Alter).unwrap();
+        orders.give(Injection::Inject).unwrap();
         let given: Vec<_> = (0..5).map(|_| orders.due(|_| true)).collect();
         let expect = [
-            Some(Wound::Inject),
+            Some(Injection::Inject),
             None,
-            Some(Wound::Lose),
-            Some(Wound::Alter),
+            Some(Injection::Lose),
+            Some(Injection::Alter),
             None,
         ];
         assert_eq!(given, expect);
     }
 
     #[test]
-    fn a_wound_that_a_message_cannot_have_goes_to_the_next() {
+    fn a_fault_that_a_message_cannot_have_goes_to_the_next() {
         let mut orders = Orders::default();
-        orders.give(Wound::Forge).unwrap();
+        orders.give(Injection::Forge).unwrap();
         assert_eq!(orders.due(|_| false), None);
-        assert_eq!(orders.due(|_| true), Some(Wound::Forge));
+        assert_eq!(orders.due(|_| true), Some(Injection::Forge));
     }
 
     #[test]
     fn one_order_too_many_is_refused() {
         let mut orders = Orders::default();
         for at in 0..ORDERS_MAX as u64 {
-            orders.schedule(at, Wound::Lose).unwrap();
+            orders.schedule(at, Injection::Lose).unwrap();
         }
-        assert_eq!(orders.give(Wound::Lose), Err(TooManyOrders));
-        assert_eq!(orders.schedule(1, Wound::Lose), Err(TooManyOrders));
+        assert_eq!(orders.give(Injection::Lose), Err(TooManyOrders));
+        assert_eq!(orders.schedule(1, Injection::Lose), Err(TooManyOrders));
     }
 }

@@ -80,7 +80,7 @@ fn message(sequence: u64) -> Vec<u8> {
 async fn a_lost_message_is_acknowledged_between_two_packets_of_the_other_way() {
     let line = Line::start(Towards::Broker).await;
     let (mut client, mut broker) = line.connect().await;
-    line.relay.wound(Wound::Lose).unwrap();
+    line.relay.inject(Injection::Lose).unwrap();
     // Half a packet is under way to the client when the acknowledgement comes up.
     broker.write_all(&[0xD0]).await.unwrap();
     client.write_all(&message(1)).await.unwrap();
@@ -88,20 +88,20 @@ async fn a_lost_message_is_acknowledged_between_two_packets_of_the_other_way() {
     broker.write_all(&[0]).await.unwrap();
     expect(&mut client, &[0xD0, 0]).await;
     pass(&mut client, &mut broker, &message(2)).await;
-    let done = line.relay.take_wounded();
+    let done = line.relay.take_injected();
     assert_eq!(done.len(), 1);
     assert_eq!(
-        (done[0].wound, done[0].message.audit.sequence),
-        (Wound::Lose, 1)
+        (done[0].injection, done[0].message.audit.sequence),
+        (Injection::Lose, 1)
     );
     assert_eq!(done[0].to_string(), "lost: number 1 on t");
 }
 
 #[tokio::test]
-async fn only_the_way_that_is_to_be_wounded_is() {
+async fn only_the_chosen_way_has_faults_injected() {
     let line = Line::start(Towards::Clients).await;
     let (mut client, mut broker) = line.connect().await;
-    line.relay.wound(Wound::Lose).unwrap();
+    line.relay.inject(Injection::Lose).unwrap();
     pass(&mut client, &mut broker, &message(1)).await;
     broker.write_all(&message(1)).await.unwrap();
     expect(&mut broker, &[0x40, 2, 0, 5]).await;
@@ -112,13 +112,13 @@ async fn only_the_way_that_is_to_be_wounded_is() {
 async fn a_held_message_is_released_by_time_alone() {
     let line = Line::start(Towards::Broker).await;
     let (mut client, mut broker) = line.connect().await;
-    let hold = Wound::Hold(Duration::from_millis(200));
-    line.relay.wound(hold).unwrap();
+    let hold = Injection::Hold(Duration::from_millis(200));
+    line.relay.inject(hold).unwrap();
     let both = [message(1), message(2)].concat();
     client.write_all(&both).await.unwrap();
     let turned = [message(2), message(1)].concat();
     expect(&mut broker, &turned).await;
-    assert_eq!(line.relay.take_wounded()[0].wound, hold);
+    assert_eq!(line.relay.take_injected()[0].injection, hold);
 }
 
 #[tokio::test]

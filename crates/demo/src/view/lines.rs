@@ -1,18 +1,18 @@
-//! Plain lines, for pipes and tests: a hurt has one line when it is named and one when all is well,
-//! and so has a doubt that lasts from one look at the board to the next.
+//! Plain lines, for pipes and tests: an incident has one line when it is named and one when all is
+//! well, and so has a doubt that lasts from one look at the board to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::board::{Board, Hurt};
+use crate::board::{Board, Incident};
 use crate::limits::NAMED_WITHIN;
 
 /// Writes what is new on a board to any writer.
 #[derive(Debug)]
 pub(crate) struct Lines<W> {
     out: W,
-    /// How far each hurt was told, by its id.
+    /// How far each incident was reported, by its id.
     told: BTreeMap<u64, Told>,
     /// The ways on which something is in doubt, as was told.
     in_doubt: BTreeSet<&'static str>,
@@ -42,24 +42,24 @@ impl<W: Write> Lines<W> {
     /// What was named or repaired since the last call.
     pub(crate) fn tell(&mut self, board: &Board, now: Duration) -> io::Result<()> {
         self.tell_doubts(board, now)?;
-        for hurt in &board.hurts {
-            let told = self.told.entry(hurt.id).or_default();
-            if let Some((at, how)) = &hurt.named
+        for incident in &board.incidents {
+            let told = self.told.entry(incident.id).or_default();
+            if let Some((at, how)) = &incident.named
                 && !told.named
             {
                 told.named = true;
-                let after = after(hurt, *at);
-                writeln!(self.out, "{}: named after {after}: {how}", hurt.what)?;
+                let after = after(incident, *at);
+                writeln!(self.out, "{}: named after {after}: {how}", incident.what)?;
             }
-            if let Some(at) = hurt.repaired
+            if let Some(at) = incident.repaired
                 && !told.repaired
             {
                 told.repaired = true;
                 writeln!(
                     self.out,
                     "{}: repaired after {}",
-                    hurt.what,
-                    after(hurt, at)
+                    incident.what,
+                    after(incident, at)
                 )?;
             }
         }
@@ -84,23 +84,25 @@ impl<W: Write> Lines<W> {
 
     /// What stayed open, how much was named in all, and which name took longest.
     pub(crate) fn end(&mut self, board: &Board) -> io::Result<()> {
-        for hurt in &board.hurts {
-            match (&hurt.named, hurt.repaired) {
-                (None, _) => writeln!(self.out, "{}: NOT NAMED", hurt.what)?,
-                (Some(_), None) => writeln!(self.out, "{}: NOT REPAIRED", hurt.what)?,
+        for incident in &board.incidents {
+            match (&incident.named, incident.repaired) {
+                (None, _) => writeln!(self.out, "{}: NOT NAMED", incident.what)?,
+                (Some(_), None) => writeln!(self.out, "{}: NOT REPAIRED", incident.what)?,
                 (Some(_), Some(_)) => {}
             }
         }
         for fault in &board.unexplained {
-            writeln!(self.out, "{fault}: named, though nobody hurt it")?;
+            writeln!(self.out, "{fault}: named, though not injected")?;
         }
         for fault in &board.secondary {
-            let by = board.wound_of(fault).map(|hurt| hurt.what.to_string());
+            let by = board
+                .injection_of(fault)
+                .map(|incident| incident.what.to_string());
             let by = by.unwrap_or_default();
             writeln!(self.out, "{fault}: another name for {by}")?;
         }
         writeln!(self.out, "named: {}", board.all_named())?;
-        if let Some((hurt, time)) = board.slowest() {
+        if let Some((incident, time)) = board.slowest() {
             let kept = if time <= NAMED_WITHIN {
                 ""
             } else {
@@ -111,7 +113,7 @@ impl<W: Write> Lines<W> {
                 "slowest named after {:.2} s (promise: {} s{kept}): {}",
                 time.as_secs_f64(),
                 NAMED_WITHIN.as_secs(),
-                hurt.what
+                incident.what
             )?;
         }
         self.out.flush()
@@ -119,8 +121,8 @@ impl<W: Write> Lines<W> {
 }
 
 /// "0.42 s".
-pub(super) fn after(hurt: &Hurt, at: Duration) -> String {
-    let seconds = at.saturating_sub(hurt.given).as_secs_f64();
+pub(super) fn after(incident: &Incident, at: Duration) -> String {
+    let seconds = at.saturating_sub(incident.given).as_secs_f64();
     format!("{seconds:.2} s")
 }
 
@@ -133,11 +135,11 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn each_step_of_a_hurt_is_told_once() {
+    fn each_step_of_an_incident_is_told_once() {
         let mut board = Board::default();
         let mut out = Vec::new();
         let mut lines = Lines::new(&mut out);
-        board.hurt(What::Part("network cut".to_owned()), SECOND);
+        board.begin_incident(What::Part("network cut".to_owned()), SECOND);
         lines.tell(&board, SECOND).unwrap();
         board.part_named("C lost its connection", SECOND * 2);
         lines.tell(&board, SECOND * 2).unwrap();
@@ -173,7 +175,7 @@ mod tests {
     #[test]
     fn a_name_that_came_later_than_promised_is_said_to() {
         let mut board = Board::default();
-        board.hurt(What::Part("network cut".to_owned()), SECOND);
+        board.begin_incident(What::Part("network cut".to_owned()), SECOND);
         let late = SECOND * 3 + Duration::from_millis(10);
         board.part_named("C lost its connection", late);
         let mut out = Vec::new();
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn what_stayed_open_is_told_at_the_end() {
         let mut board = Board::default();
-        board.hurt(What::Part("network cut".to_owned()), SECOND);
+        board.begin_incident(What::Part("network cut".to_owned()), SECOND);
         let mut out = Vec::new();
         Lines::new(&mut out).end(&board).unwrap();
         let text = String::from_utf8(out).unwrap();

@@ -1,7 +1,7 @@
-//! The live view on a terminal: the sentence, the parts, the windows, the wounds, the keys.
+//! The live view on a terminal: the sentence, the parts, the windows, the faults, the keys.
 //!
 //! The terminal is given back whatever happens, also on a panic. At 80 columns and 24 rows the
-//! sentence, the pipeline, the keys and five wounds are readable; smaller terminals are cut.
+//! sentence, the pipeline, the keys and five faults are readable; smaller terminals are cut.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use ratatui::{DefaultTerminal, Frame};
 use unbroken_merkle_log::ledger::State;
 
 use super::lines::after;
-use crate::board::{Board, Hurt, Strip, grouped};
+use crate::board::{Board, Incident, Strip, grouped};
 use crate::fault::Kind;
 use crate::run::Key;
 
@@ -79,7 +79,7 @@ fn key(code: KeyCode, control: bool) -> Option<Key> {
 fn draw(board: &Board, now: Duration, frame: &mut Frame<'_>) {
     let strips = u16::try_from(board.strips.len()).unwrap_or(2);
     let area = frame.area();
-    // Where rows are few, only the sentence and the wounds have a frame.
+    // Where rows are few, only the sentence and the faults have a frame.
     let borders = if area.height < ROWS_FRAMED {
         Borders::TOP
     } else {
@@ -95,20 +95,23 @@ fn draw(board: &Board, now: Duration, frame: &mut Frame<'_>) {
         Constraint::Min(4),
         Constraint::Length(2),
     ];
-    let [sentence, parts, windows, rates, hurts, keys] = Layout::vertical(rows).areas(area);
+    let [sentence, parts, windows, rates, incidents, keys] = Layout::vertical(rows).areas(area);
     let framed = Block::new().borders(borders);
     let inside = parts.width.saturating_sub(2 * below);
     frame.render_widget(self::sentence(board, now), sentence);
     frame.render_widget(self::parts(board, inside, framed.clone()), parts);
     frame.render_widget(self::windows(board, windows.width, framed.clone()), windows);
     frame.render_widget(self::rates(board, rates.width, framed), rates);
-    frame.render_widget(self::hurts(board, hurts.width, hurts.height), hurts);
+    frame.render_widget(
+        self::incidents(board, incidents.width, incidents.height),
+        incidents,
+    );
     frame.render_widget(self::keys(), keys);
 }
 
 /// From so many rows on, everything has a frame.
 const ROWS_FRAMED: u16 = 30;
-/// From so many columns on, a wound with its name and its repair fits a line.
+/// From so many columns on, a fault with its name and its repair fits a line.
 const COLUMNS_WIDE: u16 = 100;
 
 fn sentence(board: &Board, now: Duration) -> Paragraph<'_> {
@@ -214,63 +217,63 @@ fn rates<'a>(board: &'a Board, width: u16, framed: Block<'a>) -> Sparkline<'a> {
         .data(shown)
 }
 
-fn hurts(board: &Board, width: u16, height: u16) -> Paragraph<'_> {
+fn incidents(board: &Board, width: u16, height: u16) -> Paragraph<'_> {
     let room = usize::from(height.saturating_sub(2));
     let unexplained = board.unexplained.iter().rev();
     let unexplained = unexplained.map(|fault| {
-        Line::from(format!("{fault}, though nobody hurt it"))
+        Line::from(format!("{fault}, though not injected"))
             .red()
             .bold()
     });
     let columns = usize::from(width.saturating_sub(2));
-    let mut shown = board.hurts.iter().rev().take(room);
-    let form = if shown.all(|hurt| told(hurt).width() <= columns) {
+    let mut shown = board.incidents.iter().rev().take(room);
+    let form = if shown.all(|incident| told(incident).width() <= columns) {
         told
     } else {
         told_briefly
     };
     let lines: Vec<Line<'_>> = unexplained
-        .chain(board.hurts.iter().rev().map(form))
+        .chain(board.incidents.iter().rev().map(form))
         .take(room)
         .collect();
-    Paragraph::new(lines).block(Block::bordered().title(" wounds, latest first "))
+    Paragraph::new(lines).block(Block::bordered().title(" faults, latest first "))
 }
 
 /// How far it is comes first: the end of a long line is cut.
-fn told_briefly(hurt: &Hurt) -> Line<'_> {
+fn told_briefly(incident: &Incident) -> Line<'_> {
     const STATE: usize = 17;
-    let state = match (&hurt.named, hurt.repaired) {
+    let state = match (&incident.named, incident.repaired) {
         (None, _) => Span::from(format!("{:STATE$}", "not named yet")).red(),
         (Some((at, _)), None) => {
-            let named = format!("named {}", after(hurt, *at));
+            let named = format!("named {}", after(incident, *at));
             Span::from(format!("{named:STATE$}")).yellow()
         }
         (Some(_), Some(at)) => {
-            let repaired = format!("repaired {}", after(hurt, at));
+            let repaired = format!("repaired {}", after(incident, at));
             Span::from(format!("{repaired:STATE$}")).green()
         }
     };
-    Line::from(vec![state, Span::from(hurt.what.to_string())])
+    Line::from(vec![state, Span::from(incident.what.to_string())])
 }
 
-fn told(hurt: &Hurt) -> Line<'_> {
-    let mut spans = vec![Span::from(hurt.what.to_string())];
-    match &hurt.named {
+fn told(incident: &Incident) -> Line<'_> {
+    let mut spans = vec![Span::from(incident.what.to_string())];
+    match &incident.named {
         None => spans.push(Span::from("  not named yet").red()),
         Some((at, how)) => {
-            let named = format!("  named after {}: {how}", after(hurt, *at));
+            let named = format!("  named after {}: {how}", after(incident, *at));
             spans.push(Span::from(named).yellow());
         }
     }
-    if let Some(at) = hurt.repaired {
-        spans.push(Span::from(format!("  repaired after {}", after(hurt, at))).green());
+    if let Some(at) = incident.repaired {
+        spans.push(Span::from(format!("  repaired after {}", after(incident, at))).green());
     }
     Line::from(spans)
 }
 
 fn keys() -> Paragraph<'static> {
     Paragraph::new(vec![
-        Line::from("hurt it:  l lose  d duplicate  s swap  a alter  f forge  i inject  h hold"),
+        Line::from("inject:   l lose  d duplicate  s swap  a alter  f forge  i inject  h hold"),
         Line::from(
             "          capitals: before B  k kill the broker  n cut the network to C  q end",
         ),
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_is_red_while_a_hurt_is_open_and_green_when_it_is_repaired() {
+    fn the_sentence_is_red_while_an_incident_is_open_and_green_when_it_is_repaired() {
         let color = |board: &Board| {
             let (text, buffer) = drawn(board);
             let row = text
@@ -365,7 +368,7 @@ mod tests {
         let mut board = board();
         assert_eq!(color(&board), Color::Green);
         let second = Duration::from_secs(1);
-        board.hurt(What::Part("network cut".to_owned()), second);
+        board.begin_incident(What::Part("network cut".to_owned()), second);
         assert_eq!(color(&board), Color::Red);
         assert!(drawn(&board).0.contains("network cut  not named yet"));
         board.part_named("C lost its connection", second * 3 / 2);
@@ -376,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_the_pipeline_the_keys_and_five_wounds_are_readable_at_80_columns_and_24_rows() {
+    fn the_sentence_the_pipeline_the_keys_and_five_faults_are_readable_at_80_columns_and_24_rows() {
         let mut board = board();
         // As wide as they get: the largest process ids of Linux, and all that a day delivers.
         board.part("A", "connected", true);
@@ -389,7 +392,7 @@ mod tests {
         for number in 1..=5 {
             let what =
                 format!("swapped: number {number}234567 on plant/clean, overtaken by 1234568");
-            board.hurt(What::Part(what), second);
+            board.begin_incident(What::Part(what), second);
             if number < 4 {
                 board.part_named("B lost its connection", second * 3 / 2);
             }
@@ -414,10 +417,10 @@ mod tests {
     }
 
     #[test]
-    fn how_far_a_wound_is_can_be_read_at_any_width() {
+    fn how_far_an_incident_is_can_be_read_at_any_width() {
         let mut board = board();
         let second = Duration::from_secs(1);
-        board.hurt(What::Part("network cut".to_owned()), second);
+        board.begin_incident(What::Part("network cut".to_owned()), second);
         board.part_named("C lost its connection, and found another", second * 2);
         board.part_repaired(second * 3);
         for (width, expected) in [

@@ -61,7 +61,7 @@ fn apart(expected: u32, found: u32) -> f64 {
 
 /// What is done to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wound {
+enum Fault {
     Lose,
     Repeat,
     Swap,
@@ -69,45 +69,45 @@ enum Wound {
     Forge,
 }
 
-/// Wounds every so many messages in turn, and holds what the ledger says against that: how many
-/// wounds were not named, and how many verdicts are wrong.
-fn mixed(count: u64, wounds: u64) -> (f64, f64) {
+/// Injections every so many messages in turn, and holds what the ledger says against that: how many
+/// injected faults were not named, and how many verdicts are wrong.
+fn mixed(count: u64, injections: u64) -> (f64, f64) {
     let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
     let id = LaneId::new(7).expect("7 is a lane");
     let mut lane = Lane::new(id, Epoch(0), LaneLimits::default(), Duration::ZERO);
     let mut ledger = LaneLedger::new(Join::Beginning);
-    let mut named: BTreeMap<u64, Wound> = BTreeMap::new();
+    let mut named: BTreeMap<u64, Fault> = BTreeMap::new();
     let mut wrong = 0_u32;
-    let step = count / wounds;
+    let step = count / injections;
     let kinds = [
-        Wound::Lose,
-        Wound::Repeat,
-        Wound::Swap,
-        Wound::Alter,
-        Wound::Forge,
+        Fault::Lose,
+        Fault::Repeat,
+        Fault::Swap,
+        Fault::Alter,
+        Fault::Forge,
     ];
-    let wound_of = |number: u64| {
-        let wound = (number % step == step / 2).then_some(number / step)?;
-        kinds.get(usize::try_from(wound % 5).ok()?).copied()
+    let injection_of = |number: u64| {
+        let injection = (number % step == step / 2).then_some(number / step)?;
+        kinds.get(usize::try_from(injection % 5).ok()?).copied()
     };
     let mut held = None;
     let mut now = Duration::ZERO;
     for number in 0..count {
         let leaf = lane.issue(*b"t", number.to_be_bytes(), &hasher).digest;
         let good = arrival(number, leaf);
-        let sent = match wound_of(number) {
+        let sent = match injection_of(number) {
             None => vec![good],
-            Some(Wound::Lose) => vec![],
-            Some(Wound::Repeat) => vec![good, good],
-            Some(Wound::Swap) => {
+            Some(Fault::Lose) => vec![],
+            Some(Fault::Repeat) => vec![good, good],
+            Some(Fault::Swap) => {
                 held = Some(good);
                 vec![]
             }
-            Some(Wound::Alter) => vec![Arrival {
+            Some(Fault::Alter) => vec![Arrival {
                 fits: false,
                 ..good
             }],
-            Some(Wound::Forge) => {
+            Some(Fault::Forge) => {
                 let leaf = Hash::new(&[9; 16]).expect("16 bytes are a hash");
                 vec![Arrival { leaf, ..good }]
             }
@@ -117,15 +117,15 @@ fn mixed(count: u64, wounds: u64) -> (f64, f64) {
             let verdict = ledger.observe(&arrival, now, &limits, &hasher);
             let found = match verdict {
                 Verdict::InOrder | Verdict::Ahead => None,
-                Verdict::Duplicate | Verdict::Repeated => Some(Wound::Repeat),
-                Verdict::Late => Some(Wound::Swap),
-                Verdict::Altered => Some(Wound::Alter),
+                Verdict::Duplicate | Verdict::Repeated => Some(Fault::Repeat),
+                Verdict::Late => Some(Fault::Swap),
+                Verdict::Altered => Some(Fault::Alter),
                 _ => {
                     wrong += 1;
                     None
                 }
             };
-            named.extend(found.map(|wound| (arrival.number, wound)));
+            named.extend(found.map(|injection| (arrival.number, injection)));
         }
         now += Duration::from_micros(100);
         while let Some(checkpoint) = lane.poll_checkpoint(now, 0, &hasher) {
@@ -148,7 +148,7 @@ fn mixed(count: u64, wounds: u64) -> (f64, f64) {
     note(&mut ledger, &mut named, &mut wrong);
     let mut missing = 0_u32;
     for number in 0..count {
-        match (wound_of(number), named.get(&number)) {
+        match (injection_of(number), named.get(&number)) {
             (Some(_), None) => missing += 1,
             (is, named) if is.as_ref() != named => wrong += 1,
             _ => {}
@@ -187,14 +187,14 @@ fn ask(lane: &Lane, ledger: &mut LaneLedger, now: Duration, hasher: &Hasher) {
     }
 }
 
-fn note(ledger: &mut LaneLedger, named: &mut BTreeMap<u64, Wound>, wrong: &mut u32) {
+fn note(ledger: &mut LaneLedger, named: &mut BTreeMap<u64, Fault>, wrong: &mut u32) {
     for event in ledger.take_events() {
         match event {
             Event::Lost { numbers, .. } => {
-                named.extend(numbers.map(|number| (number, Wound::Lose)));
+                named.extend(numbers.map(|number| (number, Fault::Lose)));
             }
             Event::Forged(numbers) => {
-                named.extend(numbers.map(|number| (number, Wound::Forge)));
+                named.extend(numbers.map(|number| (number, Fault::Forge)));
             }
             Event::Window { account, .. } => *wrong += u32::from(!account.is_lawful()),
             Event::Injected { .. } | Event::CheckpointContradicts(_) | Event::Silent(_) => {

@@ -156,7 +156,7 @@ fn judge<D: Digest>(
     for (window, checkpoint) in windows {
         for (message, payload) in window.iter().zip(payloads) {
             let verdict = ledger.message(message, TOPIC, payload, Duration::ZERO);
-            assert_eq!(verdict, Verdict::InOrder, "nothing was wounded");
+            assert_eq!(verdict, Verdict::InOrder, "nothing was injected");
         }
         ledger.checkpoint(checkpoint, Duration::ZERO);
         black_box(ledger.take_events().count());

@@ -1,4 +1,4 @@
-//! The whole line in real processes: A, broker, B, broker, C and the relays that wound them, as
+//! The whole line in real processes: A, broker, B, broker, C and the relays that inject faults, as
 //! `unbroken demo` runs them. The relays write down what they did and the receivers what they
 //! found; the program compares both and says what came out, which is read here.
 //! Old messages are replayed, one checkpoint in eight is lost, and C is restarted at random
@@ -12,33 +12,33 @@ use crate::error::BenchError;
 use crate::figure::{Bar, Figure};
 use crate::machine::BUILD_OURS;
 
-/// A line of so many messages with so many wounds.
+/// A run of so many messages with so many faults.
 struct Trial {
     name: &'static str,
     title: &'static str,
-    wounds: u32,
+    injections: u32,
 }
 
 const TRIALS: [Trial; 4] = [
     Trial {
         name: "line-1",
-        title: "through real processes, of 1 wound",
-        wounds: 1,
+        title: "through real processes, of 1 fault",
+        injections: 1,
     },
     Trial {
         name: "line-10",
-        title: "the same, of 10 wounds of every kind",
-        wounds: 10,
+        title: "the same, of 10 faults of every kind",
+        injections: 10,
     },
     Trial {
         name: "line-100",
         title: "the same, of 100",
-        wounds: 100,
+        injections: 100,
     },
     Trial {
         name: "line-1000",
         title: "the same, of 1,000",
-        wounds: 1_000,
+        injections: 1_000,
     },
 ];
 /// Messages a second that A sends.
@@ -50,8 +50,8 @@ pub(super) fn figures(unbroken: &Path, messages: u32) -> Result<Vec<Figure>, Ben
     let mut figures = Vec::new();
     let (mut wrong, mut slowest_loss_s) = (0, 0.0_f64);
     for trial in &TRIALS {
-        let found = run(unbroken, messages, trial.wounds)?;
-        let unrepaired = trial.wounds.saturating_sub(found.repaired);
+        let found = run(unbroken, messages, trial.injections)?;
+        let unrepaired = trial.injections.saturating_sub(found.repaired);
         let unseen = found.missing.max(unrepaired);
         figures.push(count(trial.name, trial.title, "unseen or unrepaired").with(unseen.into()));
         wrong += found.wrong;
@@ -59,7 +59,7 @@ pub(super) fn figures(unbroken: &Path, messages: u32) -> Result<Vec<Figure>, Ben
     }
     let others = count(
         "line-false",
-        "names for what nobody hurt, in all of them",
+        "names for what was not injected, in all of them",
         "wrong",
     );
     figures.push(others.with(wrong.into()));
@@ -78,10 +78,15 @@ struct Found {
     slowest_loss_s: f64,
 }
 
-fn run(unbroken: &Path, messages: u32, wounds: u32) -> Result<Found, BenchError> {
+fn run(unbroken: &Path, messages: u32, injections: u32) -> Result<Found, BenchError> {
     let mut command = Command::new(unbroken);
     command.args(["demo", "--plain", "--messages", &messages.to_string()]);
-    command.args(["--wounds", &wounds.to_string(), "--rate", &RATE.to_string()]);
+    command.args([
+        "--faults",
+        &injections.to_string(),
+        "--rate",
+        &RATE.to_string(),
+    ]);
     let output = command.output().map_err(|source| BenchError::Start {
         peer: "unbroken",
         source,
@@ -121,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_came_out_is_read_from_the_last_lines() {
-        let said = "named: 1, of which none\nwounds given: 1,000 (143 lost)\n\
+        let said = "named: 1, of which none\nfaults injected: 1,000 (143 lost)\n\
                     named: 998, missing: 2, false: 1, repaired: 1,000; the last loss after 0.98 s, \
                     the last name after 1.25 s\n\
                     1,000,000 sent";

@@ -212,20 +212,20 @@ async fn its_output_mentions(scene: &mut Scene, part: String) {
 /// Lines of the demonstration: what was done, then "named after 0.62 s", and "repaired after".
 #[then("its output has the time at which each of these was named and repaired:")]
 async fn its_output_has_the_times(scene: &mut Scene, step: &Step) {
-    let hurts = text_of(step);
+    let incidents = text_of(step);
     scene
         .act(move |room| {
             let finished = room.finished.as_ref().expect("a command was run");
-            for hurt in hurts.lines() {
+            for incident in incidents.lines() {
                 for what in [": named after ", ": repaired after "] {
                     let lines = finished.output.lines();
                     let mut times = lines
-                        .filter(|line| line.starts_with(hurt))
+                        .filter(|line| line.starts_with(incident))
                         .filter_map(|line| line.split_once(what)?.1.split_once(" s"))
                         .map(|(seconds, _)| seconds.parse::<f64>());
                     assert!(
                         times.any(|time| time.is_ok()),
-                        "{hurt}{what}: {finished:#?}"
+                        "{incident}{what}: {finished:#?}"
                     );
                 }
             }

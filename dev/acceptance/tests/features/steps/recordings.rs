@@ -88,7 +88,7 @@ fn play(room: &mut Room, faults: &str) {
     for fault in faults.split(", ").filter(|fault| !fault.is_empty()) {
         match fault {
             "without its checkpoints" => checkpoints.clear(),
-            _ => hurt(&mut played, fault),
+            _ => inject(&mut played, fault),
         }
     }
     let played = played.into_iter().map(|(_, message)| message);
@@ -115,7 +115,7 @@ fn publish(room: &Room, messages: impl Iterator<Item = Publish>) {
     player.disconnect();
 }
 
-fn hurt(played: &mut Vec<(usize, Publish)>, fault: &str) {
+fn inject(played: &mut Vec<(usize, Publish)>, fault: &str) {
     let place = |played: &[(usize, Publish)], number: &str| {
         let number: usize = number.parse().expect("a number");
         let mut messages = played.iter();

@@ -1,4 +1,4 @@
-//! What happens to the packets of one connection on the way that is wounded. Bytes in, bytes out;
+//! What happens to the packets of one connection on the way that is injected. Bytes in, bytes out;
 //! time is an argument.
 //!
 //! A message that is lost is acknowledged to its sender in the receiver's place, at QoS 2 to the
@@ -8,11 +8,11 @@
 //! has more under way than it may, and the second keeps behind the first. At QoS 0 it goes out at
 //! once, and a message at QoS 2 gets none.
 //!
-//! A wound is seen when its message is acknowledged. One that was not seen by the end of the
-//! connection never will be: the sender sends the message again, flagged so, and unhurt. So it does
-//! with a lost one whose acknowledgement has not reached it.
+//! An injected fault is seen when its message is acknowledged. One that was not seen by the end of
+//! the connection never will be: the sender sends the message again, flagged so, and unchanged. So
+//! it does with a lost one whose acknowledgement has not reached it.
 //!
-//! A message is wounded when it carries exactly one readable audit property and is neither a
+//! A message is injected when it carries exactly one readable audit property and is neither a
 //! repair nor MQTT's own repetition (DUP). One that sets a topic alias is left alone: those behind
 //! it would have no name.
 
@@ -26,30 +26,30 @@ use unbroken_mqtt_proto::{
 };
 
 use super::orders::Orders;
+use crate::injection::{Injected, Injection, Stamps};
 use crate::limits::SWAP_WITHIN;
-use crate::wound::{Stamps, Wound, Wounded};
 
 /// The user property in which a processor's output names what it was made from.
 const ORIGIN: &str = "audit-origin";
 
 #[derive(Debug)]
-pub(super) struct Surgeon {
+pub(super) struct Injector {
     aliases: alias::Inbound,
     /// QoS 2 messages lost, whose PUBREL is still to come.
     unreleased: BTreeSet<PacketId>,
     held: Option<Held>,
     /// Second messages, until the first with their id is acknowledged.
     seconds: BTreeMap<PacketId, Second>,
-    /// Wounds of messages that have passed and are not acknowledged.
+    /// Injections of messages that have passed and are not acknowledged.
     unseen: Unseen,
-    /// One that passed unhurt, to be replayed.
+    /// One that passed unchanged, to be replayed.
     old: Option<Old>,
     /// Messages that passed since the last one was kept for that.
     since_old: u32,
 }
 
 /// By the id of the last message of each.
-type Unseen = BTreeMap<PacketId, Wounded>;
+type Unseen = BTreeMap<PacketId, Injected>;
 
 /// A message that passed long ago.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ struct Old {
 #[derive(Debug)]
 struct Second {
     bytes: Vec<u8>,
-    wounded: Wounded,
+    injected: Injected,
 }
 
 /// A message that waits.
@@ -72,7 +72,7 @@ struct Second {
 struct Held {
     bytes: Vec<u8>,
     packet_id: Option<PacketId>,
-    wounded: Wounded,
+    injected: Injected,
     until: Instant,
     /// Another of its lane has passed.
     is_overtaken: bool,
@@ -86,7 +86,7 @@ struct Subject<'a> {
     audit: Audit,
 }
 
-impl Surgeon {
+impl Injector {
     pub(super) fn new() -> Self {
         Self {
             aliases: alias::Inbound::new(u16::MAX),
@@ -99,7 +99,7 @@ impl Surgeon {
         }
     }
 
-    /// Passes a packet, whole or wounded: what goes on to its receiver, and what goes back to its
+    /// Passes a packet, whole or injected: what goes on to its receiver, and what goes back to its
     /// sender. `version` is unknown before a CONNECT.
     pub(super) fn handle(
         &mut self,
@@ -152,10 +152,12 @@ impl Surgeon {
             topic,
             audit,
         };
-        // One at a time, so that wounds are of different messages.
+        // One at a time, so that faults are of different messages.
         let is_free = self.held.is_none();
         let has_old = self.old.is_some();
-        let can = |wound| is_free && (wound != Wound::Replay || has_old) && subject.can_have(wound);
+        let can = |injection| {
+            is_free && (injection != Injection::Replay || has_old) && subject.can_have(injection)
+        };
         match orders.due(can) {
             None => {
                 self.since_old += 1;
@@ -164,72 +166,66 @@ impl Surgeon {
                     self.since_old = 0;
                 }
                 onward.extend_from_slice(frame.bytes);
-                let swapped = overtake(&mut self.held, &subject, now);
-                if let Some(Held {
-                    bytes,
-                    packet_id,
-                    wounded,
-                    ..
-                }) = swapped
-                {
-                    onward.extend(bytes);
-                    note(wounded, packet_id, &mut self.unseen, orders);
+                if let Some(overtaken) = overtake(&mut self.held, &subject, now) {
+                    onward.extend(overtaken.bytes);
+                    let (injected, id) = (overtaken.injected, overtaken.packet_id);
+                    note(injected, id, &mut self.unseen, orders);
                 }
             }
-            Some(Wound::Lose) => {
+            Some(Injection::Lose) => {
                 lose(&subject.publish, version, &mut self.unreleased, back);
-                orders.note(subject.wounded(Wound::Lose, now));
+                orders.note(subject.injected(Injection::Lose, now));
             }
-            Some(wound @ (Wound::Swap | Wound::Hold(_))) => {
-                let until = match wound {
-                    Wound::Hold(time) => now + time,
+            Some(injection @ (Injection::Swap | Injection::Hold(_))) => {
+                let until = match injection {
+                    Injection::Hold(time) => now + time,
                     _ => now + SWAP_WITHIN,
                 };
                 self.held = Some(Held {
                     bytes: subject.named_in_full(),
                     packet_id: subject.publish.packet_id,
-                    wounded: subject.wounded(wound, now),
+                    injected: subject.injected(injection, now),
                     until,
                     is_overtaken: false,
                 });
             }
-            Some(wound @ Wound::Replay) => {
+            Some(injection @ Injection::Replay) => {
                 onward.extend_from_slice(frame.bytes);
                 if let (Some(old), Some(packet_id)) = (self.old.take(), subject.publish.packet_id) {
                     let bytes = old.written(&subject.publish);
-                    let wounded = Wounded {
-                        wound,
+                    let injected = Injected {
+                        injection,
                         topic: old.topic,
                         message: old.stamps,
                         overtaken_by: None,
                         at: now,
                     };
-                    self.seconds.insert(packet_id, Second { bytes, wounded });
+                    self.seconds.insert(packet_id, Second { bytes, injected });
                 }
             }
-            Some(wound @ (Wound::Duplicate | Wound::Inject)) => {
+            Some(injection @ (Injection::Duplicate | Injection::Inject)) => {
                 let payload = subject.publish.payload;
-                let bytes = match wound {
-                    Wound::Duplicate => subject.written(payload, None),
+                let bytes = match injection {
+                    Injection::Duplicate => subject.written(payload, None),
                     _ => subject.written(&altered(payload), None),
                 };
                 onward.extend_from_slice(frame.bytes);
-                let wounded = subject.wounded(wound, now);
+                let injected = subject.injected(injection, now);
                 if let Some(packet_id) = subject.publish.packet_id {
-                    self.seconds.insert(packet_id, Second { bytes, wounded });
+                    self.seconds.insert(packet_id, Second { bytes, injected });
                 } else {
                     onward.extend(bytes);
-                    orders.note(wounded);
+                    orders.note(injected);
                 }
             }
-            Some(wound) => {
+            Some(injection) => {
                 let payload = altered(subject.publish.payload);
-                let forged = (wound == Wound::Forge)
+                let forged = (injection == Injection::Forge)
                     .then(|| subject.forged(&payload))
                     .flatten();
                 onward.extend(subject.written(&payload, forged));
-                let (wounded, id) = (subject.wounded(wound, now), subject.publish.packet_id);
-                note(wounded, id, &mut self.unseen, orders);
+                let (injected, id) = (subject.injected(injection, now), subject.publish.packet_id);
+                note(injected, id, &mut self.unseen, orders);
             }
         }
     }
@@ -252,13 +248,16 @@ impl Surgeon {
             return None;
         };
         self.unseen.remove(&ack.packet_id);
-        let Second { bytes, wounded } = self.seconds.remove(&ack.packet_id)?;
-        let wounded = Wounded { at: now, ..wounded };
-        note(wounded, Some(ack.packet_id), &mut self.unseen, orders);
+        let Second { bytes, injected } = self.seconds.remove(&ack.packet_id)?;
+        let injected = Injected {
+            at: now,
+            ..injected
+        };
+        note(injected, Some(ack.packet_id), &mut self.unseen, orders);
         Some(bytes)
     }
 
-    /// When [`Surgeon::release`] has something to do.
+    /// When [`Injector::release`] has something to do.
     pub(super) fn release_at(&self) -> Option<Instant> {
         self.held.as_ref().map(|held| held.until)
     }
@@ -271,22 +270,22 @@ impl Surgeon {
         };
         onward.extend_from_slice(&held.bytes);
         if held.is_overtaken {
-            note(held.wounded, held.packet_id, &mut self.unseen, orders);
+            note(held.injected, held.packet_id, &mut self.unseen, orders);
         } else {
-            orders.give_back(held.wounded.wound);
+            orders.give_back(held.injected.injection);
         }
     }
 
     /// The connection is over. What was begun and not done, or done and not seen, stands as an
     /// order.
     pub(super) fn abandon(self, orders: &mut Orders) {
-        for wounded in self.unseen.into_values() {
-            orders.undo(wounded);
+        for injected in self.unseen.into_values() {
+            orders.undo(injected);
         }
-        let held = self.held.map(|held| held.wounded);
-        let seconds = self.seconds.into_values().map(|second| second.wounded);
-        for wounded in held.into_iter().chain(seconds) {
-            orders.give_back(wounded.wound);
+        let held = self.held.map(|held| held.injected);
+        let seconds = self.seconds.into_values().map(|second| second.injected);
+        for injected in held.into_iter().chain(seconds) {
+            orders.give_back(injected.injection);
         }
     }
 
@@ -306,18 +305,18 @@ impl Surgeon {
 }
 
 impl Subject<'_> {
-    fn can_have(&self, wound: Wound) -> bool {
-        match wound {
-            Wound::Forge => Hasher::new(self.audit.algorithm, None).is_ok(),
-            Wound::Duplicate | Wound::Inject => self.publish.qos != QoS::ExactlyOnce,
-            Wound::Replay => self.publish.qos == QoS::AtLeastOnce,
+    fn can_have(&self, injection: Injection) -> bool {
+        match injection {
+            Injection::Forge => Hasher::new(self.audit.algorithm, None).is_ok(),
+            Injection::Duplicate | Injection::Inject => self.publish.qos != QoS::ExactlyOnce,
+            Injection::Replay => self.publish.qos == QoS::AtLeastOnce,
             _ => true,
         }
     }
 
-    fn wounded(&self, wound: Wound, at: Instant) -> Wounded {
-        Wounded {
-            wound,
+    fn injected(&self, injection: Injection, at: Instant) -> Injected {
+        Injected {
+            injection,
             topic: self.topic.to_owned(),
             message: self.stamps(),
             overtaken_by: None,
@@ -446,20 +445,20 @@ fn audit(publish: &Publish<'_>) -> Option<Audit> {
 fn overtake(held: &mut Option<Held>, neighbour: &Subject<'_>, now: Instant) -> Option<Held> {
     let lane = |audit: &Audit| (audit.lane, audit.epoch);
     let waiting = held.as_mut()?;
-    if lane(&waiting.wounded.message.audit) != lane(&neighbour.audit) {
+    if lane(&waiting.injected.message.audit) != lane(&neighbour.audit) {
         return None;
     }
     waiting.is_overtaken = true;
-    let mut swapped = held.take_if(|held| held.wounded.wound == Wound::Swap)?;
-    swapped.wounded.overtaken_by = Some(neighbour.stamps());
-    swapped.wounded.at = now;
+    let mut swapped = held.take_if(|held| held.injected.injection == Injection::Swap)?;
+    swapped.injected.overtaken_by = Some(neighbour.stamps());
+    swapped.injected.at = now;
     Some(swapped)
 }
 
-/// A wound is done. At QoS 0 nobody says whether it is seen.
-fn note(wounded: Wounded, packet_id: Option<PacketId>, unseen: &mut Unseen, orders: &mut Orders) {
-    unseen.extend(packet_id.map(|id| (id, wounded.clone())));
-    orders.note(wounded);
+/// A fault is injected. At QoS 0 no peer says whether it is seen.
+fn note(injected: Injected, packet_id: Option<PacketId>, unseen: &mut Unseen, orders: &mut Orders) {
+    unseen.extend(packet_id.map(|id| (id, injected.clone())));
+    orders.note(injected);
 }
 
 /// Tells the sender of a message that it arrived, as the receiver would have.
@@ -497,7 +496,7 @@ fn altered(payload: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// So many messages pass unhurt between two that are kept to be replayed.
+/// So many messages pass unchanged between two that are kept to be replayed.
 const REPLAYED_AFTER: u32 = 8;
 
 #[cfg(test)]

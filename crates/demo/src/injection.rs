@@ -1,4 +1,4 @@
-//! The wounds that a relay can give a line, and the record of one that it gave.
+//! The faults that a relay can inject, and the record of one that it injected.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use unbroken_merkle_log::Property;
 
 /// What is done to one message that carries an audit property, or to two neighbours of one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wound {
+pub enum Injection {
     /// It is not passed on. Its sender is told that it was.
     Lose,
     /// It is passed on, and once more.
@@ -26,14 +26,14 @@ pub enum Wound {
     Hold(Duration),
 }
 
-/// A wound that was given: to which message, and when.
+/// A fault that was injected: into which message, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wounded {
+pub struct Injected {
     /// Which.
-    pub wound: Wound,
+    pub injection: Injection,
     /// The topic it was on.
     pub topic: String,
-    /// Who it was, before the wound.
+    /// The message's stamps before the injection.
     pub message: Stamps,
     /// The neighbour that overtook it, of a swap.
     pub overtaken_by: Option<Stamps>,
@@ -50,8 +50,8 @@ pub struct Stamps {
     pub origins: Vec<Property>,
 }
 
-impl Wound {
-    /// What has become of a message that has this wound.
+impl Injection {
+    /// What has become of the message.
     pub const fn participle(self) -> &'static str {
         match self {
             Self::Lose => "lost",
@@ -66,9 +66,9 @@ impl Wound {
     }
 }
 
-impl fmt::Display for Wounded {
+impl fmt::Display for Injected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let participle = self.wound.participle();
+        let participle = self.injection.participle();
         let number = self.message.audit.sequence;
         write!(f, "{participle}: number {number} on {}", self.topic)?;
         match &self.overtaken_by {

@@ -1,4 +1,4 @@
-//! Each wound in raw bytes: what went in, what comes out on both sides, and what is written down.
+//! Each fault in raw bytes: what went in, what comes out on both sides, and what is written down.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A surgeon with what surrounds it.
+/// A injector with what surrounds it.
 struct Theatre {
-    surgeon: Surgeon,
+    injector: Injector,
     orders: Orders,
     now: Instant,
 }
@@ -20,13 +20,13 @@ struct Theatre {
 type Out = (Vec<u8>, Vec<u8>);
 
 impl Theatre {
-    fn with(wounds: &[Wound]) -> Self {
+    fn with(injections: &[Injection]) -> Self {
         let mut orders = Orders::default();
-        for wound in wounds {
-            orders.give(*wound).unwrap();
+        for injection in injections {
+            orders.give(*injection).unwrap();
         }
         Self {
-            surgeon: Surgeon::new(),
+            injector: Injector::new(),
             orders,
             now: Instant::now(),
         }
@@ -41,7 +41,7 @@ impl Theatre {
         let mut at = 0;
         while let Some(frame) = next_frame(&bytes[at..], u32::MAX).unwrap() {
             at += frame.bytes.len();
-            self.surgeon.handle(
+            self.injector.handle(
                 frame,
                 Some(version),
                 &mut self.orders,
@@ -58,23 +58,23 @@ impl Theatre {
     fn acknowledge(&mut self, packet_id: u8) -> Option<Vec<u8>> {
         let puback = [0x40, 2, 0, packet_id];
         let frame = next_frame(&puback, u32::MAX).unwrap().unwrap();
-        self.surgeon
+        self.injector
             .acknowledged(frame, Some(Version::V5), &mut self.orders, self.now)
     }
 
     fn wait(&mut self, time: Duration) -> Vec<u8> {
         self.now += time;
         let mut onward = Vec::new();
-        self.surgeon
+        self.injector
             .release(&mut self.orders, self.now, &mut onward);
         onward
     }
 
-    fn done(&mut self) -> Vec<(Wound, u64, Option<u64>)> {
+    fn done(&mut self) -> Vec<(Injection, u64, Option<u64>)> {
         let done = self.orders.take_done().into_iter();
-        done.map(|wounded| {
-            let second = wounded.overtaken_by.map(|second| second.audit.sequence);
-            (wounded.wound, wounded.message.audit.sequence, second)
+        done.map(|injected| {
+            let second = injected.overtaken_by.map(|second| second.audit.sequence);
+            (injected.injection, injected.message.audit.sequence, second)
         })
         .collect()
     }
@@ -153,15 +153,15 @@ fn nothing_ordered_changes_no_byte() {
 
 #[test]
 fn a_lost_message_of_qos_1_is_acknowledged_to_its_sender() {
-    let mut theatre = Theatre::with(&[Wound::Lose]);
+    let mut theatre = Theatre::with(&[Injection::Lose]);
     assert_eq!(theatre.pass(&message(5)), (vec![], vec![0x40, 2, 0, 5]));
     assert_eq!(theatre.pass(&message(6)), (message(6), vec![]));
-    assert_eq!(theatre.done(), [(Wound::Lose, 5, None)]);
+    assert_eq!(theatre.done(), [(Injection::Lose, 5, None)]);
 }
 
 #[test]
 fn a_lost_message_of_qos_2_is_acknowledged_to_the_end_of_its_exchange() {
-    let mut theatre = Theatre::with(&[Wound::Lose]);
+    let mut theatre = Theatre::with(&[Injection::Lose]);
     let text = audit_of(7, 5, "t", b"x").to_text();
     let lost = publish(0x34, 9, "t", None, &[text], b"x");
     assert_eq!(theatre.pass(&lost), (vec![], vec![0x50, 2, 0, 9]));
@@ -173,7 +173,7 @@ fn a_lost_message_of_qos_2_is_acknowledged_to_the_end_of_its_exchange() {
 
 #[test]
 fn a_lost_message_of_qos_0_leaves_no_trace() {
-    let mut theatre = Theatre::with(&[Wound::Lose]);
+    let mut theatre = Theatre::with(&[Injection::Lose]);
     assert_eq!(theatre.pass(&copy(5, b"21.5")), (vec![], vec![]));
 }
 
@@ -181,13 +181,16 @@ fn a_lost_message_of_qos_0_leaves_no_trace() {
 fn a_second_message_follows_the_acknowledgement_of_the_first_which_the_sender_does_not_see() {
     let text = audit_of(7, 5, "t", b"21.5").to_text();
     let invented = publish(0x32, 5, "t", None, &[text], b"21/5");
-    for (wound, second) in [(Wound::Duplicate, message(5)), (Wound::Inject, invented)] {
-        let mut theatre = Theatre::with(&[wound]);
+    for (injection, second) in [
+        (Injection::Duplicate, message(5)),
+        (Injection::Inject, invented),
+    ] {
+        let mut theatre = Theatre::with(&[injection]);
         assert_eq!(theatre.pass(&message(5)), (message(5), vec![]));
         assert_eq!(theatre.acknowledge(4), None);
         assert_eq!(theatre.done(), []);
         assert_eq!(theatre.acknowledge(5), Some(second));
-        assert_eq!(theatre.done(), [(wound, 5, None)]);
+        assert_eq!(theatre.done(), [(injection, 5, None)]);
         assert_eq!(theatre.acknowledge(5), None);
     }
 }
@@ -199,19 +202,19 @@ fn an_old_message_is_replayed_behind_a_new_one_and_noted_by_its_own_number() {
     for number in 1..=last {
         theatre.pass(&message(number.into()));
     }
-    theatre.orders.give(Wound::Replay).unwrap();
+    theatre.orders.give(Injection::Replay).unwrap();
     let new = message(u64::from(last) + 1);
     assert_eq!(theatre.pass(&new), (new, vec![]));
     let old = u64::from(REPLAYED_AFTER);
     let text = audit_of(7, old, "t", b"21.5").to_text();
     let replayed = publish(0x32, u16::from(last) + 1, "t", None, &[text], b"21.5");
     assert_eq!(theatre.acknowledge(last + 1), Some(replayed));
-    assert_eq!(theatre.done(), [(Wound::Replay, old, None)]);
+    assert_eq!(theatre.done(), [(Injection::Replay, old, None)]);
 }
 
 #[test]
 fn at_qos_0_a_second_message_follows_at_once() {
-    let mut theatre = Theatre::with(&[Wound::Duplicate, Wound::Inject]);
+    let mut theatre = Theatre::with(&[Injection::Duplicate, Injection::Inject]);
     let first = copy(5, b"21.5");
     let expect = [first.clone(), first.clone()].concat();
     assert_eq!(theatre.pass(&first), (expect, vec![]));
@@ -221,7 +224,7 @@ fn at_qos_0_a_second_message_follows_at_once() {
 
 #[test]
 fn at_qos_2_there_is_no_second_message() {
-    let mut theatre = Theatre::with(&[Wound::Duplicate]);
+    let mut theatre = Theatre::with(&[Injection::Duplicate]);
     let text = audit_of(7, 5, "t", b"x").to_text();
     let once = publish(0x34, 9, "t", None, &[text], b"x");
     assert_eq!(theatre.pass(&once), (once, vec![]));
@@ -230,7 +233,7 @@ fn at_qos_2_there_is_no_second_message() {
 
 #[test]
 fn an_altered_message_keeps_all_but_its_payload() {
-    let mut theatre = Theatre::with(&[Wound::Alter]);
+    let mut theatre = Theatre::with(&[Injection::Alter]);
     let text = audit_of(7, 5, "t", b"21.5").to_text();
     let expect = publish(0x32, 5, "t", None, &[text], b"21/5");
     assert_eq!(theatre.pass(&message(5)), (expect, vec![]));
@@ -238,28 +241,28 @@ fn an_altered_message_keeps_all_but_its_payload() {
 
 #[test]
 fn a_forged_message_fits_its_own_digest() {
-    let mut theatre = Theatre::with(&[Wound::Forge]);
+    let mut theatre = Theatre::with(&[Injection::Forge]);
     let text = audit_of(7, 5, "t", b"21/5").to_text();
     let expect = publish(0x32, 5, "t", None, &[text], b"21/5");
     assert_eq!(theatre.pass(&message(5)), (expect, vec![]));
-    assert_eq!(theatre.done(), [(Wound::Forge, 5, None)]);
+    assert_eq!(theatre.done(), [(Injection::Forge, 5, None)]);
 }
 
 #[test]
 fn a_swapped_message_waits_for_the_next_of_its_lane() {
-    let mut theatre = Theatre::with(&[Wound::Swap]);
+    let mut theatre = Theatre::with(&[Injection::Swap]);
     assert_eq!(theatre.pass(&message(5)), (vec![], vec![]));
     let other = message_of(8, 5);
     assert_eq!(theatre.pass(&other), (other, vec![]));
     assert_eq!(theatre.done(), []);
     let expect = [message(6), message(5)].concat();
     assert_eq!(theatre.pass(&message(6)), (expect, vec![]));
-    assert_eq!(theatre.done(), [(Wound::Swap, 5, Some(6))]);
+    assert_eq!(theatre.done(), [(Injection::Swap, 5, Some(6))]);
 }
 
 #[test]
 fn a_swap_without_a_neighbour_has_not_happened_and_is_done_to_the_next() {
-    let mut theatre = Theatre::with(&[Wound::Swap]);
+    let mut theatre = Theatre::with(&[Injection::Swap]);
     theatre.pass(&message(5));
     assert_eq!(theatre.wait(SWAP_WITHIN), message(5));
     assert_eq!(theatre.done(), []);
@@ -267,8 +270,8 @@ fn a_swap_without_a_neighbour_has_not_happened_and_is_done_to_the_next() {
 }
 
 #[test]
-fn a_held_message_that_nobody_overtook_was_not_wounded() {
-    let mut theatre = Theatre::with(&[Wound::Hold(SECOND)]);
+fn a_held_message_that_none_overtook_has_no_fault() {
+    let mut theatre = Theatre::with(&[Injection::Hold(SECOND)]);
     theatre.pass(&message(5));
     theatre.pass(&message_of(8, 5));
     assert_eq!(theatre.wait(SECOND), message(5));
@@ -277,21 +280,29 @@ fn a_held_message_that_nobody_overtook_was_not_wounded() {
 }
 
 #[test]
-fn a_held_message_comes_after_its_time_and_others_pass_unhurt_until_then() {
-    let mut theatre = Theatre::with(&[Wound::Hold(SECOND), Wound::Lose]);
+fn a_held_message_comes_after_its_time_and_others_pass_unchanged_until_then() {
+    let mut theatre = Theatre::with(&[Injection::Hold(SECOND), Injection::Lose]);
     assert!(theatre.pass(&message(5)).0.is_empty());
     assert_eq!(theatre.pass(&message(6)).0, message(6));
     assert!(theatre.wait(SECOND / 2).is_empty());
     assert_eq!(theatre.wait(SECOND / 2), message(5));
     assert!(theatre.pass(&message(7)).0.is_empty());
-    let expect = [(Wound::Hold(SECOND), 5, None), (Wound::Lose, 7, None)];
+    let expect = [
+        (Injection::Hold(SECOND), 5, None),
+        (Injection::Lose, 7, None),
+    ];
     assert_eq!(theatre.done(), expect);
 }
 
 #[test]
 fn what_nobody_had_acknowledged_when_the_connection_ends_is_undone_and_ordered_again() {
-    let wounds = [Wound::Alter, Wound::Swap, Wound::Duplicate, Wound::Lose];
-    let mut theatre = Theatre::with(&wounds);
+    let injections = [
+        Injection::Alter,
+        Injection::Swap,
+        Injection::Duplicate,
+        Injection::Lose,
+    ];
+    let mut theatre = Theatre::with(&injections);
     for number in 1..=5 {
         theatre.pass(&message(number));
     }
@@ -299,26 +310,26 @@ fn what_nobody_had_acknowledged_when_the_connection_ends_is_undone_and_ordered_a
     assert_eq!(theatre.acknowledge(1), None);
     assert!(theatre.acknowledge(4).is_some());
     let done = theatre.orders.take_done();
-    let numbers = |wounded: &[Wounded]| -> Vec<_> {
-        let numbers = wounded.iter();
+    let numbers = |injected: &[Injected]| -> Vec<_> {
+        let numbers = injected.iter();
         numbers
-            .map(|wounded| wounded.message.audit.sequence)
+            .map(|injected| injected.message.audit.sequence)
             .collect()
     };
     assert_eq!(numbers(&done), [1, 2, 5, 4]);
     let Theatre {
-        surgeon,
+        injector,
         mut orders,
         ..
     } = theatre;
-    surgeon.abandon(&mut orders);
+    injector.abandon(&mut orders);
     assert_eq!(numbers(&orders.take_undone()), [2, 4]);
     assert_eq!(orders.pending(), 2);
 }
 
 #[test]
 fn a_lost_message_that_its_sender_repeats_was_not_lost() {
-    let mut theatre = Theatre::with(&[Wound::Lose, Wound::Lose]);
+    let mut theatre = Theatre::with(&[Injection::Lose, Injection::Lose]);
     theatre.pass(&message(1));
     theatre.pass(&message(2));
     assert_eq!(theatre.orders.pending(), 0);
@@ -326,35 +337,35 @@ fn a_lost_message_that_its_sender_repeats_was_not_lost() {
     again[0] |= 0b1000; // DUP
     assert_eq!(theatre.pass(&again).0, again);
     assert_eq!(theatre.orders.pending(), 1);
-    assert_eq!(theatre.done(), [(Wound::Lose, 1, None)]);
+    assert_eq!(theatre.done(), [(Injection::Lose, 1, None)]);
 }
 
 #[test]
 fn what_was_not_done_when_the_connection_ends_stands_as_an_order() {
-    let mut theatre = Theatre::with(&[Wound::Duplicate, Wound::Hold(SECOND)]);
+    let mut theatre = Theatre::with(&[Injection::Duplicate, Injection::Hold(SECOND)]);
     theatre.pass(&message(4));
     theatre.pass(&message(5));
     let Theatre {
-        surgeon,
+        injector,
         mut orders,
         ..
     } = theatre;
-    surgeon.abandon(&mut orders);
+    injector.abandon(&mut orders);
     assert_eq!(orders.pending(), 2);
     assert_eq!(orders.take_done(), []);
 }
 
 #[test]
-fn a_wounded_message_with_an_alias_is_written_with_its_topic() {
+fn a_changed_message_with_an_alias_is_written_with_its_topic() {
     let mut theatre = Theatre::with(&[]);
     let text = |sequence| audit_of(7, sequence, "t", b"21.5").to_text();
     let setting = publish(0x32, 4, "t", Some(3), &[text(4)], b"21.5");
-    theatre.orders.give(Wound::Alter).unwrap();
+    theatre.orders.give(Injection::Alter).unwrap();
     assert_eq!(theatre.pass(&setting).0, setting, "one that sets an alias");
     let using = publish(0x32, 5, "", Some(3), &[text(5)], b"21.5");
     let expect = publish(0x32, 5, "t", None, &[text(5)], b"21/5");
     assert_eq!(theatre.pass(&using).0, expect);
-    theatre.orders.give(Wound::Swap).unwrap();
+    theatre.orders.give(Injection::Swap).unwrap();
     let using = publish(0x32, 6, "", Some(3), &[text(6)], b"21.5");
     assert!(theatre.pass(&using).0.is_empty());
     let expect = [message(7), message(6)].concat();
@@ -362,7 +373,7 @@ fn a_wounded_message_with_an_alias_is_written_with_its_topic() {
 }
 
 #[test]
-fn what_nobody_could_name_is_not_wounded() {
+fn what_no_receiver_could_name_is_not_injected() {
     let text = audit_of(7, 5, "t", b"x").to_text();
     let mut resent = audit_of(7, 5, "t", b"x");
     resent.flags.resent = true;
@@ -373,7 +384,7 @@ fn what_nobody_could_name_is_not_wounded() {
         publish(0x32, 1, "t", None, &[resent.to_text()], b"x"),
         publish(0x3A, 1, "t", None, &[text], b"x"),
     ];
-    let mut theatre = Theatre::with(&[Wound::Lose]);
+    let mut theatre = Theatre::with(&[Injection::Lose]);
     for bytes in unfit {
         assert_eq!(theatre.pass(&bytes), (bytes, vec![]));
     }
