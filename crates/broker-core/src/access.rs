@@ -3,6 +3,7 @@
 //! Rules come with the access issue; until then everybody admitted may do everything but write to
 //! `$SYS` and `$audit`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Who asks.
@@ -32,4 +33,13 @@ pub(crate) fn may_publish(_who: &Identity, topic: &str) -> Access {
 
 pub(crate) fn may_subscribe(_who: &Identity, _filter: &str) -> Access {
     Access::Allowed
+}
+
+/// The other side of a connection, as the listener saw it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Address and port; `None` where the transport has none (tests, simulator).
+    pub address: Option<SocketAddr>,
+    /// Position of the listener in the configuration. The driver decides by it who may come in.
+    pub listener: u16,
 }

@@ -9,10 +9,10 @@ use unbroken_mqtt_proto::{Ack, Properties, Property, ReasonCode, Version};
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
 use crate::held::{Answer, Until};
-use crate::ids::{ConnectionId, SessionId};
-use crate::output::{DropReason, StoreId};
+use crate::ids::{ConnectionId, SessionId, StoreId};
+use crate::reason::{DropReason, Fault};
 use crate::session::Delivery;
-use crate::shard::{Fault, Shard};
+use crate::shard::Shard;
 
 impl Shard {
     pub(crate) fn handle_puback(

@@ -30,16 +30,16 @@ use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
 use crate::kept::Kept;
 use crate::limits::{Limits, PATIENCE_WITHOUT_PLACE};
-use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
-use crate::placement;
+use crate::output::{Credentials, Event, Output};
 use crate::places::no_place;
 use crate::publish::add;
-use crate::read_only;
+use crate::reason::{Disconnection, DropReason, Fault};
 use crate::record::Record;
 use crate::session::Session;
-use crate::shard::{Fault, Shard};
+use crate::shard::Shard;
 use crate::timers::Timer;
 use crate::will::will_of;
+use crate::{placement, read_only};
 
 impl Shard {
     /// Whether this CONNECT is for another shard; if so the connection is on its way there, with

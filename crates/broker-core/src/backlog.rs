@@ -34,17 +34,17 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{QoS, TopicName};
 
-use crate::audit::fault::FaultKind;
 use crate::clients::Clients;
 use crate::deliver::note_given;
 use crate::held::Promises;
-use crate::ids::SessionId;
+use crate::ids::{LogId, SessionId};
 use crate::item::{Item, Terms};
 use crate::kept::Kept;
 use crate::limits::EARLY_MAX;
 use crate::message::{Message, Publication};
-use crate::output::{DropReason, Output};
-use crate::position::{Frontier, LogId, Position};
+use crate::output::Output;
+use crate::position::{Frontier, Position};
+use crate::reason::{DropReason, FaultKind};
 use crate::seldom::Seldom;
 use crate::session::Identifiers;
 use crate::shard::Shard;

@@ -10,8 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use foldhash::fast::FixedState;
 
 use crate::connection::PendingSubAck;
-use crate::ids::ShardId;
-use crate::output::StoreId;
+use crate::ids::{ShardId, StoreId};
 
 #[derive(Debug)]
 pub(crate) struct Barriers {

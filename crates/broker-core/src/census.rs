@@ -24,10 +24,10 @@ use std::time::Instant;
 
 use crate::backlog::ReadAnswer;
 use crate::clients::Clients;
-use crate::ids::SessionId;
+use crate::ids::{LogId, SessionId};
 use crate::limits::{COUNTING_BYTES_MAX, COUNTING_MAX};
 use crate::output::Output;
-use crate::position::{Frontier, LogId, Position};
+use crate::position::{Frontier, Position};
 use crate::shard::Shard;
 use crate::timers::Timer;
 

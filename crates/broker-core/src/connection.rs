@@ -5,14 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::connection::{alias, server::Phase};
+use unbroken_mqtt_proto::connection::alias;
+use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{Connect, Frame, Packet, PacketId, Version, next_frame};
 
-use crate::access::Identity;
+use crate::access::{Identity, Peer};
 use crate::held::Held;
-use crate::ids::{ConnectionId, SessionId};
-use crate::input::Peer;
-use crate::output::StoreId;
+use crate::ids::{ConnectionId, SessionId, StoreId};
 
 /// Names in a CONNECT, as it claims them.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use crate::buffers::BufferPool;
 use crate::connection::Connection;
 use crate::frames::{Frames, Layout, OwnProperties};
 use crate::message::Publication;
-use crate::output::DropReason;
+use crate::reason::DropReason;
 
 /// One receiver's copy.
 #[derive(Clone, Copy)]

@@ -28,12 +28,12 @@ use crate::audit::receipt::News;
 use crate::clients::Clients;
 use crate::copy::{ReceiverCopy, patch, write_publish};
 use crate::held::{Answer, Until};
-use crate::ids::{ConnectionId, SessionId};
+use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::item::{Item, Terms};
 use crate::laggards::Waiting;
 use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX};
 use crate::message::Publication;
-use crate::output::{DropReason, StoreId};
+use crate::reason::DropReason;
 use crate::session::{Delivery, Session};
 
 impl Clients {

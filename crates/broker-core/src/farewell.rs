@@ -13,7 +13,7 @@ use unbroken_mqtt_proto::{
 use crate::clients::Clients;
 use crate::connection::{Connection, not_wholly_written};
 use crate::ids::ConnectionId;
-use crate::shard::Fault;
+use crate::reason::Fault;
 
 /// What a connection that ends has still to say. The driver writes it as far as the peer takes it;
 /// with what it remembers of the client, the shard can name what is lost if that is not all of it.

@@ -11,24 +11,10 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{ReasonCode, TopicName};
 
 use crate::clients::Clients;
-use crate::output::DropReason;
+use crate::input::Forget;
+use crate::reason::{DropReason, Fault};
 use crate::record::Record;
-use crate::shard::{Fault, Shard};
-
-/// What is to be removed. A shard that does not have it does nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Forget {
-    /// The session of this client, which is disconnected if it is here.
-    Session {
-        /// Its id.
-        client_id: Arc<str>,
-    },
-    /// The retained message of a topic.
-    Retained {
-        /// The topic.
-        topic: Arc<str>,
-    },
-}
+use crate::shard::Shard;
 
 impl Shard {
     pub(crate) fn forget(&mut self, now: Instant, what: &Forget) {

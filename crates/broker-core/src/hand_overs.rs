@@ -13,9 +13,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::ShardId;
+use crate::ids::{HandOver, ShardId};
 use crate::position::Position;
-use crate::record::HandOver;
 
 /// What a shard knows of them.
 #[derive(Debug, Default)]

@@ -33,12 +33,12 @@ use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, ReasonCode, Un
 
 use crate::clients::Clients;
 use crate::connection::Connection;
-use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::ids::{ConnectionId, HandOver, LogId, SessionId, ShardId, StoreId};
 use crate::item::Item;
 use crate::mail::Letter;
-use crate::output::{Output, StoreId, StoreRequest};
-use crate::position::{Frontier, LogId, Position};
-use crate::record::{HandOver, Record};
+use crate::output::{Output, StoreRequest};
+use crate::position::{Frontier, Position};
+use crate::record::Record;
 use crate::seldom::Seldom;
 use crate::session::{Delivery, Session};
 

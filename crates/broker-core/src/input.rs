@@ -1,19 +1,18 @@
 //! What a shard is told. A closed enum: this and [`crate::output`] are the whole contract.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::ReasonCode;
 
+use crate::access::Peer;
 use crate::backlog::ReadAnswer;
 use crate::farewell::LastWords;
-use crate::forget::Forget;
-use crate::ids::{ConnectionId, ShardId};
+use crate::ids::{ConnectionId, LogId, ShardId, StoreId};
 use crate::mail::Mail;
-use crate::output::StoreId;
-use crate::position::{Frontier, LogId};
+use crate::position::Frontier;
+use crate::reason::CloseCause;
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -88,15 +87,6 @@ pub enum Input<'a> {
     Drain,
 }
 
-/// The other side of a connection, as the listener saw it.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    /// Address and port; `None` where the transport has none (tests, simulator).
-    pub address: Option<SocketAddr>,
-    /// Position of the listener in the configuration. The driver decides by it who may come in.
-    pub listener: u16,
-}
-
 /// How large the store is, and what nobody needs of it.
 #[derive(Clone, Debug)]
 pub struct StoreSize {
@@ -128,15 +118,6 @@ pub struct CommitTimes {
     pub p99_us: u64,
 }
 
-/// How a connection ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CloseCause {
-    /// The peer closed it.
-    Peer,
-    /// The transport failed: reset, timed out.
-    Transport(std::io::ErrorKind),
-}
-
 /// Whether a client may come in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Admission {
@@ -149,5 +130,20 @@ pub enum Admission {
     Refused {
         /// What the client is told: usually 0x86 or 0x87.
         reason: ReasonCode,
+    },
+}
+
+/// What is to be removed. A shard that does not have it does nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Forget {
+    /// The session of this client, which is disconnected if it is here.
+    Session {
+        /// Its id.
+        client_id: Arc<str>,
+    },
+    /// The retained message of a topic.
+    Retained {
+        /// The topic.
+        topic: Arc<str>,
     },
 }

@@ -3,20 +3,8 @@
 
 use std::collections::HashMap;
 
+use crate::ids::Want;
 use foldhash::fast::FixedState;
-
-/// For whom a shard wants what matches a filter.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Want {
-    /// Somebody who keeps nothing of it: a session that ends with its connection, or a subscription
-    /// of QoS 0.
-    Passing,
-    /// A session that stays, at QoS 1 or 2.
-    Staying,
-    /// A shared group with such a member: who is given it is for the group to say, and it answers
-    /// when that is on disk.
-    Sharing,
-}
 
 #[derive(Debug)]
 pub(crate) struct Interest {

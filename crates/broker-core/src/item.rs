@@ -15,8 +15,9 @@ use unbroken_mqtt_proto::QoS;
 
 use crate::clients::Clients;
 use crate::held::{Promises, Until};
+use crate::ids::StoreId;
 use crate::message::{Message, MessagePool, Publication};
-use crate::output::{Output, StoreId};
+use crate::output::Output;
 use crate::position::Position;
 use crate::record::{Marker, Record};
 use crate::session::{Delivery, Identifiers};

@@ -38,10 +38,11 @@ use crate::input::StoreSize;
 use crate::item::{Item, Terms};
 use crate::limits::{Limits, StoreFull};
 use crate::message::Message;
-use crate::output::{DropReason, Output};
+use crate::output::Output;
 use crate::position::{Frontier, Position};
+use crate::reason::{DropReason, Fault};
 use crate::session::{Delivery, Session};
-use crate::shard::{Fault, Shard};
+use crate::shard::Shard;
 use crate::timers::Timer;
 
 /// Who is to drop something, and what makes it.

@@ -7,11 +7,9 @@ use unbroken_merkle_log::{Epoch, LaneId};
 use crate::audit::receipt::News;
 use crate::bundle::Bundle;
 use crate::full::Holder;
-use crate::ids::SessionId;
-use crate::interest::Want;
+use crate::ids::{Errand, GroupRef, HandOver, Member, Readiness, SessionId, Want};
 use crate::message::Message;
-use crate::record::{Errand, HandOver};
-use crate::shared::{GroupRef, Member, PacketLimit, Readiness};
+use crate::shared::PacketLimit;
 use crate::stats::Stats;
 use crate::subscriptions::Grant;
 

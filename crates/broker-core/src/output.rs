@@ -7,16 +7,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_merkle_log::DropReason as Declared;
 use unbroken_mqtt_proto::{ReasonCode, Version};
 
-use crate::audit::fault::{FaultKind, FaultPlace};
+use crate::access::Peer;
 use crate::backlog::ReadRequest;
 use crate::farewell::LastWords;
-use crate::ids::{ConnectionId, ShardId};
-use crate::input::{CloseCause, Peer};
+use crate::ids::{ConnectionId, ShardId, StoreId};
 use crate::mail::Mail;
 use crate::position::Frontier;
+use crate::reason::{Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal};
 use crate::record::Record;
 
 /// One thing the shard wants done.
@@ -90,17 +89,6 @@ impl std::fmt::Debug for Credentials {
             .field("client_id", &self.client_id)
             .finish_non_exhaustive()
     }
-}
-
-/// Numbers the store requests of one shard, in order, from 1.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct StoreId(pub u64);
-
-impl StoreId {
-    /// Before the first request: what waits for it waits for nothing.
-    pub(crate) const NOTHING: Self = Self(0);
-    /// Behind every request: what waits for it waits for the restart.
-    pub(crate) const NEVER: Self = Self(u64::MAX);
 }
 
 /// What must be on disk before something may leave.
@@ -264,144 +252,4 @@ pub enum Event {
         /// How many.
         count: u64,
     },
-}
-
-/// Why a connection ended.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Disconnection {
-    /// The client sent DISCONNECT, with this reason; there is none before 5.0.
-    ByClient(Option<ReasonCode>),
-    /// The client's connection broke.
-    Lost(CloseCause),
-    /// The broker ended it.
-    ByBroker {
-        /// Why, in the words of 5.0.
-        reason: ReasonCode,
-        /// The code in its DISCONNECT, or in its CONNACK if that had not left; none if the
-        /// connection was only closed.
-        sent: Option<u8>,
-        /// What was wrong.
-        detail: Cow<'static, str>,
-    },
-}
-
-/// Why a lane is not judged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum LaneRefusal {
-    /// Its client has as many lanes open as one may have.
-    Share,
-    /// Only the lanes are left that are reserved for clients with few.
-    Reserved,
-    /// The shard judges as many lanes as it may.
-    Full,
-}
-
-impl LaneRefusal {
-    /// As a word for logs and topics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Share => "share-used-up",
-            Self::Reserved => "rest-reserved",
-            Self::Full => "lanes-full",
-        }
-    }
-}
-
-/// Why a message was not delivered to somebody who might have had it. Every one is counted in
-/// [`crate::Stats`] and told as an [`Event::Dropped`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum DropReason {
-    /// The session's queue is at `queue_messages_max` or `queue_bytes_max`; or it was refused to
-    /// its publisher, since some session's is.
-    QueueFull = 0,
-    /// A QoS 0 message for a connection at `output_bytes_max`.
-    SlowReceiver = 1,
-    /// Its message expiry interval had passed.
-    Expired = 2,
-    /// Larger than the receiver's Maximum Packet Size [MQTT-3.1.2-25].
-    TooLargeForReceiver = 3,
-    /// The session it waited in ended, or the broker stops and the session was only in memory.
-    SessionEnded = 4,
-    /// A QoS 0 message for a session that is not connected.
-    NotConnected = 5,
-    /// Retained messages are at `retained_messages_max` or `retained_bytes_max`.
-    RetainedFull = 6,
-    /// The publisher may not publish there.
-    NotAuthorized = 7,
-    /// The receiver answered PUBREC or PUBACK with an error.
-    RefusedByReceiver = 8,
-    /// A QoS 0 message whose connection ended before it was written, whoever ended it.
-    ConnectionLost = 9,
-    /// It has waited in a session for longer than `queue_age_max_s`.
-    TooOld = 10,
-    /// The store is at `store_bytes_max`: it was refused to its publisher, not retained, or let go
-    /// because it was among the oldest that waited.
-    StoreFull = 11,
-    /// The store takes nothing any more: it was refused to its publisher, or not retained.
-    StoreFailed = 12,
-}
-
-impl DropReason {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 13] = [
-        Self::QueueFull,
-        Self::SlowReceiver,
-        Self::Expired,
-        Self::TooLargeForReceiver,
-        Self::SessionEnded,
-        Self::NotConnected,
-        Self::RetainedFull,
-        Self::NotAuthorized,
-        Self::RefusedByReceiver,
-        Self::ConnectionLost,
-        Self::TooOld,
-        Self::StoreFull,
-        Self::StoreFailed,
-    ];
-
-    /// The same reason as drop records and receivers' reports have it. This is the one place where
-    /// the two meet.
-    pub const fn declared(self) -> Declared {
-        match self {
-            Self::QueueFull => Declared::QUEUE_FULL,
-            Self::SlowReceiver => Declared::SLOW_RECEIVER,
-            Self::Expired => Declared::EXPIRED,
-            Self::TooLargeForReceiver => Declared::TOO_LARGE,
-            Self::SessionEnded => Declared::SESSION_ENDED,
-            Self::NotConnected => Declared::NOT_CONNECTED,
-            Self::RetainedFull => Declared::RETAINED_FULL,
-            Self::NotAuthorized => Declared::DENIED,
-            Self::RefusedByReceiver => Declared::REFUSED_BY_RECEIVER,
-            Self::ConnectionLost => Declared::CONNECTION_LOST,
-            Self::TooOld => Declared::TOO_OLD,
-            Self::StoreFull => Declared::STORE_FULL,
-            Self::StoreFailed => Declared::STORE_FAILED,
-        }
-    }
-
-    /// The reason as a word for `$SYS` topics and logs.
-    pub const fn name(self) -> &'static str {
-        self.declared()
-            .name()
-            .expect("the format names each reason that the broker has")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn each_reason_has_a_number_and_a_name_of_its_own() {
-        let numbers: BTreeSet<u8> = DropReason::ALL.map(|reason| reason.declared().0).into();
-        let names: BTreeSet<&str> = DropReason::ALL.map(DropReason::name).into();
-        let all = DropReason::ALL.len();
-        assert_eq!((numbers.len(), names.len()), (all, all));
-    }
 }

@@ -3,8 +3,7 @@
 //!
 //! The hash is fixed (FNV-1a, 64 bits), so that every shard, and a later process, agrees.
 
-use crate::ids::ShardId;
-use crate::record::HandOver;
+use crate::ids::{HandOver, ShardId};
 
 /// The shard that the session of this client lives on.
 pub(crate) fn of_client(client_id: &str, shards: u8) -> ShardId {

@@ -16,8 +16,9 @@ use unbroken_mqtt_proto::{ReasonCode, frame_length};
 use crate::connection::Caller;
 use crate::ids::{ConnectionId, SessionId};
 use crate::limits::{CONNECT_BYTES_MAX, SMALL_CONNECT_BYTES};
+use crate::reason::Fault;
 use crate::settings::NoPlace;
-use crate::shard::{Fault, Shard};
+use crate::shard::Shard;
 
 impl Shard {
     /// Notes one more connection without a place. If too many of them say nothing, the one that has

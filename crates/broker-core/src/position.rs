@@ -6,11 +6,8 @@
 
 use std::fmt;
 
+use crate::ids::LogId;
 use smallvec::{SmallVec, smallvec};
-
-/// One log: what the shard of this number took in, in this run of the broker and those before.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LogId(pub u16);
 
 /// One message of all logs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -9,10 +9,10 @@ use std::time::Instant;
 use unbroken_mqtt_proto::TopicFilter;
 
 use crate::audit::receipt::News;
-use crate::ids::ShardId;
+use crate::ids::{LogId, ShardId};
 use crate::item::Item;
 use crate::mail::{Awaited, Letter, Mail};
-use crate::position::{LogId, Position};
+use crate::position::Position;
 use crate::shard::Shard;
 
 impl Shard {

@@ -27,17 +27,16 @@ use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 use crate::access::{self, Access};
 use crate::audit::receipt::News;
 use crate::held::{Answer, Until};
-use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::ids::{ConnectionId, Errand, SessionId, ShardId};
 use crate::item::{Item, Storing, Terms};
 use crate::limits::{BUNDLED_FOR_MAX, QueueFull};
 use crate::mail::{Duty, Letter};
 use crate::message::{self, Publication};
-use crate::output::DropReason;
-use crate::placement;
-use crate::read_only;
-use crate::record::{Errand, Marker, Record};
+use crate::reason::{DropReason, Fault};
+use crate::record::{Marker, Record};
 use crate::session::Session;
-use crate::shard::{Fault, Shard};
+use crate::shard::Shard;
+use crate::{placement, read_only};
 
 /// What became of a routed message.
 #[derive(Clone, Copy, Debug, Default)]

@@ -23,8 +23,9 @@ use unbroken_mqtt_proto::{Connect, ReasonCode};
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::ids::SessionId;
+use crate::reason::Fault;
 use crate::session::Session;
-use crate::shard::{Fault, Shard};
+use crate::shard::Shard;
 use crate::will::will_of;
 
 /// What a publisher of MQTT 5.0 is answered, and a client that is disconnected is told.

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::PacketId;
 
 use crate::audit::rest::LaneState;
-use crate::ids::ShardId;
+use crate::ids::{Errand, HandOver};
 use crate::kept::{Entry, Holding, Progress, ReceivedEntry};
 use crate::message::Message;
 use crate::position::Position;
@@ -54,34 +54,6 @@ pub struct Marker {
     pub packet_id: PacketId,
     /// Another shard is to retain the message: a restart sees to it if that shard has not.
     pub retained: Option<Errand>,
-}
-
-/// A message of QoS 2 that is marked, and that another shard is to retain. That shard notes it as
-/// done in the very record by which it is, so that a restart does not do it again over what came
-/// later.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Errand {
-    /// The shard that took it in.
-    pub from: ShardId,
-    /// The shard that keeps its topic.
-    pub to: ShardId,
-    /// Grows with each that `from` sends in one run: `to` does them in this order.
-    pub number: u64,
-}
-
-/// A message that a session which has ended had from a group, on its way to another member. The
-/// name holds until the message is there, over any number of runs.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct HandOver {
-    /// The shard of the session; or [`NO_SHARD`](Self::NO_SHARD).
-    pub from: ShardId,
-    /// Grows with each that `from` notes.
-    pub number: u64,
-}
-
-impl HandOver {
-    /// Who ended the session was none of the broker's shards, of which there are at most 64.
-    pub const NO_SHARD: ShardId = ShardId(u8::MAX);
 }
 
 /// One thing to be put on disk, whole or not at all.

@@ -14,10 +14,11 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
-    Ack, Connect, DecodeError, Disconnect, Frame, Packet, PacketType, PropertyBuf, Publish,
-    ReasonCode, Version, frame_length, next_frame,
+    Ack, Connect, Disconnect, Frame, Packet, PacketType, PropertyBuf, Publish, ReasonCode, Version,
+    frame_length, next_frame,
 };
 
+use crate::access::Peer;
 use crate::audit::Lanes;
 use crate::audit::owners::LaneOwners;
 use crate::audit::so_far::OverEpochs;
@@ -31,12 +32,13 @@ use crate::farewell::{self, LastWords};
 use crate::full::FullSessions;
 use crate::hand_overs::HandOvers;
 use crate::ids::{ConnectionId, GroupId, SessionId};
-use crate::input::{CloseCause, Input, Peer};
+use crate::input::Input;
 use crate::interest::Interest;
 use crate::limits::{CONNECT_BYTES_MAX, Limits, PATIENCE_WITHOUT_PLACE};
 use crate::mail::Letter;
-use crate::output::{Disconnection, Event, Output};
+use crate::output::{Event, Output};
 use crate::position::Frontier;
+use crate::reason::{CloseCause, Disconnection, Fault, stopping};
 use crate::record::Record;
 use crate::restore::Revived;
 use crate::retained::RetainedIndex;
@@ -109,31 +111,6 @@ impl Iterator for Outputs<'_> {
 
     fn next(&mut self) -> Option<Output> {
         self.shard.clients.outputs.pop_front()
-    }
-}
-
-/// What a peer did wrong: what it is told, and what the log says.
-#[derive(Debug)]
-pub(crate) struct Fault {
-    pub(crate) reason: ReasonCode,
-    pub(crate) detail: Cow<'static, str>,
-}
-
-impl Fault {
-    pub(crate) const fn new(reason: ReasonCode, detail: &'static str) -> Self {
-        Self {
-            reason,
-            detail: Cow::Borrowed(detail),
-        }
-    }
-}
-
-impl From<DecodeError> for Fault {
-    fn from(error: DecodeError) -> Self {
-        Self {
-            reason: error.reason(),
-            detail: Cow::Owned(error.to_string()),
-        }
     }
 }
 
@@ -746,11 +723,6 @@ impl Shard {
         self.tell_progress();
         self.lay_lanes_to_rest();
     }
-}
-
-/// What clients are told when the broker stops.
-pub(crate) const fn stopping() -> Fault {
-    Fault::new(ReasonCode::ServerShuttingDown, "the broker is stopping")
 }
 
 /// [MQTT-3.1.0-1]

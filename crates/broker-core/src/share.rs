@@ -16,17 +16,16 @@ use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
 use crate::audit::receipt::News;
 use crate::full::Holder;
 use crate::held::Until;
-use crate::ids::{GroupId, SessionId, ShardId};
-use crate::interest::Want;
+use crate::ids::{GroupId, GroupRef, Member, Readiness, SessionId, ShardId, Want};
 use crate::item::{Item, Terms};
 use crate::mail::{Awaited, Duty, Letter};
 use crate::message::Message;
-use crate::output::DropReason;
 use crate::placement;
+use crate::reason::DropReason;
 use crate::record::Record;
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
-use crate::shared::{GroupRef, Member, PacketLimit, Readiness, share_text};
+use crate::shared::{PacketLimit, share_text};
 use crate::subscriptions::{Grant, Subscriber};
 
 impl Shard {

@@ -29,28 +29,9 @@ use slab::Slab;
 use unbroken_mqtt_proto::{TopicFilter, Version};
 
 use crate::frames::{Layout, copy_bytes};
-use crate::ids::{GroupId, SessionId, ShardId};
+use crate::ids::{GroupId, Member, Readiness};
 use crate::message::Publication;
 use crate::subscriptions::Grant;
-
-/// A session of any shard, as a member of a group.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Member {
-    pub(crate) shard: ShardId,
-    pub(crate) session: SessionId,
-    /// Names its stay in the group. By the time a letter arrives the session may have left, and
-    /// its number may be another's.
-    pub(crate) serial: u64,
-}
-
-/// A group, as a message on its way to the member that it chose remembers it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct GroupRef {
-    pub(crate) shard: ShardId,
-    pub(crate) group: GroupId,
-    /// The group's number may be another's by the time the message comes back.
-    pub(crate) serial: u64,
-}
 
 /// What a member takes: its Maximum Packet Size, and the version in which a packet is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,19 +82,6 @@ struct Group {
     rings: [Ring; 4],
     /// Members that keep what they are given.
     keeping: u32,
-}
-
-/// Whether a member can be given a message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Readiness {
-    /// It is connected.
-    Ready,
-    /// Its session keeps it.
-    Away,
-    /// Its session has no room, and publishers are refused for that.
-    Full,
-    /// It is away, and its session keeps nothing, since it is granted QoS 0.
-    Absent,
 }
 
 /// Seats in a circle. Empty or begun at whose turn it is.
@@ -365,8 +333,9 @@ pub(crate) fn share_text(group: &str, filter: TopicFilter<'_>) -> Box<str> {
 mod tests {
     use unbroken_mqtt_proto::QoS;
 
-    use super::Readiness::{Absent, Away, Full, Ready};
     use super::*;
+    use crate::ids::Readiness::{Absent, Away, Full, Ready};
+    use crate::ids::{SessionId, ShardId};
 
     const GRANT: Grant = Grant {
         qos: QoS::AtLeastOnce,

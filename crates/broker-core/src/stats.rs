@@ -6,7 +6,7 @@ use unbroken_mqtt_proto::ReasonCode;
 
 use crate::audit::totals::AuditTotals;
 use crate::input::CommitTimes;
-use crate::output::DropReason;
+use crate::reason::DropReason;
 use crate::sleeping::SleepingTotals;
 
 /// What a shard has counted since it started, and what it holds now.

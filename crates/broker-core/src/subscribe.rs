@@ -24,16 +24,15 @@ use crate::access::{self, Access};
 use crate::clients::Clients;
 use crate::connection::PendingSubAck;
 use crate::held::{Answer, Until};
-use crate::ids::{ConnectionId, SessionId, ShardId};
-use crate::interest::Want;
+use crate::ids::{ConnectionId, LogId, SessionId, ShardId, StoreId, Want};
 use crate::kept::{Holding, Kept};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::mail::Letter;
-use crate::output::{Event, StoreId};
-use crate::position::LogId;
+use crate::output::Event;
+use crate::reason::Fault;
 use crate::record::Record;
 use crate::settings::ShardOptions;
-use crate::shard::{Fault, Shard};
+use crate::shard::Shard;
 use crate::subscriptions::{Grant, Subscriber};
 
 impl Shard {

@@ -16,7 +16,7 @@ use crate::ids::ShardId;
 use crate::item::Item;
 use crate::mail::Letter;
 use crate::message::Publication;
-use crate::output::DropReason;
+use crate::reason::DropReason;
 use crate::shard::Shard;
 use crate::stats::Stats;
 use crate::timers::Timer;

@@ -17,7 +17,8 @@ use unbroken_mqtt_proto::connection::server::Phase;
 
 use crate::ids::{ConnectionId, SessionId};
 use crate::message::Message;
-use crate::shard::{Fault, Shard};
+use crate::reason::Fault;
+use crate::shard::Shard;
 
 /// What is to be looked at when the time has come.
 #[derive(Clone, Debug)]

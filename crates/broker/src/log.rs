@@ -15,8 +15,7 @@
 
 use std::fmt::{self, Display, Write};
 
-use unbroken_broker_core::output::Disconnection;
-use unbroken_broker_core::{CloseCause, Event, FaultPlace};
+use unbroken_broker_core::{CloseCause, Disconnection, Event, FaultPlace};
 use unbroken_mqtt_proto::ReasonCode;
 
 /// The target of records about clients, for filters such as `unbroken::client=debug`.

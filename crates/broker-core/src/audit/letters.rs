@@ -1,12 +1,12 @@
 //! Letters between shards are numbered, so that one which is lost, comes twice or late on its way
 //! is named and not only promised away.
 
-use super::fault::{FaultKind, FaultPlace};
 use crate::clients::Clients;
 use crate::ids::ShardId;
 use crate::limits::SHARDS_MAX;
 use crate::mail::{Letter, Mail};
 use crate::output::Output;
+use crate::reason::{FaultKind, FaultPlace};
 
 /// The next number to and from each shard.
 #[derive(Debug)]

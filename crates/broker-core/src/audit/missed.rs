@@ -36,7 +36,7 @@ use crate::ids::SessionId;
 use crate::item::{Item, Terms};
 use crate::limits::MISSED_BYTES_MAX;
 use crate::message::Publication;
-use crate::output::DropReason;
+use crate::reason::DropReason;
 use crate::session::{Identifiers, Session};
 use crate::shard::Shard;
 use crate::subscriptions::Grant;
@@ -203,28 +203,6 @@ fn leaf(hash: &Hash) -> Option<Leaf> {
 impl Run {
     fn end(&self) -> u64 {
         self.first + self.leaves.len() as u64
-    }
-}
-
-impl DropReason {
-    /// Whether a limit or a rule has decided it for this receiver: asking for the message again
-    /// would come to the same.
-    const fn is_decision(self) -> bool {
-        match self {
-            Self::QueueFull
-            | Self::SlowReceiver
-            | Self::Expired
-            | Self::TooLargeForReceiver
-            | Self::TooOld
-            | Self::StoreFull => true,
-            Self::SessionEnded
-            | Self::NotConnected
-            | Self::RetainedFull
-            | Self::NotAuthorized
-            | Self::RefusedByReceiver
-            | Self::ConnectionLost
-            | Self::StoreFailed => false,
-        }
     }
 }
 

@@ -29,8 +29,8 @@ use crate::clients::Clients;
 use crate::item::Item;
 use crate::limits::{DEPARTED_LANES_MAX, RECEIPTS_MAX};
 use crate::mail::Letter;
-use crate::output::DropReason;
 use crate::placement;
+use crate::reason::DropReason;
 use crate::session::Delivery;
 
 /// What became known of a message that is followed.

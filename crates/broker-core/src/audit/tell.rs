@@ -20,7 +20,7 @@
 //! figures does not change them. Faults are counted there too.
 
 use super::json::rfc3339;
-use crate::output::DropReason;
+use crate::reason::DropReason;
 use crate::settings::AuditSettings;
 use crate::stats::Stats;
 

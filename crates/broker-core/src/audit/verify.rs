@@ -35,7 +35,6 @@ use unbroken_merkle_log::ledger::{
 };
 use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, LaneId, Property, SealedCheckpoint, Xxh3};
 
-use super::fault::FaultKind;
 use super::json::Object;
 use super::known::Origin;
 use super::owners::{Intrusion, LaneOwners, Sender, User};
@@ -44,7 +43,8 @@ use super::totals::PublishersTotals;
 use crate::clients::Clients;
 use crate::limits::VERIFIED_LANES_MAX;
 use crate::message::Publication;
-use crate::output::{DropReason, Event, Output};
+use crate::output::{Event, Output};
+use crate::reason::{DropReason, FaultKind};
 use crate::record::Record;
 use crate::session::Session;
 use crate::shard::Shard;

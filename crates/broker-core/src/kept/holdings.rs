@@ -19,7 +19,8 @@ use std::num::NonZeroU32;
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, SubscriptionOptions, TopicFilter, TopicName};
 
 use super::Kept;
-use crate::position::{Frontier, LogId, Position};
+use crate::ids::LogId;
+use crate::position::{Frontier, Position};
 
 /// A subscription, and for which part of each log it holds.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -222,8 +222,9 @@ mod tests {
     use unbroken_mqtt_proto::{QoS, SubscriptionOptions};
 
     use super::*;
-    use crate::position::LogId;
-    use crate::{Frontier, kept::Kept};
+    use crate::Frontier;
+    use crate::ids::LogId;
+    use crate::kept::Kept;
 
     const ELSEWHERE: LogId = LogId(1);
 

@@ -44,8 +44,7 @@ use smallvec::SmallVec;
 use unbroken_mqtt_proto::{QoS, TopicName};
 
 use super::{Grant, Subscriber, SubscriptionIndex, WideRoute};
-use crate::ids::{GroupId, SessionId, ShardId};
-use crate::interest::Want;
+use crate::ids::{GroupId, SessionId, ShardId, Want};
 
 /// Everybody a message on one topic goes to.
 #[derive(Clone, Debug, Default)]

@@ -24,8 +24,7 @@ use std::num::NonZeroU32;
 
 use unbroken_mqtt_proto::QoS;
 
-use crate::ids::{GroupId, SessionId, ShardId};
-use crate::interest::Want;
+use crate::ids::{GroupId, SessionId, ShardId, Want};
 
 pub(crate) use cache::{Receiver, Route, RouteCache};
 pub(crate) use tree::SubscriptionIndex;

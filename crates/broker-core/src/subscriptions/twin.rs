@@ -10,8 +10,7 @@ use unbroken_mqtt_proto::{QoS, TopicFilter, TopicName};
 
 use super::cache::Route;
 use super::{Grant, RouteCache, Subscriber, SubscriptionIndex};
-use crate::ids::{GroupId, SessionId, ShardId};
-use crate::interest::Want;
+use crate::ids::{GroupId, SessionId, ShardId, Want};
 
 /// Small, fast, and the same everywhere (xorshift64).
 struct Dice(u64);

@@ -24,7 +24,8 @@ use crate::clients::Clients;
 use crate::limits::{
     LANES_A_CLIENT_MAX, LANES_FEW, LANES_REFUSED_TOLD_MAX, LANES_RESERVED, VERIFIED_LANES_MAX,
 };
-use crate::output::{Event, LaneRefusal, Output};
+use crate::output::{Event, Output};
+use crate::reason::LaneRefusal;
 use crate::shard::Shard;
 
 /// Messages of lanes of one client that were not opened.
