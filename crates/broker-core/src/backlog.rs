@@ -42,13 +42,13 @@ use crate::item::{Item, Terms};
 use crate::kept::Kept;
 use crate::limits::EARLY_MAX;
 use crate::message::{Message, Publication};
+use crate::option_box::OptionBox;
 use crate::output::Output;
 use crate::position::{Frontier, Position};
 use crate::reason::{DropReason, FaultKind};
-use crate::seldom::Seldom;
+use crate::routing::Receiver;
 use crate::session::Identifiers;
 use crate::shard::Shard;
-use crate::subscriptions::Receiver;
 
 /// What waits for a session on disk.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub(crate) struct Backlog {
     found: u64,
     /// What was under way when the broker stopped, if anything was: it lies beyond what is read,
     /// and is an entry.
-    under_way: Seldom<BTreeSet<Position>>,
+    under_way: OptionBox<BTreeSet<Position>>,
     /// What came before its time, if anything did.
     early: Option<Box<Early>>,
     /// Names the read that is under way.
@@ -155,7 +155,7 @@ impl Backlog {
             uncounted: None,
             counted: 0,
             found: 0,
-            under_way: Seldom::default(),
+            under_way: OptionBox::default(),
             early: None,
             reading: None,
             filters: None,

@@ -35,7 +35,7 @@ use crate::output::Output;
 use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::spread::Spreads;
-use crate::stats::Stats;
+use crate::telemetry::Stats;
 use crate::unreleased::Unreleased;
 
 pub(crate) struct Clients {

@@ -19,9 +19,9 @@ use crate::farewell::LastWords;
 use crate::ids::SessionId;
 use crate::item::{Item, Terms};
 use crate::message::Publication;
+use crate::option_box::OptionBox;
 use crate::output::{Event, Output};
 use crate::reason::DropReason;
-use crate::seldom::Seldom;
 use crate::session::Delivery;
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -29,7 +29,7 @@ use crate::timers::Timer;
 /// What was dropped for each reason since it was last told. Of most sessions nothing ever was, and
 /// that takes one word.
 #[derive(Debug, Default)]
-pub(crate) struct DropTallies(Seldom<Vec<DropTally>>);
+pub(crate) struct DropTallies(OptionBox<Vec<DropTally>>);
 
 #[derive(Debug)]
 struct DropTally {

@@ -36,9 +36,9 @@ use crate::ids::{GroupId, SessionId, ShardId};
 use crate::item::Item;
 use crate::limits::{BEYOND_BYTES_MAX, BEYOND_MESSAGES_MAX, Limits, QueueFull};
 use crate::mail::Letter;
+use crate::routing::{Grant, RouteCache, Subscriber, SubscriptionIndex};
 use crate::session::Session;
 use crate::shard::Shard;
-use crate::subscriptions::{Grant, RouteCache, Subscriber, SubscriptionIndex};
 
 /// The full sessions of this shard.
 #[derive(Debug, Default)]

@@ -36,10 +36,10 @@ use crate::connection::Connection;
 use crate::ids::{ConnectionId, HandOver, LogId, SessionId, ShardId, StoreId};
 use crate::item::Item;
 use crate::mail::Letter;
+use crate::option_box::OptionBox;
 use crate::output::{Output, StoreRequest};
 use crate::position::{Frontier, Position};
 use crate::record::Record;
-use crate::seldom::Seldom;
 use crate::session::{Delivery, Session};
 
 /// A packet that waits for something.
@@ -606,7 +606,7 @@ impl Clients {
             && let Some(ahead) = kept.ahead.get_mut()
         {
             let Some(&(packet_id, stored)) = ahead.front() else {
-                kept.ahead = Seldom::default();
+                kept.ahead = OptionBox::default();
                 return;
             };
             let start = session.outbound.start(packet_id);

@@ -13,6 +13,7 @@ use crate::ids::{ConnectionId, LogId, ShardId, StoreId};
 use crate::mail::Mail;
 use crate::position::Frontier;
 use crate::reason::CloseCause;
+use crate::telemetry::CommitTimes;
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -107,15 +108,6 @@ pub struct StoreSize {
     pub left_out: Vec<(LogId, Range<u64>)>,
     /// How long commits took since this was last said, if there were any.
     pub commits: Option<CommitTimes>,
-}
-
-/// How long commits took, until what is in them was as safe as the store was opened to make it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct CommitTimes {
-    /// Half of them took less, in microseconds.
-    pub p50_us: u64,
-    /// 99 of 100 took less, in microseconds.
-    pub p99_us: u64,
 }
 
 /// Whether a client may come in.

@@ -20,8 +20,8 @@ use crate::message::{Message, MessagePool, Publication};
 use crate::output::Output;
 use crate::position::Position;
 use crate::record::{Marker, Record};
+use crate::routing::Receiver;
 use crate::session::{Delivery, Identifiers};
-use crate::subscriptions::Receiver;
 
 /// A message in delivery: where its bytes lie now, and the copy that is kept once somebody needs
 /// one.

@@ -35,10 +35,10 @@ use crate::clients::Clients;
 use crate::ids::{LogId, SessionId, StoreId};
 use crate::mail::Letter;
 use crate::message::Message;
+use crate::option_box::OptionBox;
 use crate::output::Output;
 use crate::position::{Frontier, Position};
 use crate::record::Record;
-use crate::seldom::Seldom;
 use crate::sent_before::{MaybeSent, SentBefore};
 use crate::session::{Delivery, Identifiers, Session};
 use crate::shard::Shard;
@@ -53,7 +53,7 @@ pub(crate) struct Kept {
     pub(crate) holdings: Holdings,
     /// Messages of QoS 2 that have their packet ids before the window has places for them, in
     /// order, each with the request that stores it.
-    pub(crate) ahead: Seldom<VecDeque<(PacketId, StoreId)>>,
+    pub(crate) ahead: OptionBox<VecDeque<(PacketId, StoreId)>>,
     /// What is under way, if anything is: a session that sleeps has nothing, and sleepers are many.
     under_way: Option<Box<UnderWay>>,
     /// Entries of an earlier run of the broker, if there are any.

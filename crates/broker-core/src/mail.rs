@@ -9,9 +9,9 @@ use crate::bundle::Bundle;
 use crate::full::Holder;
 use crate::ids::{Errand, GroupRef, HandOver, Member, Readiness, SessionId, Want};
 use crate::message::Message;
+use crate::routing::Grant;
 use crate::shared::PacketLimit;
-use crate::stats::Stats;
-use crate::subscriptions::Grant;
+use crate::telemetry::Stats;
 
 /// One letter. Opaque to the driver, which carries it.
 #[derive(Debug)]

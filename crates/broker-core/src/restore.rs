@@ -39,10 +39,10 @@ use crate::message::Message;
 use crate::placement;
 use crate::position::{Frontier, Position};
 use crate::reason::DropReason;
+use crate::routing::Grant;
 use crate::sent_before::{MaybeSent, SentBefore};
 use crate::session::Session;
 use crate::shard::Shard;
-use crate::subscriptions::Grant;
 use crate::timers::Timer;
 use crate::will::Will;
 

@@ -30,10 +30,10 @@ use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
 use crate::record::Record;
-use crate::scans::{Asked, RetainedScan};
+use crate::retained::{Asked, RetainedScan};
+use crate::routing::Grant;
 use crate::session::Identifiers;
 use crate::shard::Shard;
-use crate::subscriptions::Grant;
 use crate::timers::Timer;
 
 impl Shard {

@@ -19,9 +19,9 @@ use crate::kept::Kept;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
 use crate::memberships::Memberships;
 use crate::message::Message;
-use crate::scans::Scans;
-use crate::seldom::Seldom;
-use crate::subscriptions::Grant;
+use crate::option_box::OptionBox;
+use crate::retained::Scans;
+use crate::routing::Grant;
 use crate::will::Will;
 
 /// A session: state that outlives its connection if the client wishes. 400 bytes, and sessions are
@@ -54,7 +54,7 @@ pub(crate) struct Session {
     pub(crate) inbound: Inbound,
     /// QoS 2 messages that are here, and whose PUBREC had to wait until after the connection: when
     /// they come again it still waits for what it promises.
-    pub(crate) unanswered: Seldom<Vec<(PacketId, Until)>>,
+    pub(crate) unanswered: OptionBox<Vec<(PacketId, Until)>>,
     pub(crate) outbound: Outbound<Delivery>,
     /// Of the messages in flight, those that are held: until their id is stored, or behind answers.
     pub(crate) unsent: u32,
@@ -138,7 +138,7 @@ impl Session {
         self.unsent = 0;
         // They are sent with what is sent again.
         if let Some(kept) = self.kept.as_deref_mut() {
-            kept.ahead = Seldom::default();
+            kept.ahead = OptionBox::default();
         }
         copies
     }
@@ -199,7 +199,7 @@ impl Session {
             subscriptions: ByFilter::new(),
             memberships: Memberships::default(),
             inbound: Inbound::new(),
-            unanswered: Seldom::default(),
+            unanswered: OptionBox::default(),
             outbound: Outbound::new(),
             unsent: 0,
             inflight_bytes: 0,

@@ -23,10 +23,10 @@ use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
 use crate::record::Record;
+use crate::routing::{Grant, Subscriber};
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
 use crate::shared::{PacketLimit, share_text};
-use crate::subscriptions::{Grant, Subscriber};
 
 impl Shard {
     /// Makes a session a member. Answers the token to wait for if the group lives elsewhere.

@@ -3,7 +3,6 @@
 //! For an operator: who has not come for long, how much waits for it, and since when. What waits on
 //! disk from before the broker started was not counted; the figure then says so.
 
-use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use crate::backlog::Backlog;
 use crate::position::Frontier;
 use crate::session::Session;
 use crate::shard::Shard;
+use crate::telemetry::SleepingTotals;
 
 /// A session whose client is away.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,22 +37,6 @@ pub struct SleepingSession {
     pub oldest: Option<Duration>,
     /// It holds on to all of the logs that is not within; `None` if it is not on disk.
     pub through: Option<Frontier>,
-}
-
-/// What all sleeping sessions hold together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SleepingTotals {
-    /// Sessions that outlive their connection, asleep or not.
-    pub persistent: u64,
-    /// Sleeping sessions for which something waits.
-    pub holding: u64,
-    /// Messages that wait for them.
-    pub messages: u64,
-    /// Bytes of those.
-    pub bytes: u64,
-    /// Seconds for which the oldest of all has waited.
-    pub oldest_s: u64,
 }
 
 impl Shard {
@@ -111,16 +95,6 @@ impl Shard {
             };
         }
         totals
-    }
-}
-
-impl AddAssign for SleepingTotals {
-    fn add_assign(&mut self, other: Self) {
-        self.persistent += other.persistent;
-        self.holding += other.holding;
-        self.messages += other.messages;
-        self.bytes += other.bytes;
-        self.oldest_s = self.oldest_s.max(other.oldest_s);
     }
 }
 

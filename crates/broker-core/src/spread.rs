@@ -44,9 +44,9 @@ use crate::limits::{SPREADS_MAX, SPREADS_WAITED_FOR};
 use crate::message::Message;
 use crate::publish::Routed;
 use crate::reason::DropReason;
+use crate::routing::{Receiver, Route, WideRoute};
 use crate::session::Session;
 use crate::shard::Shard;
-use crate::subscriptions::{Receiver, Route, WideRoute};
 use crate::timers::Timer;
 
 /// What is on its way, oldest first.

@@ -31,9 +31,9 @@ use crate::mail::Letter;
 use crate::output::Event;
 use crate::reason::Fault;
 use crate::record::Record;
+use crate::routing::{Grant, Subscriber};
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
-use crate::subscriptions::{Grant, Subscriber};
 
 impl Shard {
     pub(crate) fn handle_subscribe(

@@ -18,7 +18,7 @@ use crate::mail::Letter;
 use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::shard::Shard;
-use crate::stats::Stats;
+use crate::telemetry::Stats;
 use crate::timers::Timer;
 
 /// What shard 0 knows of the others, and what it last published.
@@ -269,7 +269,7 @@ pub(crate) fn sys_publication<'a>(now: Instant, topic: &'a str, value: &'a str) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::CommitTimes;
+    use crate::telemetry::CommitTimes;
 
     #[test]
     fn maxima_of_different_times_do_not_add_up() {

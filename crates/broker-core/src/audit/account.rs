@@ -21,13 +21,13 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::session::Entry;
 
 use super::json::Object;
-use super::totals::{Aside, AuditTotals};
 use super::watch::Topics;
 use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::position::Frontier;
 use crate::reason::{DropReason, FaultKind, FaultPlace};
 use crate::session::{Delivery, Session};
+use crate::telemetry::{Aside, AuditTotals};
 
 /// The account of one session. 80 bytes, and sessions are many.
 #[derive(Debug, Default)]

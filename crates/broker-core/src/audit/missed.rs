@@ -37,9 +37,9 @@ use crate::item::{Item, Terms};
 use crate::limits::MISSED_BYTES_MAX;
 use crate::message::Publication;
 use crate::reason::DropReason;
+use crate::routing::Grant;
 use crate::session::{Identifiers, Session};
 use crate::shard::Shard;
-use crate::subscriptions::Grant;
 
 /// What a session missed and has not been told of. About 16 bytes a message.
 #[derive(Debug, Default)]

@@ -44,7 +44,6 @@ pub(crate) mod rule;
 pub(crate) mod so_far;
 pub(crate) mod statement;
 pub(crate) mod tell;
-pub(crate) mod totals;
 pub(crate) mod verdict;
 pub(crate) mod verify;
 pub(crate) mod watch;

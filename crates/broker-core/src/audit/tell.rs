@@ -22,7 +22,7 @@
 use super::json::rfc3339;
 use crate::reason::DropReason;
 use crate::settings::AuditSettings;
-use crate::stats::Stats;
+use crate::telemetry::Stats;
 
 /// All but the verdict.
 pub(crate) fn sys_values(

@@ -25,8 +25,8 @@ use crate::limits::VERDICTS_ASKED_MAX;
 use crate::mail::Letter;
 use crate::message::Message;
 use crate::shard::Shard;
-use crate::stats::Stats;
 use crate::sys::sys_publication;
+use crate::telemetry::Stats;
 
 /// Where the sentence is told.
 pub(crate) const VERDICT: &str = "$SYS/audit/verdict";

@@ -39,7 +39,6 @@ use super::json::Object;
 use super::known::Origin;
 use super::owners::{Intrusion, LaneOwners, Sender, User};
 use super::rest::LaneState;
-use super::totals::PublishersTotals;
 use crate::clients::Clients;
 use crate::limits::VERIFIED_LANES_MAX;
 use crate::message::Publication;
@@ -48,6 +47,7 @@ use crate::reason::{DropReason, FaultKind};
 use crate::record::Record;
 use crate::session::Session;
 use crate::shard::Shard;
+use crate::telemetry::PublishersTotals;
 use crate::timers::Timer;
 use shares::Refusals;
 

@@ -25,9 +25,9 @@ use super::statement::Statements;
 use crate::ids::{SessionId, ShardId};
 use crate::item::Item;
 use crate::message::{Message, Publication};
+use crate::routing::{RouteCache, SubscriptionIndex};
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
-use crate::subscriptions::{RouteCache, SubscriptionIndex};
 use crate::timers::Timer;
 
 /// Which shard this is, what time it is, and what is to be told.

@@ -2,6 +2,7 @@
 //!
 //! [`SubscriptionIndex`] holds every subscription of a shard, the shared groups that live on it,
 //! and what the other shards asked for. [`RouteCache`] keeps the merged answer for recent topics.
+//! [`Interest`] is what this shard asks of the others.
 //!
 //! Invariants:
 //! - One subscriber has at most one subscription per filter; a second one replaces the first
@@ -14,10 +15,11 @@
 //! limits on what one session may hold; the caller has decided those before it inserts.
 
 mod cache;
+mod interest;
 mod list;
-mod tree;
 #[cfg(test)]
-mod twin;
+mod reference;
+mod tree;
 mod wide;
 
 use std::num::NonZeroU32;
@@ -27,6 +29,7 @@ use unbroken_mqtt_proto::QoS;
 use crate::ids::{GroupId, SessionId, ShardId, Want};
 
 pub(crate) use cache::{Receiver, Route, RouteCache};
+pub(crate) use interest::Interest;
 pub(crate) use tree::SubscriptionIndex;
 pub(crate) use wide::WideRoute;
 

@@ -16,9 +16,6 @@ use std::ops::Bound;
 use smallvec::SmallVec;
 use unbroken_mqtt_proto::{TopicFilter, TopicName};
 
-#[cfg(test)]
-mod twin;
-
 /// The value of each topic that has one.
 #[derive(Debug)]
 pub(crate) struct RetainedIndex<V> {
@@ -47,6 +44,11 @@ impl<V> RetainedIndex<V> {
     /// Forgets the value of a topic and gives it back.
     pub(crate) fn remove(&mut self, topic: TopicName<'_>) -> Option<V> {
         self.by_key.remove(&*key(topic.as_str()))
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
     }
 
     /// The value of a topic.

@@ -1,13 +1,12 @@
 //! Plain counters of one shard. Sums over shards make the `$SYS` tree.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use unbroken_mqtt_proto::ReasonCode;
 
-use crate::audit::totals::AuditTotals;
-use crate::input::CommitTimes;
 use crate::reason::DropReason;
-use crate::sleeping::SleepingTotals;
+use crate::telemetry::AuditTotals;
 
 /// What a shard has counted since it started, and what it holds now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -169,4 +168,39 @@ impl Stats {
             *mine += theirs;
         }
     }
+}
+
+/// What all sleeping sessions hold together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SleepingTotals {
+    /// Sessions that outlive their connection, asleep or not.
+    pub persistent: u64,
+    /// Sleeping sessions for which something waits.
+    pub holding: u64,
+    /// Messages that wait for them.
+    pub messages: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Seconds for which the oldest of all has waited.
+    pub oldest_s: u64,
+}
+
+impl AddAssign for SleepingTotals {
+    fn add_assign(&mut self, other: Self) {
+        self.persistent += other.persistent;
+        self.holding += other.holding;
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.oldest_s = self.oldest_s.max(other.oldest_s);
+    }
+}
+
+/// How long commits took, until what is in them was as safe as the store was opened to make it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CommitTimes {
+    /// Half of them took less, in microseconds.
+    pub p50_us: u64,
+    /// 99 of 100 took less, in microseconds.
+    pub p99_us: u64,
 }

@@ -31,7 +31,7 @@ use unbroken_mqtt_proto::{TopicFilter, Version};
 use crate::frames::{Layout, copy_bytes};
 use crate::ids::{GroupId, Member, Readiness};
 use crate::message::Publication;
-use crate::subscriptions::Grant;
+use crate::routing::Grant;
 
 /// What a member takes: its Maximum Packet Size, and the version in which a packet is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,9 +2,9 @@
 
 /// Nothing, or something worth an allocation.
 #[derive(Debug)]
-pub(crate) struct Seldom<T>(Option<Box<T>>);
+pub(crate) struct OptionBox<T>(Option<Box<T>>);
 
-impl<T> Seldom<T> {
+impl<T> OptionBox<T> {
     pub(crate) const fn is_none(&self) -> bool {
         self.0.is_none()
     }
@@ -23,19 +23,19 @@ impl<T> Seldom<T> {
     }
 }
 
-impl<T: Default> Seldom<T> {
+impl<T: Default> OptionBox<T> {
     pub(crate) fn get_or_insert_default(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }
 }
 
-impl<T> From<T> for Seldom<T> {
+impl<T> From<T> for OptionBox<T> {
     fn from(part: T) -> Self {
         Self(Some(Box::new(part)))
     }
 }
 
-impl<T> Default for Seldom<T> {
+impl<T> Default for OptionBox<T> {
     fn default() -> Self {
         Self(None)
     }

@@ -12,13 +12,13 @@ use std::time::Instant;
 use crate::ids::ShardId;
 use crate::limits::RETAINED_RACE_TOPICS_MAX;
 use crate::message::Message;
-use crate::seldom::Seldom;
-use crate::subscriptions::Grant;
+use crate::option_box::OptionBox;
+use crate::routing::Grant;
 
 /// Retained messages still to be sent for subscriptions, in the order these were made, which is
 /// that of the tokens.
 #[derive(Debug, Default)]
-pub(crate) struct Scans(Seldom<Line>);
+pub(crate) struct Scans(OptionBox<Line>);
 
 #[derive(Debug, Default)]
 struct Line {

@@ -1,4 +1,4 @@
-//! The index and the cache beside their naive twin: a list of filters, each asked in turn.
+//! The index and the cache beside their reference model: a list of filters, each asked in turn.
 //!
 //! Filters and topics come from a small alphabet with empty levels, `$`, `+` and `#`, so that they
 //! overlap, share nodes and differ in one level only.
