@@ -31,7 +31,6 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{Properties, QoS};
 
-use crate::audit::Mark;
 use crate::clients::Clients;
 use crate::ids::ShardId;
 use crate::item::Item;
@@ -40,7 +39,7 @@ use crate::limits::{
     SHARDS_MAX,
 };
 use crate::mail::Letter;
-use crate::message::Publication;
+use crate::message::{Mark, Publication};
 
 /// Messages of one publisher that came together.
 #[derive(Debug, Default)]

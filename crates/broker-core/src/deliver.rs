@@ -22,7 +22,6 @@ use std::time::Instant;
 use unbroken_mqtt_proto::session::{Drained, Resend};
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS, ReasonCode};
 
-use crate::audit::Mark;
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
@@ -32,7 +31,7 @@ use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::item::{Item, Terms};
 use crate::laggards::Waiting;
 use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX};
-use crate::message::Publication;
+use crate::message::{Mark, Publication};
 use crate::reason::DropReason;
 use crate::session::{Delivery, Session};
 

@@ -166,7 +166,7 @@ fn with_reason_string<'a>(
         let mut properties = PropertyBuf::new();
         // All there is to say: no session expiry [MQTT-3.14.2-2], no user properties
         // [MQTT-3.14.2-4].
-        crate::publish::add(&mut properties, Property::ReasonString(detail));
+        crate::message::add(&mut properties, Property::ReasonString(detail));
         let encoded = packet(properties.as_properties()).encode(connection.version, out);
         if encoded.is_ok() && out.len() - start <= limit {
             return true;

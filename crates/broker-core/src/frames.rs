@@ -13,8 +13,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::packet::publish::{self, PublishHeader};
 use unbroken_mqtt_proto::{PacketId, Properties, Property, PropertyBuf, QoS, Version};
 
-use crate::message::Publication;
-use crate::publish::add;
+use crate::message::{Publication, add};
 
 /// What a receiver's copy looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -78,7 +78,6 @@ mod will;
 
 pub use access::Peer;
 pub use audit::rest::{EPOCHS_AHEAD_MAX, LaneState, LaneTold};
-pub use audit::rule::{AuditAction, AuditRule};
 pub use backlog::{ReadAnswer, ReadRequest};
 pub use farewell::LastWords;
 pub use ids::{ConnectionId, Errand, GroupId, HandOver, LogId, SessionId, ShardId, StoreId};
@@ -93,7 +92,7 @@ pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, L
 pub use record::{Marker, Record};
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
 pub use sent_before::MaybeSent;
-pub use settings::{AuditSettings, Room, Settings, ShardOptions, Totals};
+pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};
 pub use shard::{Outputs, Shard};
 pub use sleeping::SleepingSession;
 pub use telemetry::{Aside, AuditTotals, CommitTimes, PublishersTotals, SleepingTotals, Stats};

@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use unbroken_merkle_log::{
+    Algorithm, Epoch, Flags, Hash, LaneId, Property as Stamp, Xxh3, message_digest,
+};
 use unbroken_mqtt_proto::{Properties, Property, PropertyBuf, QoS};
 
-use crate::audit::Mark;
 use crate::limits::{LENT_MAX, MESSAGE_POOL_BYTES, MESSAGE_POOL_EACH_MAX};
 use crate::position::Position;
 
@@ -110,6 +112,17 @@ pub struct MarkParts {
     pub number: u64,
     /// The beginning of the hash of the message.
     pub leaf: [u8; 16],
+}
+
+/// What an accepted message bears inside the broker, and not on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mark {
+    pub(crate) lane: LaneId,
+    pub(crate) epoch: Epoch,
+    pub(crate) number: u64,
+    leaf: [u8; LEAF],
+    /// What becomes of it is to be told.
+    pub(crate) tracked: bool,
 }
 
 impl Message {
@@ -232,6 +245,96 @@ impl Message {
     }
 }
 
+impl Mark {
+    /// Of a message that has this number in its lane.
+    pub(crate) fn new(
+        lane: LaneId,
+        epoch: Epoch,
+        number: u64,
+        publication: &Publication<'_>,
+    ) -> Self {
+        Self {
+            lane,
+            epoch,
+            number,
+            leaf: leaf(lane, epoch, number, publication),
+            tracked: false,
+        }
+    }
+
+    /// Whether topic and payload are those that were accepted.
+    pub(crate) fn fits(&self, publication: &Publication<'_>) -> bool {
+        self.leaf == leaf(self.lane, self.epoch, self.number, publication)
+    }
+
+    pub(crate) fn leaf(&self) -> Hash {
+        self.leaf.into()
+    }
+
+    pub(crate) fn parts(&self) -> MarkParts {
+        MarkParts {
+            lane: self.lane.value(),
+            epoch: self.epoch.0,
+            number: self.number,
+            leaf: self.leaf,
+        }
+    }
+
+    /// `None` for lane 0, which is none.
+    pub(crate) fn restore(parts: MarkParts) -> Option<Self> {
+        Some(Self {
+            lane: LaneId::new(parts.lane)?,
+            epoch: Epoch(parts.epoch),
+            number: parts.number,
+            leaf: parts.leaf,
+            tracked: false,
+        })
+    }
+
+    /// The properties of a message for 5.0 receivers, with the mark as its stamp; as they are if
+    /// its publisher gave it one.
+    #[cold]
+    pub(crate) fn add_to<'a>(
+        &self,
+        properties: Properties<'a>,
+        into: &'a mut PropertyBuf,
+    ) -> Properties<'a> {
+        if properties
+            .user_properties()
+            .any(|(name, _)| name == Stamp::NAME)
+        {
+            return properties;
+        }
+        let stamp = Stamp {
+            algorithm: Algorithm::Xxh3,
+            flags: Flags::default(),
+            part: None,
+            epoch: self.epoch,
+            lane: self.lane,
+            sequence: self.number,
+            digest: self.leaf.into(),
+        };
+        into.clear();
+        into.extend(properties);
+        let text = stamp.to_text();
+        add(into, Property::UserProperty(Stamp::NAME, &text));
+        into.as_properties()
+    }
+}
+
+fn leaf(lane: LaneId, epoch: Epoch, number: u64, publication: &Publication<'_>) -> [u8; LEAF] {
+    let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
+    let hash = message_digest(&Xxh3, lane, epoch, number, topic, payload);
+    let (leaf, _) = hash
+        .padded()
+        .split_first_chunk()
+        .expect("32 bytes have 16 in front");
+    *leaf
+}
+
+/// Bytes of an XXH3-128 leaf.
+const LEAF: usize = 16;
+
 /// Copies the properties a receiver is to see: all but those the broker answers for itself,
 /// unchanged [MQTT-3.3.2-4, MQTT-3.3.2-15, MQTT-3.3.2-16, MQTT-3.3.2-17, MQTT-3.3.2-20].
 pub(crate) fn forwarded_properties<'a>(
@@ -247,10 +350,16 @@ pub(crate) fn forwarded_properties<'a>(
             property,
             Property::TopicAlias(_) | Property::MessageExpiryInterval(_)
         ) {
-            crate::publish::add(scratch, property);
+            add(scratch, property);
         }
     }
     scratch.as_properties()
+}
+
+/// Adds a property whose size the caller has bounded.
+pub(crate) fn add(properties: &mut PropertyBuf, property: Property<'_>) {
+    let added = properties.push(property);
+    debug_assert!(added.is_ok(), "{added:?}");
 }
 
 /// Messages of this shard that have been used, so that steady traffic asks the allocator for

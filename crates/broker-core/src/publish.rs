@@ -644,9 +644,3 @@ fn invalid_topic(error: unbroken_mqtt_proto::topic::TopicError) -> Fault {
         detail: error.to_string().into(),
     } // [MQTT-3.3.2-2]
 }
-
-/// Adds a property whose size the caller has bounded.
-pub(crate) fn add(properties: &mut PropertyBuf, property: unbroken_mqtt_proto::Property<'_>) {
-    let added = properties.push(property);
-    debug_assert!(added.is_ok(), "{added:?}");
-}

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::audit::rule::AuditRule;
+use unbroken_mqtt_proto::TopicFilter;
+
 use crate::ids::ShardId;
 use crate::limits::{Limits, RESERVE_MAX, SHARDS_MAX};
 
@@ -78,6 +79,48 @@ pub struct AuditSettings {
     /// What the topics of the audit begin with that clients publish to: checkpoints and answers.
     /// One or more levels, without wildcards.
     pub prefix: String,
+}
+
+/// A rule for what some clients publish to some topics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRule {
+    /// A client id; `*` stands for any characters.
+    pub client: String,
+    /// A topic filter.
+    pub topic: String,
+    /// What is done.
+    pub action: AuditAction,
+    /// 5.0 receivers get the property that the message bears inside the broker, as user property
+    /// `audit`, unless its publisher gave it one.
+    pub forward_stamp: bool,
+}
+
+/// What is done with an accepted message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditAction {
+    /// It is numbered and hashed; what its publisher says about it is passed on unread.
+    Stamp,
+    /// The same, and if its publisher has stamped it, that is verified. Without a rule it is this.
+    Verify,
+    /// Neither.
+    Off,
+}
+
+impl AuditRule {
+    /// Everything is verified that can be: what holds without rules.
+    pub fn any() -> Self {
+        Self {
+            client: "*".to_owned(),
+            topic: "#".to_owned(),
+            action: AuditAction::Verify,
+            forward_stamp: false,
+        }
+    }
+
+    /// Whether the topic filter is one.
+    pub fn has_valid_topic(&self) -> bool {
+        TopicFilter::parse(&self.topic).is_ok()
+    }
 }
 
 impl Default for AuditSettings {

@@ -203,7 +203,7 @@ pub(crate) fn will_of(
             property,
             Property::WillDelayInterval(_) | Property::MessageExpiryInterval(_)
         ) {
-            crate::publish::add(&mut properties, property);
+            crate::message::add(&mut properties, property);
         }
     }
     let publication = Publication {

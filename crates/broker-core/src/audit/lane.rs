@@ -12,28 +12,13 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use foldhash::fast::FixedState;
-use unbroken_merkle_log::ledger::limits::WINDOW;
-use unbroken_merkle_log::{
-    Algorithm, CompactRange, Digest, Epoch, Flags, Hash, LaneId, Property, Xxh3, message_digest,
-};
-use unbroken_mqtt_proto::{self as mqtt, Properties, PropertyBuf};
-
-use super::beacon::Beacon;
 use super::receipt::Tracking;
 use super::watch::Wants;
-use crate::message::{MarkParts, Publication};
-
-/// What an accepted message bears inside the broker, and not on the wire.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Mark {
-    pub(crate) lane: LaneId,
-    pub(crate) epoch: Epoch,
-    pub(crate) number: u64,
-    leaf: [u8; LEAF],
-    /// What becomes of it is to be told.
-    pub(crate) tracked: bool,
-}
+use crate::audit::beacon::Beacon;
+use crate::message::{Mark, Publication};
+use foldhash::fast::FixedState;
+use unbroken_merkle_log::ledger::limits::WINDOW;
+use unbroken_merkle_log::{CompactRange, Digest, Epoch, Hash, LaneId, Xxh3};
 
 /// The lane of a client whose connection is here. About 100 bytes, and 33 for each doubling of what
 /// was published.
@@ -63,86 +48,16 @@ pub(crate) struct Lanes {
     floor: u32,
 }
 
-impl Mark {
-    /// Whether topic and payload are those that were accepted.
-    pub(crate) fn fits(&self, publication: &Publication<'_>) -> bool {
-        self.leaf == leaf(self.lane, self.epoch, self.number, publication)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn leaf(&self) -> Hash {
-        self.leaf.into()
-    }
-}
-
-impl Mark {
-    pub(crate) fn parts(&self) -> MarkParts {
-        MarkParts {
-            lane: self.lane.value(),
-            epoch: self.epoch.0,
-            number: self.number,
-            leaf: self.leaf,
-        }
-    }
-
-    /// `None` for lane 0, which is none.
-    pub(crate) fn restore(parts: MarkParts) -> Option<Self> {
-        Some(Self {
-            lane: LaneId::new(parts.lane)?,
-            epoch: Epoch(parts.epoch),
-            number: parts.number,
-            leaf: parts.leaf,
-            tracked: false,
-        })
-    }
-
-    /// The properties of a message for 5.0 receivers, with the mark as its stamp; as they are if
-    /// its publisher gave it one.
-    #[cold]
-    pub(crate) fn add_to<'a>(
-        &self,
-        properties: Properties<'a>,
-        into: &'a mut PropertyBuf,
-    ) -> Properties<'a> {
-        if properties
-            .user_properties()
-            .any(|(name, _)| name == Property::NAME)
-        {
-            return properties;
-        }
-        let stamp = Property {
-            algorithm: Algorithm::Xxh3,
-            flags: Flags::default(),
-            part: None,
-            epoch: self.epoch,
-            lane: self.lane,
-            sequence: self.number,
-            digest: self.leaf.into(),
-        };
-        into.clear();
-        into.extend(properties);
-        let text = stamp.to_text();
-        crate::publish::add(into, mqtt::Property::UserProperty(Property::NAME, &text));
-        into.as_properties()
-    }
-}
-
 impl IngressLane {
     /// Numbers a message.
     pub(crate) fn stamp(&mut self, publication: &Publication<'_>) -> Mark {
         let number = self.leaves.end();
-        let leaf = leaf(self.id, self.epoch, number, publication);
+        let mark = Mark::new(self.id, self.epoch, number, publication);
         if self.beacon.is_some() && (number + 1).is_multiple_of(WINDOW) {
-            self.note_full_window(leaf.into());
+            self.note_full_window(mark.leaf());
         }
-        self.leaves.append(&Xxh3, leaf.into());
-        Mark {
-            lane: self.id,
-            epoch: self.epoch,
-            number,
-            leaf,
-            tracked: false,
-        }
+        self.leaves.append(&Xxh3, mark.leaf());
+        mark
     }
 
     /// How many messages it has numbered.
@@ -219,23 +134,10 @@ pub(crate) fn second(started_us: u64, start: Instant, now: Instant) -> u32 {
     u32::try_from(started_us / 1_000_000 + since).unwrap_or(u32::MAX)
 }
 
-fn leaf(lane: LaneId, epoch: Epoch, number: u64, publication: &Publication<'_>) -> [u8; LEAF] {
-    let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
-    let hash = message_digest(&Xxh3, lane, epoch, number, topic, payload);
-    let (leaf, _) = hash
-        .padded()
-        .split_first_chunk()
-        .expect("32 bytes have 16 in front");
-    *leaf
-}
-
-/// Bytes of an XXH3-128 leaf.
-const LEAF: usize = 16;
-
 #[cfg(test)]
 mod tests {
     use unbroken_merkle_log::Tree;
-    use unbroken_mqtt_proto::QoS;
+    use unbroken_mqtt_proto::{Properties, QoS};
 
     use super::*;
 

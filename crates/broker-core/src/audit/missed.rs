@@ -320,7 +320,7 @@ impl Clients {
         let mut properties = PropertyBuf::new();
         let receiver = Arc::clone(&session.client_id);
         let to = mqtt::Property::UserProperty(RECEIVER, &receiver);
-        crate::publish::add(&mut properties, to);
+        crate::message::add(&mut properties, to);
         let publication = Publication {
             topic: &topic,
             properties: properties.as_properties(),

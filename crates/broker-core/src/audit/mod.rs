@@ -49,7 +49,7 @@ pub(crate) mod verify;
 pub(crate) mod watch;
 
 pub(crate) use account::Account;
-pub(crate) use lane::{IngressLane, Lanes, Mark};
+pub(crate) use lane::{IngressLane, Lanes};
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,12 +59,13 @@ use unbroken_mqtt_proto::PropertyBuf;
 
 use crate::clients::Clients;
 use crate::ids::SessionId;
-use crate::message::Publication;
+use crate::message::{Mark, Publication};
 use crate::reason::{DropReason, FaultKind, FaultPlace};
+use crate::settings::AuditAction;
 use crate::shard::Shard;
 use owners::{Sender, User};
 use receipt::News;
-use rule::{AuditAction, Treatment};
+use rule::Treatment;
 
 impl Shard {
     /// Numbers an accepted message of this session.

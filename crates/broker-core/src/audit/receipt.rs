@@ -23,12 +23,13 @@ use smallvec::SmallVec;
 use unbroken_merkle_log::{Epoch, Hash};
 
 use super::json::{Object, rfc3339};
-use super::lane::{IngressLane, Mark};
+use super::lane::IngressLane;
 use super::watch::{Home, Told, Wants};
 use crate::clients::Clients;
 use crate::item::Item;
 use crate::limits::{DEPARTED_LANES_MAX, RECEIPTS_MAX};
 use crate::mail::Letter;
+use crate::message::Mark;
 use crate::placement;
 use crate::reason::DropReason;
 use crate::session::Delivery;

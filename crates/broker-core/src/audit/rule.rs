@@ -1,31 +1,7 @@
 //! Who is stamped, verified, or left alone: the first rule that fits decides.
 
+use crate::settings::{AuditAction, AuditRule};
 use unbroken_mqtt_proto::{TopicFilter, TopicName};
-
-/// A rule for what some clients publish to some topics.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditRule {
-    /// A client id; `*` stands for any characters.
-    pub client: String,
-    /// A topic filter.
-    pub topic: String,
-    /// What is done.
-    pub action: AuditAction,
-    /// 5.0 receivers get the property that the message bears inside the broker, as user property
-    /// `audit`, unless its publisher gave it one.
-    pub forward_stamp: bool,
-}
-
-/// What is done with an accepted message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuditAction {
-    /// It is numbered and hashed; what its publisher says about it is passed on unread.
-    Stamp,
-    /// The same, and if its publisher has stamped it, that is verified. Without a rule it is this.
-    Verify,
-    /// Neither.
-    Off,
-}
 
 /// What the rules say of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,23 +15,6 @@ impl Treatment {
         action: AuditAction::Verify,
         forward_stamp: false,
     };
-}
-
-impl AuditRule {
-    /// Everything is verified that can be: what holds without rules.
-    pub fn any() -> Self {
-        Self {
-            client: "*".to_owned(),
-            topic: "#".to_owned(),
-            action: AuditAction::Verify,
-            forward_stamp: false,
-        }
-    }
-
-    /// Whether the topic filter is one.
-    pub fn has_valid_topic(&self) -> bool {
-        TopicFilter::parse(&self.topic).is_ok()
-    }
 }
 
 /// The numbers of the rules that may concern this client.
