@@ -36,10 +36,10 @@ use unbroken_mqtt_proto::{QoS, TopicName};
 
 use crate::clients::Clients;
 use crate::deliver::note_given;
+use crate::durability::{ReadAnswer, ReadRequest};
 use crate::held::Promises;
 use crate::ids::{LogId, SessionId};
 use crate::item::{Item, Terms};
-use crate::kept::Kept;
 use crate::limits::EARLY_MAX;
 use crate::message::{Message, Publication};
 use crate::option_box::OptionBox;
@@ -47,7 +47,7 @@ use crate::output::Output;
 use crate::position::{Frontier, Position};
 use crate::reason::{DropReason, FaultKind};
 use crate::routing::Receiver;
-use crate::session::Identifiers;
+use crate::session::{Identifiers, Kept};
 use crate::shard::Shard;
 
 /// What waits for a session on disk.
@@ -105,43 +105,6 @@ pub(crate) struct Advance {
     pub(crate) settled: Vec<LogId>,
     /// When the oldest of those came.
     pub(crate) oldest: Option<Instant>,
-}
-
-/// A part of a log that a shard wants to read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReadRequest {
-    /// For whom.
-    pub session: SessionId,
-    /// Names the request.
-    pub token: u64,
-    /// Which log.
-    pub log: LogId,
-    /// From the message after this one on.
-    pub after: u64,
-    /// The last one: what is behind it this shard will hear of by itself.
-    pub last: u64,
-    /// Only messages whose topic matches one of these; others may be in the answer too.
-    pub filters: Arc<[Box<str>]>,
-    /// About so many bytes of messages, at least one message if there is one.
-    pub bytes_max: usize,
-    /// Nobody waits for it: what others want to read comes first.
-    pub in_background: bool,
-}
-
-/// What was read.
-#[derive(Clone, Debug)]
-pub struct ReadAnswer {
-    /// For whom.
-    pub session: SessionId,
-    /// Of which request.
-    pub token: u64,
-    /// Which log.
-    pub log: LogId,
-    /// What is there, in ascending order, each with its position.
-    pub messages: Vec<Arc<Message>>,
-    /// All that was asked for up to here is in the answer: to the last one, unless `messages` has
-    /// as much as was wanted.
-    pub through: u64,
 }
 
 impl Backlog {
@@ -383,7 +346,7 @@ impl Clients {
             return Some(to.qos);
         };
         let mut in_force = None;
-        kept.holdings.on(topic, |held| {
+        kept.subscriptions.on(topic, |held| {
             if held.is_current() && held.is_in_force() {
                 in_force = in_force.max(Some(held.options.qos));
             }
@@ -532,7 +495,10 @@ impl Shard {
         let kept = session.kept.as_deref_mut()?;
         let backlog = kept.backlog.as_deref_mut()?;
         let filters = backlog.filters.get_or_insert_with(|| {
-            let plain = kept.holdings.iter().filter(|held| held.plain().is_some());
+            let plain = kept
+                .subscriptions
+                .iter()
+                .filter(|held| held.plain().is_some());
             plain.map(|held| held.filter.clone()).collect()
         });
         let filters = Arc::clone(filters);
@@ -682,7 +648,7 @@ impl TermsThen {
 impl Kept {
     /// Whether the session will find this message, which was routed to it.
     pub(crate) fn finds(&self, client_id: &str, position: Position, message: &Message) -> bool {
-        self.holdings.all_in_force() || self.terms(client_id, position, message).is_some()
+        self.subscriptions.all_in_force() || self.terms(client_id, position, message).is_some()
     }
 
     /// How a message that was read is owed to the session: not if it was given to it before.
@@ -720,7 +686,7 @@ impl Kept {
             .publisher()
             .is_some_and(|publisher| **publisher == *client_id);
         let mut found: Option<TermsThen> = None;
-        self.holdings.on(topic, |held| {
+        self.subscriptions.on(topic, |held| {
             if !held.holds_at(position) || own && held.options.no_local {
                 return;
             }

@@ -22,8 +22,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::backlog::ReadAnswer;
 use crate::clients::Clients;
+use crate::durability::ReadAnswer;
 use crate::ids::{LogId, SessionId};
 use crate::limits::{COUNTING_BYTES_MAX, COUNTING_MAX};
 use crate::output::Output;

@@ -24,6 +24,7 @@ use crate::bundle::Bundles;
 use crate::census::Census;
 use crate::connection::Connection;
 use crate::drops::DropTallies;
+use crate::durability::Qos2Pending;
 use crate::frames::Frames;
 use crate::full::Fullness;
 use crate::held::Promises;
@@ -36,7 +37,6 @@ use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::spread::Spreads;
 use crate::telemetry::Stats;
-use crate::unreleased::Unreleased;
 
 pub(crate) struct Clients {
     pub(crate) limits: Limits,
@@ -79,7 +79,7 @@ pub(crate) struct Clients {
     /// Messages that are on their way to very many.
     pub(crate) spreads: Spreads,
     /// What is on disk of messages of QoS 2 that clients have not released.
-    pub(crate) unreleased: Unreleased,
+    pub(crate) unreleased: Qos2Pending,
 }
 
 impl Clients {
@@ -109,7 +109,7 @@ impl Clients {
             letters: LetterNumbers::default(),
             bundles: Bundles::default(),
             buffers: BufferPool::default(),
-            unreleased: Unreleased::default(),
+            unreleased: Qos2Pending::default(),
             spreads: Spreads::new(options.settings.at_once),
         }
     }

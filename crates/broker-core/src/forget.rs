@@ -11,9 +11,9 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{ReasonCode, TopicName};
 
 use crate::clients::Clients;
+use crate::durability::Record;
 use crate::input::Forget;
 use crate::reason::{DropReason, Fault};
-use crate::record::Record;
 use crate::shard::Shard;
 
 impl Shard {

@@ -33,13 +33,13 @@ use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, ReasonCode, Un
 
 use crate::clients::Clients;
 use crate::connection::Connection;
+use crate::durability::{Record, Until};
 use crate::ids::{ConnectionId, HandOver, LogId, SessionId, ShardId, StoreId};
 use crate::item::Item;
 use crate::mail::Letter;
 use crate::option_box::OptionBox;
 use crate::output::{Output, StoreRequest};
 use crate::position::{Frontier, Position};
-use crate::record::Record;
 use crate::session::{Delivery, Session};
 
 /// A packet that waits for something.
@@ -58,15 +58,6 @@ enum Leaving {
     Publish(QoS, PacketId),
     /// A message of QoS 0. Its account has it when it leaves.
     Copy(Box<Delivery>),
-}
-
-/// What a packet waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Until {
-    /// This request and all before it are on disk.
-    pub(crate) stored: StoreId,
-    /// The letters that were sent to other shards with this token are answered.
-    pub(crate) settled: Option<u64>,
 }
 
 /// A packet that answers one of the client's.
@@ -139,21 +130,6 @@ enum Waiter {
     Gate(ConnectionId),
     /// A shard that sent a letter with this token, or this one, whose letter came back.
     Shard(ShardId, u64),
-}
-
-impl Until {
-    /// Nothing of its own; it may stand behind others.
-    pub(crate) const NOW: Self = Self {
-        stored: StoreId::NOTHING,
-        settled: None,
-    };
-
-    pub(crate) const fn stored(stored: StoreId) -> Self {
-        Self {
-            stored,
-            settled: None,
-        }
-    }
 }
 
 impl Held {

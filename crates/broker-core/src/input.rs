@@ -7,7 +7,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::ReasonCode;
 
 use crate::access::Peer;
-use crate::backlog::ReadAnswer;
+use crate::durability::ReadAnswer;
 use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, LogId, ShardId, StoreId};
 use crate::mail::Mail;

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::QoS;
 
 use crate::clients::Clients;
-use crate::held::{Promises, Until};
+use crate::durability::{Marker, Record, Until};
+use crate::held::Promises;
 use crate::ids::StoreId;
 use crate::message::{Message, MessagePool, Publication};
 use crate::output::Output;
 use crate::position::Position;
-use crate::record::{Marker, Record};
 use crate::routing::Receiver;
 use crate::session::{Delivery, Identifiers};
 

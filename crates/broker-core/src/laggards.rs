@@ -30,9 +30,9 @@ use std::time::{Duration, Instant};
 use unbroken_mqtt_proto::ReasonCode;
 use unbroken_mqtt_proto::session::Entry as InFlight;
 
-use crate::backlog::ReadAnswer;
 use crate::clients::Clients;
 use crate::connection::Connection;
+use crate::durability::ReadAnswer;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::StoreSize;
 use crate::item::{Item, Terms};

@@ -10,13 +10,12 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{ReasonCode, Version};
 
 use crate::access::Peer;
-use crate::backlog::ReadRequest;
+use crate::durability::{ReadRequest, Record};
 use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, ShardId, StoreId};
 use crate::mail::Mail;
 use crate::position::Frontier;
 use crate::reason::{Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal};
-use crate::record::Record;
 
 /// One thing the shard wants done.
 #[derive(Debug)]

@@ -26,14 +26,14 @@ use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::access::{self, Access};
 use crate::audit::receipt::News;
-use crate::held::{Answer, Until};
+use crate::durability::{Marker, Record, Until};
+use crate::held::Answer;
 use crate::ids::{ConnectionId, Errand, SessionId, ShardId};
 use crate::item::{Item, Storing, Terms};
 use crate::limits::{BUNDLED_FOR_MAX, QueueFull};
 use crate::mail::{Duty, Letter};
 use crate::message::{self, Publication};
 use crate::reason::{DropReason, Fault};
-use crate::record::{Marker, Record};
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::{placement, read_only};

@@ -32,19 +32,17 @@ use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter};
 use crate::admission::GRACE;
 use crate::backlog::Backlog;
 use crate::clients::Clients;
+use crate::durability::{Entry, MaybeSent, ReceivedEntry, StoredSubscription, Will};
 use crate::ids::{HandOver, SessionId};
-use crate::kept::{Entry, Holding, Kept, ReceivedEntry};
 use crate::mail::{Duty, Letter};
 use crate::message::Message;
 use crate::placement;
 use crate::position::{Frontier, Position};
 use crate::reason::DropReason;
 use crate::routing::Grant;
-use crate::sent_before::{MaybeSent, SentBefore};
-use crate::session::Session;
+use crate::session::{Delivery, Kept, SentBefore, Session};
 use crate::shard::Shard;
 use crate::timers::Timer;
-use crate::will::Will;
 
 /// A session as the disk had it.
 #[derive(Clone, Debug)]
@@ -58,7 +56,7 @@ pub struct RestoredSession {
     /// Its will, if that was not published.
     pub will: Option<Will>,
     /// Its subscriptions, with those that have ended.
-    pub holdings: Vec<Holding>,
+    pub subscriptions: Vec<StoredSubscription>,
     /// All up to here was given a packet id, is among the entries, or is not for it.
     pub through: Frontier,
     /// What it was given and has not done with, in the order of the numbers.
@@ -240,7 +238,7 @@ impl Shard {
             }
             match entry {
                 RestoredEntry::Given(entry) => {
-                    let mut delivery = entry.delivery();
+                    let mut delivery = Delivery::restore(&entry);
                     let cost = delivery.message.publication().cost();
                     let is_aside = home.topics.is_aside(delivery.message.topic());
                     stats.messages_waiting += 1;
@@ -279,7 +277,7 @@ impl Shard {
             let newest = session.outbound.newest();
             session.outbound.go_on_behind(far_away(gaps, newest));
         }
-        kept.holdings = restored.holdings.iter().cloned().collect();
+        kept.subscriptions = restored.subscriptions.iter().cloned().collect();
         let since = now.checked_sub(away).unwrap_or(now);
         session.away_since = Some(since);
         let backlog = if through.reaches(&census.tails) {
@@ -294,9 +292,9 @@ impl Shard {
             kept.sent_before = SentBefore::told(maybe_sent);
         }
         session.kept = Some(Box::new(kept));
-        for holding in restored.holdings {
-            if holding.until.is_none() {
-                self.restore_subscription(id, &holding, &client_id)?;
+        for subscription in restored.subscriptions {
+            if subscription.until.is_none() {
+                self.restore_subscription(id, &subscription, &client_id)?;
             }
         }
         self.tell_groups(id, false);
@@ -428,10 +426,10 @@ impl Shard {
     fn restore_subscription(
         &mut self,
         id: SessionId,
-        holding: &Holding,
+        subscription: &StoredSubscription,
         client_id: &Arc<str>,
     ) -> Result<(), RestoreError> {
-        let Ok(parsed) = SubscriptionFilter::parse(&holding.filter) else {
+        let Ok(parsed) = SubscriptionFilter::parse(&subscription.filter) else {
             return Err(RestoreError::Contradiction {
                 client_id: Arc::clone(client_id),
                 what: "a subscription has a filter that is none",
@@ -440,15 +438,17 @@ impl Shard {
         self.options.totals.subscriptions.add(1);
         self.clients.stats.subscriptions += 1;
         let grant = Grant {
-            qos: holding.options.qos,
-            no_local: holding.options.no_local,
-            retain_as_published: holding.options.retain_as_published,
-            identifier: holding.identifier,
+            qos: subscription.options.qos,
+            no_local: subscription.options.no_local,
+            retain_as_published: subscription.options.retain_as_published,
+            identifier: subscription.identifier,
         };
         if let Some(session) = self.clients.session_mut(id) {
-            session.subscriptions.insert(holding.filter.clone(), grant);
+            session
+                .subscriptions
+                .insert(subscription.filter.clone(), grant);
         }
-        if let (true, SubscriptionFilter::Plain(filter)) = (holding.retained_due, &parsed) {
+        if let (true, SubscriptionFilter::Plain(filter)) = (subscription.retained_due, &parsed) {
             self.restore_retained_scan(id, *filter, grant);
         }
         // Other shards are told before anything can be published there.

@@ -21,7 +21,7 @@ use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 
 use crate::audit::verdict::finds_verdict;
 use crate::clients::Clients;
-use crate::held::Until;
+use crate::durability::{Record, Until};
 use crate::ids::{Errand, SessionId, ShardId, StoreId};
 use crate::item::{Item, Storing, Terms};
 use crate::limits::RETAINED_SLICE;
@@ -29,7 +29,6 @@ use crate::mail::Letter;
 use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
-use crate::record::Record;
 use crate::retained::{Asked, RetainedScan};
 use crate::routing::Grant;
 use crate::session::Identifiers;

@@ -14,15 +14,14 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
 
 use crate::audit::receipt::News;
+use crate::durability::{Record, Until};
 use crate::full::Holder;
-use crate::held::Until;
 use crate::ids::{GroupId, GroupRef, Member, Readiness, SessionId, ShardId, Want};
 use crate::item::{Item, Terms};
 use crate::mail::{Awaited, Duty, Letter};
 use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
-use crate::record::Record;
 use crate::routing::{Grant, Subscriber};
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;

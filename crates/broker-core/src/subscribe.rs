@@ -23,15 +23,15 @@ use unbroken_mqtt_proto::{
 use crate::access::{self, Access};
 use crate::clients::Clients;
 use crate::connection::PendingSubAck;
-use crate::held::{Answer, Until};
+use crate::durability::{Record, StoredSubscription, Until};
+use crate::held::Answer;
 use crate::ids::{ConnectionId, LogId, SessionId, ShardId, StoreId, Want};
-use crate::kept::{Holding, Kept};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::mail::Letter;
 use crate::output::Event;
 use crate::reason::Fault;
-use crate::record::Record;
 use crate::routing::{Grant, Subscriber};
+use crate::session::Kept;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
 
@@ -257,7 +257,7 @@ impl Shard {
             let Some(kept) = session.kept.as_deref_mut() else {
                 continue;
             };
-            match kept.holding(&filter) {
+            match kept.subscription(&filter) {
                 None => {}
                 Some(held) if held.is_in_force() => {
                     // Another SUBSCRIBE has come first, and asked for it.
@@ -367,20 +367,25 @@ impl Shard {
         if scans {
             kept.begin_scan(filter);
         }
-        let era = kept.holding(filter).map(|holding| holding.era);
+        let era = kept
+            .subscription(filter)
+            .map(|subscription| subscription.era);
         let mut untold = None;
         if !joins.is_empty() {
             untold = replaced.take();
-        } else if let Some(holding) = kept.stop_yielding(filter, tails) {
+        } else if let Some(subscription) = kept.stop_yielding(filter, tails) {
             // It is the one on disk.
-            untold = replaced.replace(holding);
+            untold = replaced.replace(subscription);
         }
         if replaced.is_some() || untold.is_some() {
             clients.touch(id);
         }
         // The client was not yet told of this one.
-        if let Some(holding) = untold {
-            clients.ask_of(id, |client_id| Record::Unsubscribed { client_id, holding });
+        if let Some(subscription) = untold {
+            clients.ask_of(id, |client_id| Record::Unsubscribed {
+                client_id,
+                subscription,
+            });
         }
         match era {
             Some(era) if !joins.is_empty() => Keeping::OnceInForce { era },
@@ -393,16 +398,16 @@ impl Shard {
         &mut self,
         id: SessionId,
         filter: &str,
-        replaced: Option<Holding>,
+        replaced: Option<StoredSubscription>,
     ) -> StoreId {
         let session = self.clients.sessions.get(id.index());
         let kept = session.and_then(|session| session.kept.as_deref());
-        let Some(holding) = kept.and_then(|kept| kept.holding(filter)).cloned() else {
+        let Some(subscription) = kept.and_then(|kept| kept.subscription(filter)).cloned() else {
             return StoreId::NOTHING;
         };
         self.clients.ask_of(id, |client_id| Record::Subscribed {
             client_id,
-            holding,
+            subscription,
             replaced,
         })
     }
@@ -422,9 +427,12 @@ impl Shard {
         ];
         self.clients.touch(id);
         let mut asked = StoreId::NOTHING;
-        for holding in ended.into_iter().flatten() {
+        for subscription in ended.into_iter().flatten() {
             let clients = &mut self.clients;
-            asked = clients.ask_of(id, |client_id| Record::Unsubscribed { client_id, holding });
+            asked = clients.ask_of(id, |client_id| Record::Unsubscribed {
+                client_id,
+                subscription,
+            });
         }
         asked
     }

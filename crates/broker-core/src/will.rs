@@ -19,34 +19,13 @@ use std::time::{Duration, Instant};
 use unbroken_mqtt_proto::{Connect, Property, PropertyBuf, QoS};
 
 use crate::clients::Clients;
+use crate::durability::{Record, Will};
 use crate::ids::SessionId;
 use crate::item::{Item, Storing};
 use crate::message::{Message, Publication};
 use crate::output::Event;
-use crate::record::Record;
 use crate::shard::Shard;
 use crate::timers::Timer;
-
-/// A last will: published when the client goes without saying DISCONNECT.
-#[derive(Clone, Debug)]
-pub struct Will {
-    /// What is published, with its client as publisher. Its stamp is that of CONNECT.
-    pub message: Arc<Message>,
-    /// Message Expiry Interval; it begins to run when the will is published.
-    pub expiry: Option<Duration>,
-    /// Will Delay Interval, in seconds.
-    pub delay_s: u32,
-}
-
-impl Will {
-    /// Whether anybody can get it after a restart of the broker, of a session that outlives its
-    /// connection by `expiry_s`. Right after it nobody is there but sessions that stay, which get
-    /// QoS 1 and 2; those who come later get what is retained, and what has waited for its delay.
-    pub(crate) fn outlives_broker(&self, expiry_s: u32) -> bool {
-        let publication = self.message.publication();
-        publication.retain || publication.qos > QoS::AtMostOnce || self.delay_s > 0 && expiry_s > 0
-    }
-}
 
 impl Shard {
     /// The client has gone: publishes its will, or sets the time for it

@@ -269,11 +269,11 @@ impl Found {
         limits: &Limits,
     ) -> Result<(), DiskError> {
         let restored = std::mem::take(&mut self.restored);
-        let holdings = restored
+        let subscriptions = restored
             .sessions
             .iter()
-            .flat_map(|session| &session.holdings);
-        let subscriptions = holdings.filter(|holding| holding.until.is_none()).count();
+            .flat_map(|session| &session.subscriptions);
+        let subscriptions = subscriptions.filter(|held| held.until.is_none()).count();
         for (what, count, max) in [
             ("sessions_max", restored.sessions.len(), limits.sessions_max),
             ("subscriptions_max", subscriptions, limits.subscriptions_max),

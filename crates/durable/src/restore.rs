@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    EPOCHS_AHEAD_MAX, Entry, Frontier, HandOver, Holding, LaneState, LogId, MaybeSent, Message,
+    EPOCHS_AHEAD_MAX, Entry, Frontier, HandOver, LaneState, LogId, MaybeSent, Message,
     ReceivedEntry, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard, ShardId,
-    Will,
+    StoredSubscription, Will,
 };
 use unbroken_store::errand::{self, Errand};
 use unbroken_store::hand_over::{self, Left};
@@ -432,15 +432,15 @@ impl Parts {
             }
             return;
         };
-        let holdings: Vec<_> = self
+        let subscriptions: Vec<_> = self
             .subscriptions
             .into_iter()
-            .map(|(era, subscription)| holding(era, subscription))
+            .map(|(era, subscription)| stored_subscription(era, subscription))
             .collect();
         let mut through = Frontier::new();
         for (log, tail) in into.tails.iter() {
             // Before it was told how far it is, it is where its first subscription began.
-            let begun = holdings.iter().map(|held| held.since.of(log)).min();
+            let begun = subscriptions.iter().map(|held| held.since.of(log)).min();
             let told = self.through.get(&log).copied();
             through.set(log, told.or(begun).unwrap_or(tail));
         }
@@ -463,7 +463,7 @@ impl Parts {
             expiry_s: head.expiry_s.get(),
             away,
             will,
-            holdings,
+            subscriptions,
             through,
             entries,
             maybe_sent: maybe_sent(&self.maybe_sent),
@@ -479,7 +479,7 @@ fn maybe_sent(stored: &store::session::MaybeSent) -> MaybeSent {
     }
 }
 
-fn holding(era: u32, subscription: Subscription) -> Holding {
+fn stored_subscription(era: u32, subscription: Subscription) -> StoredSubscription {
     let ended = subscription.ended;
     let mut until = Frontier::new();
     let mut since = Frontier::new();
@@ -490,7 +490,7 @@ fn holding(era: u32, subscription: Subscription) -> Holding {
             until.set(log, end.0.saturating_sub(1));
         }
     }
-    Holding {
+    StoredSubscription {
         filter: subscription.filter.into(),
         era,
         options: subscription.options,

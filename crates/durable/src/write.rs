@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Errand, Frontier, HandOver, Holding, LogId, MaybeSent, Message, Position, Presence,
-    Progress, ReceivedEntry, Record,
+    Entry, Errand, Frontier, HandOver, LogId, MaybeSent, Message, Position, Presence, Progress,
+    ReceivedEntry, Record, StoredSubscription,
 };
 use unbroken_mqtt_proto::{PacketId, QoS};
 use unbroken_store::hand_over::{self, Left};
@@ -82,15 +82,18 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         Record::SessionEnded { client_id } => delete_session(&mut batch, client_id),
         Record::Subscribed {
             client_id,
-            holding,
+            subscription: held,
             replaced,
         } => {
-            for holding in replaced.iter().chain([holding]) {
-                put_subscription(&mut batch, client_id, holding);
+            for held in replaced.iter().chain([held]) {
+                put_subscription(&mut batch, client_id, held);
             }
         }
-        Record::Unsubscribed { client_id, holding } => {
-            put_subscription(&mut batch, client_id, holding);
+        Record::Unsubscribed {
+            client_id,
+            subscription: held,
+        } => {
+            put_subscription(&mut batch, client_id, held);
         }
         Record::Given {
             client_id,
@@ -319,8 +322,8 @@ fn put_progress(
         let part = Part::Outbound(*number);
         put(batch, client_id, part, done_entry(*position).encode());
     }
-    for holding in &progress.scanned {
-        put_subscription(batch, client_id, holding);
+    for held in &progress.scanned {
+        put_subscription(batch, client_id, held);
     }
     for (filter, era) in &progress.past {
         let era = *era;
@@ -347,16 +350,16 @@ fn maybe_sent(sent: &MaybeSent) -> session::MaybeSent {
     }
 }
 
-fn put_subscription(batch: &mut Batch, client_id: &str, holding: &Holding) {
+fn put_subscription(batch: &mut Batch, client_id: &str, held: &StoredSubscription) {
     let part = Part::Subscription {
-        filter: &holding.filter,
-        era: holding.era,
+        filter: &held.filter,
+        era: held.era,
     };
-    put(batch, client_id, part, subscription(holding).encode());
+    put(batch, client_id, part, subscription(held).encode());
 }
 
-fn subscription(holding: &Holding) -> Subscription {
-    let (since, until) = (&holding.since, holding.until.as_ref());
+fn subscription(held: &StoredSubscription) -> Subscription {
+    let (since, until) = (&held.since, held.until.as_ref());
     let within = until.into_iter().flat_map(Frontier::iter);
     let logs: BTreeSet<LogId> = since.iter().chain(within).map(|(log, _)| log).collect();
     let holds = logs.into_iter().map(|log| {
@@ -370,11 +373,11 @@ fn subscription(holding: &Holding) -> Subscription {
         }
     });
     Subscription {
-        filter: holding.filter.clone().into(),
-        options: holding.options,
-        identifier: holding.identifier,
+        filter: held.filter.clone().into(),
+        options: held.options,
+        identifier: held.identifier,
         ended: until.is_some(),
-        retained_due: holding.retained_due,
+        retained_due: held.retained_due,
         holds: holds.collect(),
     }
 }

@@ -14,8 +14,8 @@ use unbroken_merkle_log::ledger::limits::{WINDOW, WINDOW_LOG2};
 use unbroken_merkle_log::{Checkpoint, CompactRange, Detail, EpochEnd, Hash, Xxh3};
 
 use super::lane::IngressLane;
-use super::rest::LaneTold;
 use super::watch::{Home, Told};
+use crate::durability::LaneTold;
 
 /// What a lane has told of itself. About 60 bytes.
 #[derive(Debug, Default)]

@@ -17,10 +17,10 @@
 //! Deliberately absent: lanes of sessions that end with their connection. They have ended.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use unbroken_merkle_log::ledger::LaneLedger;
-use unbroken_merkle_log::{Algorithm, CompactRange, Epoch, Hash, LaneId, Xxh3};
+use unbroken_merkle_log::{Algorithm, CompactRange, Epoch, LaneId, Xxh3};
 
 use super::beacon::Beacon;
 use super::lane::{IngressLane, lane_of};
@@ -28,67 +28,11 @@ use super::owners::{Sender, User};
 use super::verify;
 use super::watch::Wants;
 use crate::clients::Clients;
+use crate::durability::{LaneState, LaneTold, Record};
 use crate::ids::SessionId;
-use crate::record::Record;
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::timers::Timer;
-
-/// A lane as it is put on disk.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LaneState {
-    /// What a client published, as the broker has numbered it.
-    Ingress {
-        /// Whose.
-        client_id: Arc<str>,
-        /// Its epoch.
-        epoch: u32,
-        /// How many messages there are, and the hashes over them: an encoded `CompactRange`.
-        leaves: Vec<u8>,
-        /// What was told of it, if its stamps are forwarded.
-        told: Option<LaneTold>,
-    },
-    /// What was found in a lane that a publisher stamps itself.
-    Own {
-        /// Who.
-        client_id: Arc<str>,
-        /// The lane; not 0.
-        lane: u64,
-        /// Its epoch.
-        epoch: u32,
-        /// For how long its publisher has been connected, by the ledger's clock.
-        connected: Duration,
-        /// Numbers that were refused, and may come yet; none of a lane at rest.
-        refused: Vec<u64>,
-        /// A saved `LaneLedger`.
-        ledger: Vec<u8>,
-    },
-}
-
-impl LaneState {
-    /// Whose it is.
-    pub fn client_id(&self) -> &Arc<str> {
-        let (Self::Ingress { client_id, .. } | Self::Own { client_id, .. }) = self;
-        client_id
-    }
-
-    /// Which epoch of it.
-    pub fn epoch(&self) -> u32 {
-        let (Self::Ingress { epoch, .. } | Self::Own { epoch, .. }) = self;
-        *epoch
-    }
-}
-
-/// What a lane has told of itself.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LaneTold {
-    /// Checkpoints.
-    pub checkpoints: u32,
-    /// Messages in the last one.
-    pub size: u64,
-    /// The root of the last full window, or nothing.
-    pub full_root: Vec<u8>,
-}
 
 impl Shard {
     /// The broker stops, and numbers nothing any more.
@@ -217,12 +161,6 @@ impl IngressLane {
             tracking: None,
             is_on_disk: false,
         })
-    }
-}
-
-impl LaneTold {
-    pub(super) fn root(&self) -> Option<Hash> {
-        Hash::new(&self.full_root)
     }
 }
 

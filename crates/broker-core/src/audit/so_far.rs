@@ -36,13 +36,12 @@ use unbroken_merkle_log::{Epoch, EpochEnd, LaneId, Xxh3};
 
 use super::lane::IngressLane;
 use super::owners::{Sender, User};
-use super::rest::LaneState;
 use super::verify;
 use crate::clients::Clients;
+use crate::durability::{LaneState, Record};
 use crate::ids::SessionId;
 use crate::item::Item;
 use crate::limits::OVER_EPOCHS_MAX;
-use crate::record::Record;
 use crate::shard::Shard;
 
 /// Epochs of ingress lanes that are over and still told, the oldest first.

@@ -38,13 +38,12 @@ use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, LaneId, Property, Sealed
 use super::json::Object;
 use super::known::Origin;
 use super::owners::{Intrusion, LaneOwners, Sender, User};
-use super::rest::LaneState;
 use crate::clients::Clients;
+use crate::durability::{LaneState, Record};
 use crate::limits::VERIFIED_LANES_MAX;
 use crate::message::Publication;
 use crate::output::{Event, Output};
 use crate::reason::{DropReason, FaultKind};
-use crate::record::Record;
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::telemetry::PublishersTotals;

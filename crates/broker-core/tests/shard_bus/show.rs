@@ -73,16 +73,19 @@ pub(super) fn show_record(record: &Record) -> String {
         Record::SessionEnded { client_id } => format!("end {client_id}"),
         Record::Subscribed {
             client_id,
-            holding,
+            subscription,
             replaced,
         } => format!(
             "subscribed {client_id} {} q{}{}",
-            holding.filter,
-            holding.options.qos as u8,
+            subscription.filter,
+            subscription.options.qos as u8,
             if replaced.is_some() { " again" } else { "" }
         ),
-        Record::Unsubscribed { client_id, holding } => {
-            format!("unsubscribed {client_id} {}", holding.filter)
+        Record::Unsubscribed {
+            client_id,
+            subscription,
+        } => {
+            format!("unsubscribed {client_id} {}", subscription.filter)
         }
         Record::Released {
             client_id,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use unbroken_broker_core::{Holding, Record};
+use unbroken_broker_core::{Record, StoredSubscription};
 use unbroken_mqtt_proto::{Packet, PacketId, QoS};
 
 use super::{Oracle, matches};
@@ -26,7 +26,7 @@ pub(crate) struct Disk {
     /// By client: the will that it would find.
     wills: BTreeMap<usize, MessageId>,
     /// By client and filter: what was last asked for of the subscription.
-    said: BTreeMap<(usize, Box<str>), Holding>,
+    said: BTreeMap<(usize, Box<str>), StoredSubscription>,
 }
 
 /// What a record is about.
@@ -137,13 +137,15 @@ impl Disk {
     fn repeats(&mut self, record: &Record) -> bool {
         match record {
             Record::Subscribed {
-                client_id, holding, ..
+                client_id,
+                subscription,
+                ..
             } => {
-                let key = (number_of(client_id), holding.filter.clone());
-                let said = self.said.insert(key, holding.clone());
+                let key = (number_of(client_id), subscription.filter.clone());
+                let said = self.said.insert(key, subscription.clone());
                 said.is_some_and(|mut said| {
-                    said.retained_due &= holding.retained_due;
-                    said == *holding
+                    said.retained_due &= subscription.retained_due;
+                    said == *subscription
                 })
             }
             Record::Progress {
@@ -156,8 +158,11 @@ impl Disk {
                 }
                 false
             }
-            Record::Unsubscribed { client_id, holding } => {
-                let key = (number_of(client_id), holding.filter.clone());
+            Record::Unsubscribed {
+                client_id,
+                subscription,
+            } => {
+                let key = (number_of(client_id), subscription.filter.clone());
                 self.said.remove(&key);
                 false
             }
@@ -453,13 +458,18 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
             ended.map(|fact| (fact, Effect::Ends)).into()
         }
         Record::Subscribed {
-            client_id, holding, ..
+            client_id,
+            subscription,
+            ..
         } => vec![(
-            Fact::Filter(number_of(client_id), holding.filter.clone()),
+            Fact::Filter(number_of(client_id), subscription.filter.clone()),
             Effect::Begins,
         )],
-        Record::Unsubscribed { client_id, holding } => vec![(
-            Fact::Filter(number_of(client_id), holding.filter.clone()),
+        Record::Unsubscribed {
+            client_id,
+            subscription,
+        } => vec![(
+            Fact::Filter(number_of(client_id), subscription.filter.clone()),
             Effect::Ends,
         )],
         Record::Released {

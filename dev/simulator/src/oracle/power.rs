@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use unbroken_broker_core::{Holding, Message, RestoredSession};
+use unbroken_broker_core::{Message, RestoredSession, StoredSubscription};
 use unbroken_durable::Restored;
 use unbroken_mqtt_proto::QoS;
 
@@ -145,11 +145,14 @@ impl Oracle {
         };
         for filter in session.filters.iter().filter(|filter| filter.certain) {
             let is_settled = filter.terms.len() == 1 && before(filter.answered_at);
-            let mut holdings = found.holdings.iter().filter(|held| held.until.is_none());
+            let mut subscriptions = found
+                .subscriptions
+                .iter()
+                .filter(|held| held.until.is_none());
             assert!(
-                !is_settled || holdings.any(|held| *held.filter == *filter.text),
+                !is_settled || subscriptions.any(|held| *held.filter == *filter.text),
                 "client {client} was told of {filter:?} before the sync; found are {:?}",
-                found.holdings
+                found.subscriptions
             );
         }
         for (id, expected) in &session.outstanding {
@@ -197,7 +200,10 @@ impl Session {
             filter.certain = false;
             filter.until.get_or_insert(tick);
         }
-        let live = found.holdings.iter().filter(|held| held.until.is_none());
+        let live = found
+            .subscriptions
+            .iter()
+            .filter(|held| held.until.is_none());
         self.filters.extend(live.map(|held| filter_of(held, tick)));
         self.copies.clear();
         self.order.clear();
@@ -212,7 +218,7 @@ impl Session {
 }
 
 /// A subscription that is found.
-fn filter_of(held: &Holding, tick: u64) -> Filter {
+fn filter_of(held: &StoredSubscription, tick: u64) -> Filter {
     let mut texts = TEXTS.into_iter().flatten().copied();
     let text = texts.find(|text| **text == *held.filter);
     let terms = Terms {

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use unbroken_broker_core::{Holding, Message, RestoredEntry, RestoredSession};
+use unbroken_broker_core::{Message, RestoredEntry, RestoredSession, StoredSubscription};
 use unbroken_durable::Restored;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
@@ -249,7 +249,7 @@ impl Session {
     /// The subscriptions that are found are those that the client was told of, or may have.
     fn check_subscriptions(&mut self, client: usize, found: &RestoredSession) {
         let live: Vec<_> = found
-            .holdings
+            .subscriptions
             .iter()
             .filter(|held| held.until.is_none())
             .collect();
@@ -264,7 +264,7 @@ impl Session {
             return;
         }
         let ours: Vec<_> = self.filters.iter().filter(|f| f.until.is_none()).collect();
-        let agree = |filter: &Filter, held: &Holding| {
+        let agree = |filter: &Filter, held: &StoredSubscription| {
             let terms = filter.terms.iter();
             *held.filter == *filter.text && terms.into_iter().any(|terms| is_by(held, terms))
         };
@@ -291,7 +291,10 @@ impl Session {
             !filter.certain || terms.any(|terms| terms.options.qos == QoS::AtMostOnce)
         };
         let is_kept = |filter: &&Filter| {
-            let mut live = found.holdings.iter().filter(|held| held.until.is_none());
+            let mut live = found
+                .subscriptions
+                .iter()
+                .filter(|held| held.until.is_none());
             live.any(|held| *held.filter == *filter.text && held.options.qos > QoS::AtMostOnce)
         };
         let live = self.filters.iter().filter(|filter| filter.until.is_none());
@@ -322,7 +325,10 @@ impl Session {
         self.will = None;
         self.will_due = None;
         let held = |text: &str| {
-            let mut held = found.holdings.iter().filter(|held| held.until.is_none());
+            let mut held = found
+                .subscriptions
+                .iter()
+                .filter(|held| held.until.is_none());
             held.find(|held| *held.filter == *text)
         };
         self.retained
@@ -368,7 +374,7 @@ impl Session {
     }
 }
 
-fn is_by(held: &Holding, terms: &Terms) -> bool {
+fn is_by(held: &StoredSubscription, terms: &Terms) -> bool {
     let (has, said) = (held.options, terms.options);
     has.qos == said.qos
         && has.no_local == said.no_local

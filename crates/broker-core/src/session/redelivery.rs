@@ -6,6 +6,7 @@
 //! all of that is sent again       ---> nothing
 //! ```
 
+use crate::durability::MaybeSent;
 use crate::position::{Frontier, Position};
 
 /// Of one session, and whether the disk knows. Most sessions have nothing, and that takes one word.
@@ -17,15 +18,6 @@ struct Known {
     what: MaybeSent,
     /// By the disk, too.
     is_told: bool,
-}
-
-/// What a client may have been sent before the broker was started.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct MaybeSent {
-    /// Of what it finds in the logs, all up to here.
-    pub through: Frontier,
-    /// Of the entries that wait for a packet id, those up to this number.
-    pub entries: u64,
 }
 
 impl SentBefore {

@@ -20,7 +20,7 @@ use crate::limits::Limits;
 
 /// The copies of all sessions of a shard.
 #[derive(Debug, Default)]
-pub(crate) struct Unreleased {
+pub(crate) struct Qos2Pending {
     sessions: HashMap<SessionId, Copies, FixedState>,
 }
 
@@ -33,7 +33,7 @@ struct Copies {
     bytes: u64,
 }
 
-impl Unreleased {
+impl Qos2Pending {
     /// Whether a session may have so many bytes more.
     pub(crate) fn has_room(&self, limits: &Limits, id: SessionId, bytes: u64) -> bool {
         let copies = self.sessions.get(&id);

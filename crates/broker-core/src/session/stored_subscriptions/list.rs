@@ -1,4 +1,4 @@
-//! The holdings of one session: few of most, and thousands of some.
+//! The subscriptions of one session: few of most, and thousands of some.
 //!
 //! Few lie in a list, where sleepers, which are many and have one, take no more than that. Many are
 //! sorted by filter, so that neither another SUBSCRIBE nor a message looks at all of them.
@@ -13,13 +13,13 @@ use std::ops::Bound;
 use unbroken_mqtt_proto::TopicName;
 use unbroken_mqtt_proto::topic::filters_on;
 
-use super::Holding;
+use super::StoredSubscription;
 
 /// A session's subscriptions, past ones among them.
 #[derive(Debug)]
-pub(crate) enum Holdings {
+pub(crate) enum StoredSubscriptions {
     /// In no order of filters.
-    Few(Vec<Holding>),
+    Few(Vec<StoredSubscription>),
     Many(Box<Many>),
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Holdings {
 pub(crate) struct Many {
     /// Those with each filter; no list is empty. The filter stands twice, which is little beside
     /// what the tree of the shard has of it.
-    by_filter: BTreeMap<Box<str>, Vec<Holding>>,
+    by_filter: BTreeMap<Box<str>, Vec<StoredSubscription>>,
     count: usize,
     /// Of those, the ones that are not in force.
     not_in_force: usize,
@@ -35,8 +35,8 @@ pub(crate) struct Many {
     ended: usize,
 }
 
-impl Holdings {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Holding> {
+impl StoredSubscriptions {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &StoredSubscription> {
         let (few, many) = match self {
             Self::Few(few) => (&few[..], None),
             Self::Many(many) => (&[][..], Some(&many.by_filter)),
@@ -46,7 +46,7 @@ impl Holdings {
     }
 
     /// Those with this filter.
-    pub(super) fn of(&self, filter: &str) -> impl DoubleEndedIterator<Item = &Holding> {
+    pub(super) fn of(&self, filter: &str) -> impl DoubleEndedIterator<Item = &StoredSubscription> {
         let around = match self {
             Self::Few(few) => &few[..],
             Self::Many(many) => many.by_filter.get(filter).map_or(&[][..], Vec::as_slice),
@@ -55,9 +55,13 @@ impl Holdings {
     }
 
     /// Looks at those whose filter matches, one after the other.
-    pub(crate) fn on<'a>(&'a self, topic: TopicName<'_>, mut look: impl FnMut(&'a Holding)) {
+    pub(crate) fn on<'a>(
+        &'a self,
+        topic: TopicName<'_>,
+        mut look: impl FnMut(&'a StoredSubscription),
+    ) {
         // A shared subscription's filter is also the name of a topic, so that it may be found.
-        let mut look_at = |around: &'a [Holding]| {
+        let mut look_at = |around: &'a [StoredSubscription]| {
             let found = around.iter().filter(|held| held.matches(topic));
             found.for_each(&mut look);
         };
@@ -71,8 +75,8 @@ impl Holdings {
     pub(super) fn change<R>(
         &mut self,
         filter: &str,
-        which: impl Fn(&Holding) -> bool,
-        change: impl FnOnce(&mut Holding) -> R,
+        which: impl Fn(&StoredSubscription) -> bool,
+        change: impl FnOnce(&mut StoredSubscription) -> R,
     ) -> Option<R> {
         let (around, many) = match self {
             Self::Few(few) => (&mut few[..], None),
@@ -100,30 +104,31 @@ impl Holdings {
     }
 
     /// Adds the newest one with its filter.
-    pub(super) fn push(&mut self, holding: Holding) {
+    pub(super) fn push(&mut self, subscription: StoredSubscription) {
         match self {
             Self::Few(few) if few.len() < FEW_MAX => {
                 if few.is_empty() {
                     few.reserve_exact(1); // most sleep with one, and sleepers are many
                 }
-                few.push(holding);
+                few.push(subscription);
             }
             Self::Few(few) => {
                 let few = std::mem::take(few);
                 *self = Self::Many(Box::default());
                 few.into_iter()
-                    .chain([holding])
+                    .chain([subscription])
                     .for_each(|held| self.push(held));
             }
             Self::Many(many) => {
-                let (not_in_force, ended) = counts(&holding);
+                let (not_in_force, ended) = counts(&subscription);
                 many.count += 1;
                 many.not_in_force += not_in_force;
                 many.ended += ended;
-                match many.by_filter.get_mut(&holding.filter) {
-                    Some(eras) => eras.push(holding),
+                match many.by_filter.get_mut(&subscription.filter) {
+                    Some(eras) => eras.push(subscription),
                     None => {
-                        many.by_filter.insert(holding.filter.clone(), vec![holding]);
+                        many.by_filter
+                            .insert(subscription.filter.clone(), vec![subscription]);
                     }
                 }
             }
@@ -131,8 +136,11 @@ impl Holdings {
     }
 
     /// Takes out the ended ones of which this is true.
-    pub(super) fn take_ended(&mut self, mut which: impl FnMut(&Holding) -> bool) -> Vec<Holding> {
-        let mut which = |held: &mut Holding| held.until.is_some() && which(held);
+    pub(super) fn take_ended(
+        &mut self,
+        mut which: impl FnMut(&StoredSubscription) -> bool,
+    ) -> Vec<StoredSubscription> {
+        let mut which = |held: &mut StoredSubscription| held.until.is_some() && which(held);
         match self {
             Self::Few(few) => few.extract_if(.., which).collect(),
             Self::Many(many) if many.ended == 0 => Vec::new(),
@@ -167,14 +175,14 @@ impl Holdings {
     /// Each is in force.
     pub(crate) fn all_in_force(&self) -> bool {
         match self {
-            Self::Few(few) => few.iter().all(Holding::is_in_force),
+            Self::Few(few) => few.iter().all(StoredSubscription::is_in_force),
             Self::Many(many) => many.not_in_force == 0,
         }
     }
 }
 
 impl Many {
-    fn at_or_after(&self, text: &str) -> Option<(&str, &[Holding])> {
+    fn at_or_after(&self, text: &str) -> Option<(&str, &[StoredSubscription])> {
         let behind = (Bound::Included(text), Bound::Unbounded);
         let (filter, eras) = self.by_filter.range::<str, _>(behind).next()?;
         Some((filter, eras))
@@ -182,30 +190,30 @@ impl Many {
 }
 
 /// What one of them adds to what is counted.
-fn counts(held: &Holding) -> (usize, usize) {
+fn counts(held: &StoredSubscription) -> (usize, usize) {
     (
         usize::from(!held.is_in_force()),
         usize::from(held.until.is_some()),
     )
 }
 
-impl Default for Holdings {
+impl Default for StoredSubscriptions {
     fn default() -> Self {
         Self::Few(Vec::new())
     }
 }
 
-impl FromIterator<Holding> for Holdings {
-    fn from_iter<I: IntoIterator<Item = Holding>>(all: I) -> Self {
+impl FromIterator<StoredSubscription> for StoredSubscriptions {
+    fn from_iter<I: IntoIterator<Item = StoredSubscription>>(all: I) -> Self {
         let all: Vec<_> = all.into_iter().collect();
         if all.len() <= FEW_MAX {
             return Self::Few(all);
         }
-        let mut holdings = Self::default();
-        for holding in all {
-            holdings.push(holding);
+        let mut subscriptions = Self::default();
+        for subscription in all {
+            subscriptions.push(subscription);
         }
-        holdings
+        subscriptions
     }
 }
 
@@ -213,7 +221,7 @@ impl FromIterator<Holding> for Holdings {
 const FEW_MAX: usize = 16;
 
 const _: () = assert!(
-    size_of::<Holdings>() == size_of::<Vec<Holding>>(),
+    size_of::<StoredSubscriptions>() == size_of::<Vec<StoredSubscription>>(),
     "sleepers are many"
 );
 
@@ -224,7 +232,7 @@ mod tests {
     use super::*;
     use crate::Frontier;
     use crate::ids::LogId;
-    use crate::kept::Kept;
+    use crate::session::Kept;
 
     const ELSEWHERE: LogId = LogId(1);
 
@@ -236,16 +244,16 @@ mod tests {
     }
 
     /// The same with all in a list.
-    fn check_twin(holdings: &Holdings) {
-        let list: Vec<_> = holdings.iter().collect();
+    fn check_twin(subscriptions: &StoredSubscriptions) {
+        let list: Vec<_> = subscriptions.iter().collect();
         assert_eq!(
-            holdings.all_in_force(),
+            subscriptions.all_in_force(),
             list.iter().all(|held| held.is_in_force())
         );
         for topic in ["a/1", "a/31/x", "b/7", "$share/g/a/3", "c"] {
             let topic = TopicName::parse(topic).unwrap();
             let mut found = Vec::new();
-            holdings.on(topic, |held| found.push((&held.filter, held.era)));
+            subscriptions.on(topic, |held| found.push((&held.filter, held.era)));
             found.sort_unstable();
             let expected = list.iter().filter(|held| held.matches(topic));
             let mut expected: Vec<_> = expected.map(|held| (&held.filter, held.era)).collect();
@@ -253,13 +261,16 @@ mod tests {
             assert_eq!(found, expected);
         }
         let ended = list.iter().filter(|held| held.until.is_some());
-        assert_eq!(holdings.ended(), ended.count());
-        if let Holdings::Many(many) = holdings {
+        assert_eq!(subscriptions.ended(), ended.count());
+        if let StoredSubscriptions::Many(many) = subscriptions {
             assert_eq!(many.count, list.len());
             assert!(many.by_filter.values().all(|eras| !eras.is_empty()));
         }
         for held in &list {
-            let eras: Vec<_> = holdings.of(&held.filter).map(|held| held.era).collect();
+            let eras: Vec<_> = subscriptions
+                .of(&held.filter)
+                .map(|held| held.era)
+                .collect();
             assert!(eras.is_sorted(), "{eras:?}");
         }
     }
@@ -311,17 +322,20 @@ mod tests {
                 }
                 _ => {}
             }
-            check_twin(&kept.holdings);
-            let present = kept.holdings.iter().filter(|held| held.until.is_none());
+            check_twin(&kept.subscriptions);
+            let present = kept
+                .subscriptions
+                .iter()
+                .filter(|held| held.until.is_none());
             assert_eq!(present.count(), {
-                let all = kept.holdings.iter().map(|held| &held.filter);
+                let all = kept.subscriptions.iter().map(|held| &held.filter);
                 let filters: std::collections::BTreeSet<_> = all.collect();
                 filters
                     .into_iter()
-                    .filter(|filter| kept.holding(filter).is_some())
+                    .filter(|filter| kept.subscription(filter).is_some())
                     .count()
             });
-            let count = kept.holdings.iter().count();
+            let count = kept.subscriptions.iter().count();
             (most, least) = (
                 most.max(count),
                 if step > 1_000 {

@@ -16,102 +16,39 @@
 
 use std::num::NonZeroU32;
 
-use unbroken_mqtt_proto::{QoS, SubscriptionFilter, SubscriptionOptions, TopicFilter, TopicName};
+use unbroken_mqtt_proto::{QoS, SubscriptionOptions};
+
+pub(super) mod list;
 
 use super::Kept;
+use crate::durability::{HOLDS_ON, NOT_IN_FORCE, StoredSubscription};
 use crate::ids::LogId;
-use crate::position::{Frontier, Position};
-
-/// A subscription, and for which part of each log it holds.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Holding {
-    /// As the client wrote it, `$share/…` included.
-    pub filter: Box<str>,
-    /// Counts the subscriptions with this filter that replaced each other, from 0.
-    pub era: u32,
-    /// As granted.
-    pub options: SubscriptionOptions,
-    /// The Subscription Identifier, if it has one.
-    pub identifier: Option<NonZeroU32>,
-    /// What is within came before it.
-    pub since: Frontier,
-    /// What is not within came after it.
-    pub until: Option<Frontier>,
-    /// What is retained is still to be sent for it, or some of it.
-    pub retained_due: bool,
-}
-
-impl Holding {
-    /// Whether it holds for something of every log.
-    pub(crate) fn is_in_force(&self) -> bool {
-        self.since.iter().all(|(_, number)| number != NOT_IN_FORCE)
-    }
-
-    fn is_present(&self) -> bool {
-        self.until.is_none()
-    }
-
-    /// Whether it holds for what comes now: it is the present one, or yields to it.
-    pub(crate) fn is_current(&self) -> bool {
-        self.until.is_none() || self.yields()
-    }
-
-    /// Whether it holds in some logs until the one that replaces it is in force there.
-    fn yields(&self) -> bool {
-        let mut until = self.until.iter().flat_map(Frontier::iter);
-        until.any(|(_, number)| number == HOLDS_ON)
-    }
-
-    /// Whether a message at this position is one that came while it held.
-    pub(crate) fn holds_at(&self, position: Position) -> bool {
-        !self.since.covers(position)
-            && self
-                .until
-                .as_ref()
-                .is_none_or(|until| until.covers(position))
-    }
-
-    /// Whether it is still the same with these terms. Of a group's only whether its member keeps
-    /// what it is given counts: messages are entries, and it finds none in a log.
-    fn goes_on(&self, options: SubscriptionOptions, identifier: Option<NonZeroU32>) -> bool {
-        let keeps = |options: SubscriptionOptions| options.qos > QoS::AtMostOnce;
-        let is_as_before = options.qos == self.options.qos
-            && options.no_local == self.options.no_local
-            && options.retain_as_published == self.options.retain_as_published
-            && identifier == self.identifier;
-        is_as_before || self.plain().is_none() && keeps(self.options) && keeps(options)
-    }
-
-    /// The filter, if it is not that of a group: a group's messages are entries.
-    pub(crate) fn plain(&self) -> Option<TopicFilter<'_>> {
-        match SubscriptionFilter::parse(&self.filter) {
-            Ok(SubscriptionFilter::Plain(filter)) => Some(filter),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn matches(&self, topic: TopicName<'_>) -> bool {
-        self.plain().is_some_and(|filter| filter.matches(topic))
-    }
-}
+use crate::position::Frontier;
 
 impl Kept {
     /// The present subscription with this filter.
-    pub(crate) fn holding(&self, filter: &str) -> Option<&Holding> {
-        self.holdings.of(filter).rfind(|held| held.is_present())
+    pub(crate) fn subscription(&self, filter: &str) -> Option<&StoredSubscription> {
+        self.subscriptions
+            .of(filter)
+            .rfind(|held| held.is_present())
     }
 
-    fn change<R>(&mut self, filter: &str, change: impl FnOnce(&mut Holding) -> R) -> Option<R> {
-        self.holdings.change(filter, Holding::is_present, change)
+    fn change<R>(
+        &mut self,
+        filter: &str,
+        change: impl FnOnce(&mut StoredSubscription) -> R,
+    ) -> Option<R> {
+        self.subscriptions
+            .change(filter, StoredSubscription::is_present, change)
     }
 
     /// What is retained is to be sent for the present subscription with this filter.
     pub(crate) fn begin_scan(&mut self, filter: &str) {
-        self.change(filter, |holding| holding.retained_due = true);
+        self.change(filter, |subscription| subscription.retained_due = true);
     }
 
     /// All of that was sent. False if none was to be.
-    pub(super) fn end_scan(&mut self, filter: &str) -> bool {
+    pub(crate) fn end_scan(&mut self, filter: &str) -> bool {
         let was_due = self.change(filter, |held| std::mem::take(&mut held.retained_due));
         let was_due = was_due.unwrap_or(false);
         if was_due {
@@ -122,12 +59,14 @@ impl Kept {
 
     /// Subscriptions for which that has come to its end since it was last asked, if they are still
     /// there.
-    pub(super) fn take_scanned(&mut self) -> Vec<Holding> {
+    pub(crate) fn take_scanned(&mut self) -> Vec<StoredSubscription> {
         let Some(under_way) = &mut self.under_way else {
             return Vec::new();
         };
         let filters = std::mem::take(&mut under_way.scanned);
-        let present = filters.iter().filter_map(|filter| self.holding(filter));
+        let present = filters
+            .iter()
+            .filter_map(|filter| self.subscription(filter));
         // One that is not in force is not on disk.
         let on_disk = present.filter(|held| held.is_in_force());
         on_disk.cloned().collect()
@@ -136,7 +75,7 @@ impl Kept {
     /// Whether a subscription with this filter would be in force at once: what is sent to this
     /// shard for the one that it replaces, and stored if it is to be, is enough.
     pub(crate) fn is_in_force(&self, filter: &str, qos: QoS) -> bool {
-        self.holdings.of(filter).any(|held| {
+        self.subscriptions.of(filter).any(|held| {
             held.is_current()
                 && held.is_in_force()
                 && (qos == QoS::AtMostOnce || held.options.qos > QoS::AtMostOnce)
@@ -151,8 +90,8 @@ impl Kept {
         identifier: Option<NonZeroU32>,
         past_max: usize,
     ) -> bool {
-        let goes_on = |held: &Holding| held.goes_on(options, identifier);
-        self.holdings.ended() >= past_max && !self.holding(filter).is_some_and(goes_on)
+        let goes_on = |held: &StoredSubscription| held.goes_on(options, identifier);
+        self.subscriptions.ended() >= past_max && !self.subscription(filter).is_some_and(goes_on)
     }
 
     /// A subscription begins, maybe in place of one with the same filter: what has come to its end
@@ -166,31 +105,32 @@ impl Kept {
         identifier: Option<NonZeroU32>,
         tails: &Frontier,
         joins: &[LogId],
-    ) -> Option<Holding> {
+    ) -> Option<StoredSubscription> {
         self.forget_filters();
         let mut since = tails.clone();
         for log in joins {
             since.set(*log, NOT_IN_FORCE);
         }
-        let replaced = self.change(filter, |holding| {
-            let is_raised = holding.options.qos == QoS::AtMostOnce && options.qos > QoS::AtMostOnce;
-            let yields = !joins.is_empty() && holding.is_in_force();
-            if holding.goes_on(options, identifier) {
-                holding.options = options;
-                holding.identifier = identifier;
+        let replaced = self.change(filter, |subscription| {
+            let is_raised =
+                subscription.options.qos == QoS::AtMostOnce && options.qos > QoS::AtMostOnce;
+            let yields = !joins.is_empty() && subscription.is_in_force();
+            if subscription.goes_on(options, identifier) {
+                subscription.options = options;
+                subscription.identifier = identifier;
                 if joins.is_empty() {
-                    replace(&mut holding.since, NOT_IN_FORCE, tails);
+                    replace(&mut subscription.since, NOT_IN_FORCE, tails);
                 }
                 return Replaced::InPlace;
             }
-            if holding.since.reaches(tails) && (joins.is_empty() || !is_raised) {
+            if subscription.since.reaches(tails) && (joins.is_empty() || !is_raised) {
                 // Nothing has come for it as it was.
-                holding.options = options;
-                holding.identifier = identifier;
-                holding.since.clone_from(&since);
+                subscription.options = options;
+                subscription.identifier = identifier;
+                subscription.since.clone_from(&since);
                 return Replaced::InPlace;
             }
-            let until = holding.until.insert(tails.clone());
+            let until = subscription.until.insert(tails.clone());
             if yields {
                 for log in joins {
                     until.set(*log, HOLDS_ON);
@@ -198,8 +138,8 @@ impl Kept {
             }
             Replaced::By {
                 // A scan goes on when its subscription is replaced.
-                retained_due: holding.retained_due,
-                ended: (!yields).then(|| holding.clone()),
+                retained_due: subscription.retained_due,
+                ended: (!yields).then(|| subscription.clone()),
             }
         });
         let (retained_due, ended) = match replaced {
@@ -210,9 +150,9 @@ impl Kept {
                 ended,
             }) => (retained_due, ended),
         };
-        let eras = self.holdings.of(filter).map(|held| held.era + 1);
+        let eras = self.subscriptions.of(filter).map(|held| held.era + 1);
         let era = eras.max().unwrap_or(0);
-        self.holdings.push(Holding {
+        self.subscriptions.push(StoredSubscription {
             filter: filter.into(),
             era,
             options,
@@ -226,26 +166,39 @@ impl Kept {
 
     /// From now on the present subscription with this filter holds for what comes into all logs.
     /// What yielded to it, and has come to its end by that.
-    pub(crate) fn come_into_force(&mut self, filter: &str, tails: &Frontier) -> Option<Holding> {
+    pub(crate) fn come_into_force(
+        &mut self,
+        filter: &str,
+        tails: &Frontier,
+    ) -> Option<StoredSubscription> {
         self.change(filter, |held| replace(&mut held.since, NOT_IN_FORCE, tails))?;
         self.stop_yielding(filter, tails)
     }
 
     /// What yields to another subscription with this filter comes to its end.
-    pub(crate) fn stop_yielding(&mut self, filter: &str, tails: &Frontier) -> Option<Holding> {
-        self.holdings.change(filter, Holding::yields, |holding| {
-            if let Some(until) = &mut holding.until {
-                replace(until, HOLDS_ON, tails);
-            }
-            holding.clone()
-        })
+    pub(crate) fn stop_yielding(
+        &mut self,
+        filter: &str,
+        tails: &Frontier,
+    ) -> Option<StoredSubscription> {
+        self.subscriptions
+            .change(filter, StoredSubscription::yields, |subscription| {
+                if let Some(until) = &mut subscription.until {
+                    replace(until, HOLDS_ON, tails);
+                }
+                subscription.clone()
+            })
     }
 
     /// A subscription ends. It stays until all before its end was given to the session.
-    pub(crate) fn unsubscribe(&mut self, filter: &str, tails: &Frontier) -> Option<Holding> {
-        self.change(filter, |holding| {
-            holding.until = Some(tails.clone());
-            holding.clone()
+    pub(crate) fn unsubscribe(
+        &mut self,
+        filter: &str,
+        tails: &Frontier,
+    ) -> Option<StoredSubscription> {
+        self.change(filter, |subscription| {
+            subscription.until = Some(tails.clone());
+            subscription.clone()
         })
     }
 
@@ -257,8 +210,8 @@ impl Kept {
 
     /// Takes out the subscriptions that nothing above `through` can be for, and those that ended
     /// before anything came.
-    pub(super) fn take_past(&mut self, through: &Frontier) -> Vec<(Box<str>, u32)> {
-        let past = self.holdings.take_ended(|held| {
+    pub(crate) fn take_past(&mut self, through: &Frontier) -> Vec<(Box<str>, u32)> {
+        let past = self.subscriptions.take_ended(|held| {
             held.until.as_ref().is_some_and(|until| {
                 through.reaches(until) || held.is_in_force() && held.since.reaches(until)
             })
@@ -275,7 +228,7 @@ enum Replaced {
     By {
         retained_due: bool,
         /// It, if it has come to its end.
-        ended: Option<Holding>,
+        ended: Option<StoredSubscription>,
     },
 }
 
@@ -286,11 +239,6 @@ fn replace(frontier: &mut Frontier, number: u64, tails: &Frontier) {
         frontier.set(log, tails.of(log));
     }
 }
-
-/// Where a subscription begins in the log of a shard that does not know of it yet.
-const NOT_IN_FORCE: u64 = u64::MAX;
-/// Where one ends that yields, in the log of a shard that does not know of the next one yet.
-const HOLDS_ON: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -316,7 +264,7 @@ mod tests {
             take(&mut kept, QoS::AtMostOnce, &[]);
             kept.take_past(&Frontier::new());
         }
-        let held: Vec<_> = kept.holdings.iter().collect();
+        let held: Vec<_> = kept.subscriptions.iter().collect();
         assert_eq!(held.len(), 1);
         assert!(held[0].is_current());
     }
@@ -343,9 +291,9 @@ mod tests {
             for (step, (qos, count)) in (1..).zip(asked) {
                 tails.set(here, step);
                 kept.subscribe(filter, at(qos), None, &tails, &[]);
-                let held: Vec<_> = kept.holdings.iter().collect();
+                let held: Vec<_> = kept.subscriptions.iter().collect();
                 assert_eq!(held.len(), count, "{filter} {step}");
-                assert_eq!(kept.holding(filter).unwrap().options.qos, qos);
+                assert_eq!(kept.subscription(filter).unwrap().options.qos, qos);
             }
         }
         // Asked for again before it is in force, it is in force with the first answer, and at once
@@ -355,10 +303,10 @@ mod tests {
         for step in 1..=3 {
             tails.set(here, step);
             kept.subscribe("t", at(qos1), None, &tails, &[elsewhere]);
-            assert!(!kept.holding("t").unwrap().is_in_force());
+            assert!(!kept.subscription("t").unwrap().is_in_force());
         }
         kept.subscribe("t", at(qos1), None, &tails, &[]);
-        let held = kept.holding("t").unwrap();
+        let held = kept.subscription("t").unwrap();
         assert_eq!((held.is_in_force(), held.era), (true, 0));
         assert_eq!((held.since.of(here), held.since.of(elsewhere)), (1, 0));
     }

@@ -34,17 +34,19 @@
 //! recognizes, is told together: the end of deliveries (PUBACK, PUBCOMP), what expired, and whether
 //! a session is connected. [`OwedNoMore`](Record::OwedNoMore) may be stored late, too.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
+use std::time::Duration;
 
-use unbroken_mqtt_proto::PacketId;
+use unbroken_merkle_log::Hash;
 
-use crate::audit::rest::LaneState;
+use unbroken_mqtt_proto::{
+    PacketId, QoS, SubscriptionFilter, SubscriptionOptions, TopicFilter, TopicName,
+};
+
 use crate::ids::{Errand, HandOver};
-use crate::kept::{Entry, Holding, Progress, ReceivedEntry};
 use crate::message::Message;
-use crate::position::Position;
-use crate::will::Will;
+use crate::position::{Frontier, Position};
 
 /// What is remembered of a message of QoS 2 from a client whose session stays: who sends it again
 /// is recognized, and nothing is done for it.
@@ -115,16 +117,16 @@ pub enum Record {
         /// Whose.
         client_id: Arc<str>,
         /// The subscription.
-        holding: Holding,
+        subscription: StoredSubscription,
         /// The one with the same filter that is over with that: a restart finds one of the two.
-        replaced: Option<Holding>,
+        replaced: Option<StoredSubscription>,
     },
     /// A subscription is over, for what comes from now on.
     Unsubscribed {
         /// Whose.
         client_id: Arc<str>,
         /// The subscription, with its end.
-        holding: Holding,
+        subscription: StoredSubscription,
     },
     /// PUBREL came, or a new message under the id, whose own mark follows if it is taken in: the id
     /// of an earlier [`Message`](Self::Message) or [`Marker`](Self::Marker) is free
@@ -229,4 +231,264 @@ pub enum Record {
         /// How far.
         progress: Box<Progress>,
     },
+}
+
+/// A message that a session was given and has not done with.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Among all that the session was given, ever: from 1; those with a packet id in the order in
+    /// which they got it.
+    pub number: u64,
+    /// Under this id. Without one it waits, and a group has chosen this session for it.
+    pub packet_id: Option<PacketId>,
+    /// As it is sent: 1 or 2.
+    pub qos: QoS,
+    /// The message; one without a [position](Message::position) is in no log.
+    pub message: Arc<Message>,
+    /// The flag to send.
+    pub retain: bool,
+    /// The subscription identifiers to send.
+    pub identifiers: Vec<NonZeroU32>,
+    /// No subscription of the session finds it in the log, as when a group has chosen the session
+    /// for it.
+    pub by_group: bool,
+    /// That group, as its filter is written: another member gets the message if the session ends
+    /// first.
+    pub group: Option<Arc<str>>,
+}
+
+/// A message of QoS 2 that the receiver has: only PUBREL is to be sent for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReceivedEntry {
+    /// The number of its entry.
+    pub number: u64,
+    /// Its id.
+    pub packet_id: PacketId,
+    /// Where it is stored, if it is in a log.
+    pub position: Option<Position>,
+    /// As in [`Entry::by_group`].
+    pub by_group: bool,
+}
+
+/// How far a session is, and what has changed since it was last told.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// All up to here was given a packet id, is among the entries, or is not for this session.
+    pub through: Frontier,
+    /// New entries.
+    pub given: Vec<Entry>,
+    /// The numbers of entries that have come to their end.
+    pub landed: Vec<u64>,
+    /// Entries that have, and where their messages are: above *through*, so that a restart would
+    /// find them in the log again.
+    pub done: Vec<(u64, Position)>,
+    /// Subscriptions for which all that is retained was sent: it is among what was given.
+    pub scanned: Vec<StoredSubscription>,
+    /// Filter and era of subscriptions that are not needed any more.
+    pub past: Vec<(Box<str>, u32)>,
+    /// If that has changed: whether it is connected.
+    pub presence: Option<Presence>,
+    /// If that has changed: what may have been sent before the broker was started; nothing, if it
+    /// is empty.
+    pub maybe_sent: Option<MaybeSent>,
+}
+
+impl Progress {
+    /// Nothing else has changed.
+    pub(crate) fn of(through: Frontier) -> Self {
+        Self {
+            through,
+            given: Vec::new(),
+            landed: Vec::new(),
+            done: Vec::new(),
+            scanned: Vec::new(),
+            past: Vec::new(),
+            presence: None,
+            maybe_sent: None,
+        }
+    }
+}
+
+/// Whether a session has a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Presence {
+    /// It has.
+    pub is_here: bool,
+    /// Seconds it outlives it; `u32::MAX` is without end.
+    pub expiry_s: u32,
+}
+
+/// A subscription, and for which part of each log it holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredSubscription {
+    /// As the client wrote it, `$share/…` included.
+    pub filter: Box<str>,
+    /// Counts the subscriptions with this filter that replaced each other, from 0.
+    pub era: u32,
+    /// As granted.
+    pub options: SubscriptionOptions,
+    /// The Subscription Identifier, if it has one.
+    pub identifier: Option<NonZeroU32>,
+    /// What is within came before it.
+    pub since: Frontier,
+    /// What is not within came after it.
+    pub until: Option<Frontier>,
+    /// What is retained is still to be sent for it, or some of it.
+    pub retained_due: bool,
+}
+
+impl StoredSubscription {
+    /// Whether it holds for something of every log.
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.since.iter().all(|(_, number)| number != NOT_IN_FORCE)
+    }
+
+    pub(crate) fn is_present(&self) -> bool {
+        self.until.is_none()
+    }
+
+    /// Whether it holds for what comes now: it is the present one, or yields to it.
+    pub(crate) fn is_current(&self) -> bool {
+        self.until.is_none() || self.yields()
+    }
+
+    /// Whether it holds in some logs until the one that replaces it is in force there.
+    pub(crate) fn yields(&self) -> bool {
+        let mut until = self.until.iter().flat_map(Frontier::iter);
+        until.any(|(_, number)| number == HOLDS_ON)
+    }
+
+    /// Whether a message at this position is one that came while it held.
+    pub(crate) fn holds_at(&self, position: Position) -> bool {
+        !self.since.covers(position)
+            && self
+                .until
+                .as_ref()
+                .is_none_or(|until| until.covers(position))
+    }
+
+    /// Whether it is still the same with these terms. Of a group's only whether its member keeps
+    /// what it is given counts: messages are entries, and it finds none in a log.
+    pub(crate) fn goes_on(
+        &self,
+        options: SubscriptionOptions,
+        identifier: Option<NonZeroU32>,
+    ) -> bool {
+        let keeps = |options: SubscriptionOptions| options.qos > QoS::AtMostOnce;
+        let is_as_before = options.qos == self.options.qos
+            && options.no_local == self.options.no_local
+            && options.retain_as_published == self.options.retain_as_published
+            && identifier == self.identifier;
+        is_as_before || self.plain().is_none() && keeps(self.options) && keeps(options)
+    }
+
+    /// The filter, if it is not that of a group: a group's messages are entries.
+    pub(crate) fn plain(&self) -> Option<TopicFilter<'_>> {
+        match SubscriptionFilter::parse(&self.filter) {
+            Ok(SubscriptionFilter::Plain(filter)) => Some(filter),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn matches(&self, topic: TopicName<'_>) -> bool {
+        self.plain().is_some_and(|filter| filter.matches(topic))
+    }
+}
+
+/// Where a subscription begins in the log of a shard that does not know of it yet.
+pub(crate) const NOT_IN_FORCE: u64 = u64::MAX;
+
+/// Where one ends that yields, in the log of a shard that does not know of the next one yet.
+pub(crate) const HOLDS_ON: u64 = u64::MAX;
+
+/// What a client may have been sent before the broker was started.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct MaybeSent {
+    /// Of what it finds in the logs, all up to here.
+    pub through: Frontier,
+    /// Of the entries that wait for a packet id, those up to this number.
+    pub entries: u64,
+}
+
+/// A last will: published when the client goes without saying DISCONNECT.
+#[derive(Clone, Debug)]
+pub struct Will {
+    /// What is published, with its client as publisher. Its stamp is that of CONNECT.
+    pub message: Arc<Message>,
+    /// Message Expiry Interval; it begins to run when the will is published.
+    pub expiry: Option<Duration>,
+    /// Will Delay Interval, in seconds.
+    pub delay_s: u32,
+}
+
+impl Will {
+    /// Whether anybody can get it after a restart of the broker, of a session that outlives its
+    /// connection by `expiry_s`. Right after it nobody is there but sessions that stay, which get
+    /// QoS 1 and 2; those who come later get what is retained, and what has waited for its delay.
+    pub(crate) fn outlives_broker(&self, expiry_s: u32) -> bool {
+        let publication = self.message.publication();
+        publication.retain || publication.qos > QoS::AtMostOnce || self.delay_s > 0 && expiry_s > 0
+    }
+}
+
+/// A lane as it is put on disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LaneState {
+    /// What a client published, as the broker has numbered it.
+    Ingress {
+        /// Whose.
+        client_id: Arc<str>,
+        /// Its epoch.
+        epoch: u32,
+        /// How many messages there are, and the hashes over them: an encoded `CompactRange`.
+        leaves: Vec<u8>,
+        /// What was told of it, if its stamps are forwarded.
+        told: Option<LaneTold>,
+    },
+    /// What was found in a lane that a publisher stamps itself.
+    Own {
+        /// Who.
+        client_id: Arc<str>,
+        /// The lane; not 0.
+        lane: u64,
+        /// Its epoch.
+        epoch: u32,
+        /// For how long its publisher has been connected, by the ledger's clock.
+        connected: Duration,
+        /// Numbers that were refused, and may come yet; none of a lane at rest.
+        refused: Vec<u64>,
+        /// A saved `LaneLedger`.
+        ledger: Vec<u8>,
+    },
+}
+
+impl LaneState {
+    /// Whose it is.
+    pub fn client_id(&self) -> &Arc<str> {
+        let (Self::Ingress { client_id, .. } | Self::Own { client_id, .. }) = self;
+        client_id
+    }
+
+    /// Which epoch of it.
+    pub fn epoch(&self) -> u32 {
+        let (Self::Ingress { epoch, .. } | Self::Own { epoch, .. }) = self;
+        *epoch
+    }
+}
+
+/// What a lane has told of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LaneTold {
+    /// Checkpoints.
+    pub checkpoints: u32,
+    /// Messages in the last one.
+    pub size: u64,
+    /// The root of the last full window, or nothing.
+    pub full_root: Vec<u8>,
+}
+
+impl LaneTold {
+    pub(crate) fn root(&self) -> Option<Hash> {
+        Hash::new(&self.full_root)
+    }
 }

@@ -1,11 +1,21 @@
 //! What the broker knows of a client between CONNECT and the end of its session.
 
+mod memberships;
+mod outbox;
+mod redelivery;
+mod stored;
+mod stored_subscriptions;
+
+pub(crate) use memberships::Memberships;
+pub(crate) use outbox::{Delivery, Identifiers};
+pub(crate) use redelivery::SentBefore;
+pub(crate) use stored::{Kept, Untold};
+pub(crate) use stored_subscriptions::list::StoredSubscriptions;
+
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
-use smallvec::SmallVec;
 use unbroken_mqtt_proto::session::{Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS};
 
@@ -13,16 +23,13 @@ use crate::audit::missed::Missed;
 use crate::audit::{Account, IngressLane};
 use crate::by_filter::ByFilter;
 use crate::drops::DropTallies;
-use crate::held::{Answer, Held, HeldRest, Until};
+use crate::durability::{Until, Will};
+use crate::held::{Answer, Held, HeldRest};
 use crate::ids::StoreId;
-use crate::kept::Kept;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
-use crate::memberships::Memberships;
-use crate::message::Message;
 use crate::option_box::OptionBox;
 use crate::retained::Scans;
 use crate::routing::Grant;
-use crate::will::Will;
 
 /// A session: state that outlives its connection if the client wishes. 400 bytes, and sessions are
 /// many.
@@ -80,29 +87,6 @@ pub(crate) struct Session {
 }
 
 const _: () = assert!(size_of::<Session>() <= 400, "the figure above");
-
-/// A message on its way to one session.
-#[derive(Clone, Debug)]
-pub(crate) struct Delivery {
-    pub(crate) message: Arc<Message>,
-    /// The flag to send.
-    pub(crate) retain: bool,
-    pub(crate) identifiers: Identifiers,
-    /// The group that chose this session, if one did, as its filter is written: it gets the message
-    /// back if the session ends first.
-    pub(crate) group: Option<Arc<str>>,
-    /// Among those that its session has accepted.
-    pub(crate) number: u64,
-    /// What becomes of it is to be told.
-    pub(crate) tracked: bool,
-    /// It may have been sent before the broker was started, and the disk was not yet told.
-    pub(crate) again: bool,
-    /// Its number among the session's entries on disk while it has no packet id; 0 if it is none.
-    pub(crate) entry: u64,
-}
-
-/// The subscription identifiers a copy carries.
-pub(crate) type Identifiers = SmallVec<[NonZeroU32; 1]>;
 
 impl Session {
     /// The connection has gone with packets that had to wait. Answers the messages of QoS 0 among

@@ -1,0 +1,16 @@
+//! What outlives the broker: what is asked of the disk, and what waits for it.
+
+mod qos2_pending;
+mod read;
+mod record;
+mod wait;
+
+pub use read::{ReadAnswer, ReadRequest};
+pub use record::{
+    Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReceivedEntry, Record,
+    StoredSubscription, Will,
+};
+
+pub(crate) use qos2_pending::Qos2Pending;
+pub(crate) use record::{HOLDS_ON, NOT_IN_FORCE};
+pub(crate) use wait::Until;
