@@ -23,7 +23,6 @@ use crate::buffers::BufferPool;
 use crate::bundle::Bundles;
 use crate::census::Census;
 use crate::connection::Connection;
-use crate::drops::DropTallies;
 use crate::durability::Qos2Pending;
 use crate::frames::Frames;
 use crate::full::Fullness;
@@ -36,7 +35,7 @@ use crate::output::Output;
 use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::spread::Spreads;
-use crate::telemetry::Stats;
+use crate::telemetry::{DropTallies, Stats};
 
 pub(crate) struct Clients {
     pub(crate) limits: Limits,

@@ -29,11 +29,12 @@ use crate::copy::{ReceiverCopy, patch, write_publish};
 use crate::durability::Until;
 use crate::held::Answer;
 use crate::ids::{ConnectionId, SessionId, StoreId};
-use crate::item::{Item, Terms};
+use crate::item::Item;
 use crate::laggards::Waiting;
 use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX};
 use crate::message::{Mark, Publication};
 use crate::reason::DropReason;
+use crate::routing::Terms;
 use crate::session::{Delivery, Session};
 
 impl Clients {
@@ -213,7 +214,7 @@ impl Clients {
     pub(crate) fn send_held_copy(&mut self, now: Instant, id: ConnectionId, delivery: Delivery) {
         let connection = self.connection(id.index);
         if let Some(session_id) = connection.and_then(|connection| connection.session) {
-            let (terms, mut item) = (Terms::of_copy(&delivery), Item::kept(&delivery.message));
+            let (terms, mut item) = (delivery.copy_terms(), Item::kept(&delivery.message));
             if item.publication.expired(now) {
                 // [MQTT-3.3.2-5]
                 self.refuse_entry(now, session_id, terms, &item, DropReason::Expired);

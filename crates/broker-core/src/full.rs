@@ -32,7 +32,7 @@ use slab::Slab;
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
 
 use crate::clients::Clients;
-use crate::ids::{GroupId, SessionId, ShardId};
+use crate::ids::{Holder, SessionId, ShardId};
 use crate::item::Item;
 use crate::limits::{BEYOND_BYTES_MAX, BEYOND_MESSAGES_MAX, Limits, QueueFull};
 use crate::mail::Letter;
@@ -57,14 +57,6 @@ pub(crate) struct FullSessions {
     routes: RouteCache,
     sessions: Slab<FullSession>,
     places: HashMap<Whose, usize, FixedState>,
-}
-
-/// Who would have to keep a message.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Holder {
-    Session(SessionId),
-    /// One of its members.
-    Group(GroupId),
 }
 
 /// A holder of any shard.

@@ -125,3 +125,11 @@ pub(crate) enum Readiness {
     /// It is away, and its session keeps nothing, since it is granted QoS 0.
     Absent,
 }
+
+/// Who would have to keep a message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Holder {
+    Session(SessionId),
+    /// One of its members.
+    Group(GroupId),
+}

@@ -8,7 +8,6 @@
 //! Deliberately absent: who receives it, and how its bytes are written; see [`crate::deliver`].
 
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use unbroken_mqtt_proto::QoS;
@@ -20,7 +19,7 @@ use crate::ids::StoreId;
 use crate::message::{Message, MessagePool, Publication};
 use crate::output::Output;
 use crate::position::Position;
-use crate::routing::Receiver;
+use crate::routing::Terms;
 use crate::session::{Delivery, Identifiers};
 
 /// A message in delivery: where its bytes lie now, and the copy that is kept once somebody needs
@@ -192,41 +191,6 @@ impl<'a> Item<'a> {
             Some(message) if self.lent => pool.lend(message),
             Some(message) => pool.release(message),
             None => {}
-        }
-    }
-}
-
-/// What one session is to get of a message.
-#[derive(Clone, Copy)]
-pub(crate) struct Terms<'a> {
-    /// The highest QoS granted.
-    pub(crate) qos: QoS,
-    /// The retain flag to send.
-    pub(crate) retain: bool,
-    pub(crate) identifiers: &'a [NonZeroU32],
-    /// The group that has chosen it, as its filter is written.
-    pub(crate) group: Option<&'a Arc<str>>,
-}
-
-impl<'a> Terms<'a> {
-    /// Of one receiver of a route. `retain`: as published.
-    pub(crate) fn of(receiver: &'a Receiver, retain: bool) -> Self {
-        Self {
-            qos: receiver.qos,
-            // [MQTT-3.3.1-12, MQTT311-3.3.1-9] [MQTT-3.3.1-13]
-            retain: retain && receiver.retain_as_published,
-            identifiers: &receiver.identifiers,
-            group: None,
-        }
-    }
-
-    /// Of a message of QoS 0 that was held.
-    pub(crate) fn of_copy(delivery: &'a Delivery) -> Self {
-        Self {
-            qos: QoS::AtMostOnce,
-            retain: delivery.retain,
-            identifiers: &delivery.identifiers,
-            group: delivery.group.as_ref(),
         }
     }
 }

@@ -85,11 +85,13 @@ pub use input::{Admission, Forget, Input, StoreSize};
 pub use limits::{Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};
 pub use mail::Mail;
 pub use message::{MarkParts, Message, MessageParts};
-pub use output::{Credentials, Event, Output, StoreRequest};
+pub use output::{Credentials, Output, StoreRequest};
 pub use position::{Frontier, Position};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal};
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
 pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};
 pub use shard::{Outputs, Shard};
 pub use sleeping::SleepingSession;
-pub use telemetry::{Aside, AuditTotals, CommitTimes, PublishersTotals, SleepingTotals, Stats};
+pub use telemetry::{
+    Aside, AuditTotals, CommitTimes, Event, PublishersTotals, SleepingTotals, Stats,
+};

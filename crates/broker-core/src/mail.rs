@@ -6,8 +6,7 @@ use unbroken_merkle_log::{Epoch, LaneId};
 
 use crate::audit::receipt::News;
 use crate::bundle::Bundle;
-use crate::full::Holder;
-use crate::ids::{Errand, GroupRef, HandOver, Member, Readiness, SessionId, Want};
+use crate::ids::{Errand, GroupRef, HandOver, Holder, Member, Readiness, SessionId, Want};
 use crate::message::Message;
 use crate::routing::Grant;
 use crate::shared::PacketLimit;

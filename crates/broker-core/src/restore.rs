@@ -30,7 +30,6 @@ use unbroken_mqtt_proto::session::{Entry as InFlight, Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter};
 
 use crate::admission::GRACE;
-use crate::backlog::Backlog;
 use crate::clients::Clients;
 use crate::durability::{Entry, MaybeSent, ReceivedEntry, StoredSubscription, Will};
 use crate::ids::{HandOver, SessionId};
@@ -40,7 +39,7 @@ use crate::placement;
 use crate::position::{Frontier, Position};
 use crate::reason::DropReason;
 use crate::routing::Grant;
-use crate::session::{Delivery, Kept, SentBefore, Session};
+use crate::session::{Backlog, Delivery, Kept, SentBefore, Session};
 use crate::shard::Shard;
 use crate::timers::Timer;
 

@@ -34,7 +34,7 @@ use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::Input;
 use crate::limits::{CONNECT_BYTES_MAX, Limits, PATIENCE_WITHOUT_PLACE};
 use crate::mail::Letter;
-use crate::output::{Event, Output};
+use crate::output::Output;
 use crate::position::Frontier;
 use crate::reason::{CloseCause, Disconnection, Fault, stopping};
 use crate::restore::Revived;
@@ -43,7 +43,7 @@ use crate::routing::{Interest, RouteCache, SubscriptionIndex};
 use crate::settings::ShardOptions;
 use crate::shared::{HandOvers, SharedGroups};
 use crate::sys::Sys;
-use crate::telemetry::{AuditTotals, Stats};
+use crate::telemetry::{AuditTotals, Event, Stats};
 use crate::timers::{Timer, Timers};
 use crate::{Message, ShardId};
 

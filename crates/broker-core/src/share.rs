@@ -15,14 +15,13 @@ use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
 
 use crate::audit::receipt::News;
 use crate::durability::{Record, Until};
-use crate::full::Holder;
-use crate::ids::{GroupId, GroupRef, Member, Readiness, SessionId, ShardId, Want};
-use crate::item::{Item, Terms};
+use crate::ids::{GroupId, GroupRef, Holder, Member, Readiness, SessionId, ShardId, Want};
+use crate::item::Item;
 use crate::mail::{Awaited, Duty, Letter};
 use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
-use crate::routing::{Grant, Subscriber};
+use crate::routing::{Grant, Subscriber, Terms};
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
 use crate::shared::{PacketLimit, share_text};

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::session::Entry as InFlight;
 
-use crate::backlog::Backlog;
 use crate::position::Frontier;
-use crate::session::Session;
+use crate::session::{Backlog, Session};
 use crate::shard::Shard;
 use crate::telemetry::SleepingTotals;
 

@@ -28,12 +28,12 @@ use crate::held::Answer;
 use crate::ids::{ConnectionId, LogId, SessionId, ShardId, StoreId, Want};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::mail::Letter;
-use crate::output::Event;
 use crate::reason::Fault;
 use crate::routing::{Grant, Subscriber};
 use crate::session::Kept;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
+use crate::telemetry::Event;
 
 impl Shard {
     pub(crate) fn handle_subscribe(

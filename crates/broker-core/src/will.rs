@@ -23,8 +23,8 @@ use crate::durability::{Record, Will};
 use crate::ids::SessionId;
 use crate::item::{Item, Storing};
 use crate::message::{Message, Publication};
-use crate::output::Event;
 use crate::shard::Shard;
+use crate::telemetry::Event;
 use crate::timers::Timer;
 
 impl Shard {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::json::Object;
 use crate::clients::Clients;
 use crate::ids::SessionId;
-use crate::output::{Event, Output};
+use crate::output::Output;
 use crate::reason::{FaultKind, FaultPlace};
+use crate::telemetry::Event;
 
 impl Clients {
     /// Counts and tells faults of what is owed to a session.

@@ -33,11 +33,11 @@ use unbroken_mqtt_proto::{self as mqtt, PropertyBuf, QoS};
 use crate::by_filter::ByFilter;
 use crate::clients::Clients;
 use crate::ids::SessionId;
-use crate::item::{Item, Terms};
+use crate::item::Item;
 use crate::limits::MISSED_BYTES_MAX;
 use crate::message::Publication;
 use crate::reason::DropReason;
-use crate::routing::Grant;
+use crate::routing::{Grant, Terms};
 use crate::session::{Identifiers, Session};
 use crate::shard::Shard;
 

@@ -32,9 +32,10 @@ use crate::clients::Clients;
 use crate::ids::ShardId;
 use crate::limits::{INTRUSIONS_TOLD_MAX, LANES_CLOSED_MAX, VERIFIED_LANES_MAX};
 use crate::mail::Letter;
-use crate::output::{Event, Output};
+use crate::output::Output;
 use crate::placement;
 use crate::shard::Shard;
+use crate::telemetry::Event;
 
 /// The client that a message came from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

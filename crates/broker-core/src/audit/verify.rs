@@ -29,6 +29,7 @@ use std::ops::{Bound, Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use shares::Refusals;
 use unbroken_merkle_log::ledger::limits::WINDOW;
 use unbroken_merkle_log::ledger::{
     Account, Arrival, Event as Found, LaneLedger, LedgerLimits, State, Verdict,
@@ -42,13 +43,12 @@ use crate::clients::Clients;
 use crate::durability::{LaneState, Record};
 use crate::limits::VERIFIED_LANES_MAX;
 use crate::message::Publication;
-use crate::output::{Event, Output};
+use crate::output::Output;
 use crate::reason::{DropReason, FaultKind};
 use crate::session::Session;
 use crate::shard::Shard;
-use crate::telemetry::PublishersTotals;
+use crate::telemetry::{Event, PublishersTotals};
 use crate::timers::Timer;
-use shares::Refusals;
 
 /// The lanes of the publishers of one shard.
 #[derive(Debug, Default)]

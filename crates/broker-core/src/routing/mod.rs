@@ -19,6 +19,7 @@ mod interest;
 mod list;
 #[cfg(test)]
 mod reference;
+mod terms;
 mod tree;
 mod wide;
 
@@ -30,6 +31,7 @@ use crate::ids::{GroupId, SessionId, ShardId, Want};
 
 pub(crate) use cache::{Receiver, Route, RouteCache};
 pub(crate) use interest::Interest;
+pub(crate) use terms::Terms;
 pub(crate) use tree::SubscriptionIndex;
 pub(crate) use wide::WideRoute;
 

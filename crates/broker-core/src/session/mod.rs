@@ -1,11 +1,13 @@
 //! What the broker knows of a client between CONNECT and the end of its session.
 
+mod backlog;
 mod memberships;
 mod outbox;
 mod redelivery;
 mod stored;
 mod stored_subscriptions;
 
+pub(crate) use backlog::{Backlog, TermsThen};
 pub(crate) use memberships::Memberships;
 pub(crate) use outbox::{Delivery, Identifiers};
 pub(crate) use redelivery::SentBefore;
@@ -22,7 +24,6 @@ use unbroken_mqtt_proto::{PacketId, QoS};
 use crate::audit::missed::Missed;
 use crate::audit::{Account, IngressLane};
 use crate::by_filter::ByFilter;
-use crate::drops::DropTallies;
 use crate::durability::{Until, Will};
 use crate::held::{Answer, Held, HeldRest};
 use crate::ids::StoreId;
@@ -30,6 +31,7 @@ use crate::limits::{LOOK_AHEAD_MAX, Limits};
 use crate::option_box::OptionBox;
 use crate::retained::Scans;
 use crate::routing::Grant;
+use crate::telemetry::DropTallies;
 
 /// A session: state that outlives its connection if the client wishes. 400 bytes, and sessions are
 /// many.

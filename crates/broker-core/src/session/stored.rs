@@ -23,12 +23,11 @@ use std::num::NonZeroU64;
 use unbroken_mqtt_proto::PacketId;
 use unbroken_mqtt_proto::session::Entry as InFlight;
 
-use crate::backlog::Backlog;
 use crate::durability::MaybeSent;
 use crate::ids::{LogId, StoreId};
 use crate::option_box::OptionBox;
 use crate::position::{Frontier, Position};
-use crate::session::{SentBefore, Session, StoredSubscriptions};
+use crate::session::{Backlog, SentBefore, Session, StoredSubscriptions};
 
 /// A session's part of the disk.
 #[derive(Debug, Default)]

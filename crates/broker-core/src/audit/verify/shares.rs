@@ -24,9 +24,10 @@ use crate::clients::Clients;
 use crate::limits::{
     LANES_A_CLIENT_MAX, LANES_FEW, LANES_REFUSED_TOLD_MAX, LANES_RESERVED, VERIFIED_LANES_MAX,
 };
-use crate::output::{Event, Output};
+use crate::output::Output;
 use crate::reason::LaneRefusal;
 use crate::shard::Shard;
+use crate::telemetry::Event;
 
 /// Messages of lanes of one client that were not opened.
 #[derive(Debug)]

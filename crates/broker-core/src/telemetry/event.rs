@@ -1,0 +1,162 @@
+//! What an operator wants to read, one event at a time.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::{ReasonCode, Version};
+
+use crate::reason::{Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal};
+
+/// Something that happened to a client or a message and that an operator can find by the client's
+/// id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A client was let in.
+    Connected {
+        /// Its id.
+        client_id: Arc<str>,
+        /// From where.
+        address: Option<std::net::SocketAddr>,
+        /// The protocol it speaks.
+        version: Version,
+        /// Whether it found its session.
+        session_present: bool,
+        /// Seconds of its keep alive; 0 is none.
+        keep_alive_s: u16,
+    },
+    /// A client was not let in, or what came was not MQTT.
+    Refused {
+        /// Its id, if it got that far.
+        client_id: Option<Arc<str>>,
+        /// The user name that its CONNECT claims.
+        user_name: Option<Box<str>>,
+        /// From where.
+        address: Option<std::net::SocketAddr>,
+        /// Why, in the words of 5.0.
+        reason: ReasonCode,
+        /// The code in its CONNACK, in 3.x a return code; none if the connection was only closed.
+        sent: Option<u8>,
+        /// What was wrong.
+        detail: Cow<'static, str>,
+    },
+    /// A connection ended.
+    Disconnected {
+        /// Whose.
+        client_id: Arc<str>,
+        /// Why.
+        why: Disconnection,
+    },
+    /// A session was forgotten: expired, or ended by its client.
+    SessionEnded {
+        /// Whose.
+        client_id: Arc<str>,
+        /// Messages that were still waiting in it.
+        undelivered: u64,
+        /// Messages on disk from before the broker started, for this session and others, that had
+        /// not been looked at to count what waits: what of them was for it is not in
+        /// `undelivered`. Mostly none.
+        uncounted_of: u64,
+    },
+    /// A client subscribed, or was refused it.
+    Subscribed {
+        /// Who.
+        client_id: Arc<str>,
+        /// To what.
+        filter: Box<str>,
+        /// Granted QoS or why not.
+        reason: ReasonCode,
+        /// The code in its SUBACK: 3.x has one for all refusals.
+        sent: u8,
+    },
+    /// A client unsubscribed.
+    Unsubscribed {
+        /// Who.
+        client_id: Arc<str>,
+        /// From what. A filter it did not have is not told.
+        filter: Box<str>,
+    },
+    /// The will of a client that has gone was published.
+    WillPublished {
+        /// Whose.
+        client_id: Arc<str>,
+        /// To where.
+        topic: Box<str>,
+    },
+    /// Messages were not delivered. Told at once, then at most once a second for a session and
+    /// reason.
+    Dropped {
+        /// Whose: the receiver, or the publisher where nobody was to receive it yet.
+        client_id: Arc<str>,
+        /// The newest one's topic; empty if it is not known: it lies on disk and was not read.
+        topic: Box<str>,
+        /// Why.
+        reason: DropReason,
+        /// How many since it was last told.
+        count: u64,
+        /// The client of the session for which the newest was refused to its publisher, if it was
+        /// full.
+        full: Option<Arc<str>>,
+    },
+    /// A publisher that stamps its messages did not send what its stamps say, or it did not arrive
+    /// so.
+    PublisherFault {
+        /// Who.
+        client_id: Arc<str>,
+        /// The lane it stamps.
+        lane: u64,
+        /// What.
+        kind: FaultKind,
+        /// The number of the first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+    /// A client published in a lane that another publisher stamps: its messages are delivered, and
+    /// are not judged as that lane's.
+    LaneIntruded {
+        /// Who.
+        client_id: Arc<str>,
+        /// As whom it was let in.
+        user: Option<Arc<str>>,
+        /// The lane.
+        lane: u64,
+        /// Whose lane it is.
+        owner: Arc<str>,
+        /// A number of the lane that it gave to a message.
+        number: u64,
+        /// How many messages since it was last told.
+        count: u64,
+    },
+    /// A lane whose publisher's session has ended was opened by another client.
+    LaneOwner {
+        /// Whose it is now.
+        client_id: Arc<str>,
+        /// The lane.
+        lane: u64,
+        /// Whose it was.
+        before: Arc<str>,
+    },
+    /// A lane of a publisher is not judged.
+    LaneRefused {
+        /// Who.
+        client_id: Arc<str>,
+        /// The lane.
+        lane: u64,
+        /// Why.
+        why: LaneRefusal,
+        /// How many messages of its lanes that are not judged, since it was last told.
+        count: u64,
+    },
+    /// Something happened to a message inside the broker that must not happen.
+    Fault {
+        /// Where.
+        place: FaultPlace,
+        /// What.
+        kind: FaultKind,
+        /// The number of the first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+}
