@@ -8,8 +8,8 @@ use unbroken_mqtt_proto::{Ack, Properties, Property, ReasonCode, Version};
 
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
+use crate::connection::Answer;
 use crate::durability::Until;
-use crate::held::Answer;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::reason::{DropReason, Fault};
 use crate::session::Delivery;

@@ -25,7 +25,7 @@ use crate::access::{self, Access};
 use crate::audit::account::Fate;
 use crate::audit::rule::rules_of;
 use crate::clients::Clients;
-use crate::connection::{Caller, Connection};
+use crate::connection::{Caller, Connection, keep_unanswered};
 use crate::durability::Record;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
@@ -461,7 +461,7 @@ impl Shard {
         let mut connection = self.forget_connection(id)?;
         if let Some(session_id) = connection.session {
             if let Some(session) = self.clients.session_mut(session_id) {
-                let copies = session.keep_unanswered(connection.held.drain(..));
+                let copies = keep_unanswered(connection.held.drain(..), session);
                 self.clients.drop_copies(now, session_id, copies);
             }
             self.begin_absence(now, session_id, why);

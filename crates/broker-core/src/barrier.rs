@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use crate::connection::PendingSubAck;
 use crate::ids::{ShardId, StoreId};
+use crate::routing::PendingSubAck;
 
 #[derive(Debug)]
 pub(crate) struct Barriers {

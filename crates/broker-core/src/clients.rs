@@ -20,16 +20,17 @@ use crate::audit::IngressLane;
 use crate::audit::letters::LetterNumbers;
 use crate::audit::watch::Home;
 use crate::buffers::BufferPool;
-use crate::bundle::Bundles;
 use crate::census::Census;
 use crate::connection::Connection;
 use crate::durability::Qos2Pending;
+use crate::farewell::LastWords;
 use crate::frames::Frames;
 use crate::full::Fullness;
 use crate::held::Promises;
 use crate::ids::{ConnectionId, SessionId};
 use crate::laggards::Laggards;
 use crate::limits::{Limits, WRITTEN_BYTES_MIN};
+use crate::mesh::Bundles;
 use crate::message::MessagePool;
 use crate::output::Output;
 use crate::session::Session;
@@ -264,6 +265,23 @@ impl Clients {
             connection.dirty = true;
             self.dirty.push_back(connection.id);
         }
+    }
+
+    /// Takes what a connection has still to say, with a farewell behind it: nothing is to be
+    /// written to it any more.
+    pub(crate) fn last_words(
+        &mut self,
+        id: ConnectionId,
+        farewell: impl FnOnce(&Connection, &mut Vec<u8>),
+    ) -> Option<LastWords> {
+        let session = self.named(id)?.session;
+        if let Some(session) = session {
+            self.catch_up(self.home.now, session);
+        }
+        let session = session.and_then(|session| self.sessions.get(session.index()));
+        let client_id = session.map(|session| Arc::clone(&session.client_id));
+        let connection = self.named(id)?;
+        Some(LastWords::of(connection, client_id, farewell))
     }
 }
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! - A [`Message`](crate::message::Message) is made only when somebody must remember it (QoS 1 and
-//!   2, retain, another shard unless it goes in a [bundle](crate::bundle)): QoS 0 to receivers here
+//!   2, retain, another shard unless it goes in a [bundle](crate::mesh)): QoS 0 to receivers here
 //!   goes from the publisher's bytes to the receivers' buffers.
 //! - The window ([MQTT-3.3.4-9]) and the output limit hold back QoS 1 and 2 into the queue, never
 //!   QoS 0 or acknowledgements [MQTT-3.3.4-10].
@@ -25,9 +25,9 @@ use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS, ReasonCode};
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
+use crate::connection::Answer;
 use crate::copy::{ReceiverCopy, patch, write_publish};
 use crate::durability::Until;
-use crate::held::Answer;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::item::Item;
 use crate::laggards::Waiting;

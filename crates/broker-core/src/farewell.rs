@@ -10,9 +10,7 @@ use unbroken_mqtt_proto::{
     ReasonCode, Version,
 };
 
-use crate::clients::Clients;
 use crate::connection::{Connection, not_wholly_written};
-use crate::ids::ConnectionId;
 use crate::reason::Fault;
 
 /// What a connection that ends has still to say. The driver writes it as far as the peer takes it;
@@ -32,6 +30,25 @@ pub struct LastWords {
 }
 
 impl LastWords {
+    /// Takes what a connection has still to say, with a farewell behind it: nothing is to be
+    /// written to it any more.
+    pub(crate) fn of(
+        connection: &mut Connection,
+        client_id: Option<Arc<str>>,
+        farewell: impl FnOnce(&Connection, &mut Vec<u8>),
+    ) -> Self {
+        let mut bytes = std::mem::take(&mut connection.output);
+        farewell(connection, &mut bytes);
+        Self {
+            bytes,
+            written: std::mem::take(&mut connection.written),
+            version: connection.version,
+            is_awaited: connection.greeted,
+            client_id,
+            aliases: connection.aliases_out.take(),
+        }
+    }
+
     /// The bytes that are to be written.
     pub fn unwritten(&self) -> &[u8] {
         &self.bytes[self.written..]
@@ -69,34 +86,6 @@ impl LastWords {
         topic
             .and_then(|(alias, aliases)| aliases.topic(alias))
             .unwrap_or_default()
-    }
-}
-
-impl Clients {
-    /// Takes what a connection has still to say, with a farewell behind it: nothing is to be
-    /// written to it any more.
-    pub(crate) fn last_words(
-        &mut self,
-        id: ConnectionId,
-        farewell: impl FnOnce(&Connection, &mut Vec<u8>),
-    ) -> Option<LastWords> {
-        let session = self.named(id)?.session;
-        if let Some(session) = session {
-            self.catch_up(self.home.now, session);
-        }
-        let session = session.and_then(|session| self.sessions.get(session.index()));
-        let client_id = session.map(|session| Arc::clone(&session.client_id));
-        let connection = self.named(id)?;
-        let mut bytes = std::mem::take(&mut connection.output);
-        farewell(connection, &mut bytes);
-        Some(LastWords {
-            bytes,
-            written: std::mem::take(&mut connection.written),
-            version: connection.version,
-            is_awaited: connection.greeted,
-            client_id,
-            aliases: connection.aliases_out.take(),
-        })
     }
 }
 

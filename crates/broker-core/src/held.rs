@@ -29,10 +29,10 @@ use std::time::Instant;
 
 use foldhash::fast::FixedState;
 use unbroken_mqtt_proto::session::Start;
-use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, ReasonCode, UnsubAck};
+use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, UnsubAck};
 
 use crate::clients::Clients;
-use crate::connection::Connection;
+use crate::connection::{Answer, Connection, Held, Leaving};
 use crate::durability::{Record, Until};
 use crate::ids::{ConnectionId, HandOver, LogId, SessionId, ShardId, StoreId};
 use crate::item::Item;
@@ -41,34 +41,6 @@ use crate::option_box::OptionBox;
 use crate::output::{Output, StoreRequest};
 use crate::position::{Frontier, Position};
 use crate::session::{Delivery, Session};
-
-/// A packet that waits for something.
-#[derive(Debug)]
-pub(crate) struct Held {
-    until: Until,
-    what: Leaving,
-}
-
-#[derive(Debug)]
-enum Leaving {
-    Answer(Answer),
-    /// The place of an answer to a message that is being routed.
-    Reserved,
-    /// The message that was begun with this id and has not left.
-    Publish(QoS, PacketId),
-    /// A message of QoS 0. Its account has it when it leaves.
-    Copy(Box<Delivery>),
-}
-
-/// A packet that answers one of the client's.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    PubAck(PacketId, ReasonCode),
-    PubRec(PacketId, ReasonCode),
-    PubRel(PacketId, ReasonCode),
-    PubComp(PacketId, ReasonCode),
-    UnsubAck(PacketId, Box<[u8]>),
-}
 
 /// What this shard has asked of the store and of others, and who waits for the answers.
 #[derive(Debug)]
@@ -130,45 +102,6 @@ enum Waiter {
     Gate(ConnectionId),
     /// A shard that sent a letter with this token, or this one, whose letter came back.
     Shard(ShardId, u64),
-}
-
-impl Held {
-    pub(crate) fn until(&self) -> Until {
-        self.until
-    }
-
-    /// What it counts towards `output_bytes_max` while it waits.
-    fn cost(&self) -> usize {
-        let beside = match &self.what {
-            Leaving::Answer(Answer::UnsubAck(_, codes)) => codes.len(),
-            Leaving::Copy(delivery) => {
-                let bytes = delivery.message.publication().cost();
-                size_of::<Delivery>() + usize::try_from(bytes).unwrap_or(usize::MAX)
-            }
-            _ => 0,
-        };
-        size_of::<Self>() + beside
-    }
-
-    /// What is to be done about it when its connection has gone.
-    pub(crate) fn into_rest(self) -> HeldRest {
-        match self.what {
-            Leaving::Answer(answer) => HeldRest::Answer(self.until, answer),
-            Leaving::Copy(delivery) => HeldRest::Copy(*delivery),
-            Leaving::Publish(..) | Leaving::Reserved => HeldRest::Nothing,
-        }
-    }
-}
-
-/// What is left of a packet that was held when its connection ended.
-#[derive(Debug)]
-pub(crate) enum HeldRest {
-    /// The answer was not given.
-    Answer(Until, Answer),
-    /// The message of QoS 0 is not sent any more.
-    Copy(Delivery),
-    /// The session knows.
-    Nothing,
 }
 
 impl Promises {

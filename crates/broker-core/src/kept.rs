@@ -3,6 +3,12 @@
 //! It is asked late, because a restart without it only repeats what the other side recognizes; what
 //! it must not repeat has records of its own ([`crate::durability`]).
 
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::session::Entry as InFlight;
+use unbroken_mqtt_proto::{PacketId, QoS};
+
 use crate::clients::Clients;
 use crate::durability::{Presence, Progress, ReceivedEntry, Record};
 use crate::ids::{SessionId, StoreId};
@@ -12,11 +18,6 @@ use crate::position::Frontier;
 use crate::session::{Delivery, Kept, Session, Untold};
 use crate::shard::Shard;
 use crate::timers::Timer;
-use std::num::NonZeroU64;
-use std::time::{Duration, Instant};
-
-use unbroken_mqtt_proto::session::Entry as InFlight;
-use unbroken_mqtt_proto::{PacketId, QoS};
 
 impl Clients {
     /// What the disk knows of this session is not all any more; it is told soon.

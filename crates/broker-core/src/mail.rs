@@ -5,8 +5,8 @@ use std::sync::Arc;
 use unbroken_merkle_log::{Epoch, LaneId};
 
 use crate::audit::receipt::News;
-use crate::bundle::Bundle;
 use crate::ids::{Errand, GroupRef, HandOver, Holder, Member, Readiness, SessionId, Want};
+use crate::mesh::Bundle;
 use crate::message::Message;
 use crate::routing::Grant;
 use crate::shared::PacketLimit;

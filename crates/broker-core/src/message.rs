@@ -366,7 +366,7 @@ pub(crate) fn add(properties: &mut PropertyBuf, property: Property<'_>) {
 /// nothing.
 ///
 /// HOT: `message` runs for each message that somebody must remember, `lend` for each that another
-/// shard gets and not in a [bundle](crate::bundle).
+/// shard gets and not in a [bundle](crate::mesh).
 ///
 /// ```text
 /// message:  one is free? refill it : the longest lent is back? refill it : ask the allocator

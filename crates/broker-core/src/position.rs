@@ -6,8 +6,9 @@
 
 use std::fmt;
 
-use crate::ids::LogId;
 use smallvec::{SmallVec, smallvec};
+
+use crate::ids::LogId;
 
 /// One message of all logs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -26,8 +26,8 @@ use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::access::{self, Access};
 use crate::audit::receipt::News;
+use crate::connection::Answer;
 use crate::durability::{Marker, Record, Until};
-use crate::held::Answer;
 use crate::ids::{ConnectionId, Errand, SessionId, ShardId};
 use crate::item::{Item, Storing};
 use crate::limits::{BUNDLED_FOR_MAX, QueueFull};

@@ -7,6 +7,8 @@
 //! - After a fault of the peer its connection is gone before the next packet is looked at; whatever
 //!   it had sent behind is not read.
 
+mod tick;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;

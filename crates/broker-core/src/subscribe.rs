@@ -22,14 +22,13 @@ use unbroken_mqtt_proto::{
 
 use crate::access::{self, Access};
 use crate::clients::Clients;
-use crate::connection::PendingSubAck;
+use crate::connection::Answer;
 use crate::durability::{Record, StoredSubscription, Until};
-use crate::held::Answer;
 use crate::ids::{ConnectionId, LogId, SessionId, ShardId, StoreId, Want};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::mail::Letter;
 use crate::reason::Fault;
-use crate::routing::{Grant, Subscriber};
+use crate::routing::{Grant, PendingSubAck, Subscriber};
 use crate::session::Kept;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;

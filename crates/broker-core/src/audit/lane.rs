@@ -12,13 +12,14 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use foldhash::fast::FixedState;
+use unbroken_merkle_log::ledger::limits::WINDOW;
+use unbroken_merkle_log::{CompactRange, Digest, Epoch, Hash, LaneId, Xxh3};
+
 use super::receipt::Tracking;
 use super::watch::Wants;
 use crate::audit::beacon::Beacon;
 use crate::message::{Mark, Publication};
-use foldhash::fast::FixedState;
-use unbroken_merkle_log::ledger::limits::WINDOW;
-use unbroken_merkle_log::{CompactRange, Digest, Epoch, Hash, LaneId, Xxh3};
 
 /// The lane of a client whose connection is here. About 100 bytes, and 33 for each doubling of what
 /// was published.

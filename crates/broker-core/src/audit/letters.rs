@@ -3,8 +3,10 @@
 
 use crate::clients::Clients;
 use crate::ids::ShardId;
+use crate::item::Item;
 use crate::limits::SHARDS_MAX;
 use crate::mail::{Letter, Mail};
+use crate::mesh::is_plain;
 use crate::output::Output;
 use crate::reason::{FaultKind, FaultPlace};
 
@@ -55,5 +57,34 @@ impl Clients {
         };
         let count = number.saturating_sub(expected).max(1);
         self.fault(FaultPlace::Letters(from), kind, first, count);
+    }
+}
+
+impl Clients {
+    /// Sends a message to another shard with others, if it is one of those; answers whether it is.
+    pub(crate) fn bundle(&mut self, to: ShardId, item: &Item<'_>) -> bool {
+        if !is_plain(&item.publication) {
+            return false;
+        }
+        if let Some(full) = self.bundles.add(to, &item.publication, item.publisher) {
+            self.number(to, Letter::Bundle(full));
+        }
+        true
+    }
+
+    /// Puts what is bundled for this shard into the mail.
+    #[inline]
+    pub(crate) fn close_bundle(&mut self, to: ShardId) {
+        if let Some(bundle) = self.bundles.take(to) {
+            self.number(to, Letter::Bundle(bundle));
+        }
+    }
+
+    /// The same for every shard.
+    #[inline]
+    pub(crate) fn close_bundles(&mut self) {
+        while let Some(to) = self.bundles.first_begun() {
+            self.close_bundle(to);
+        }
     }
 }

@@ -54,6 +54,9 @@ pub(crate) use lane::{IngressLane, Lanes};
 use std::sync::Arc;
 use std::time::Instant;
 
+use owners::{Sender, User};
+use receipt::News;
+use rule::Treatment;
 use unbroken_merkle_log::{Epoch, LaneId};
 use unbroken_mqtt_proto::PropertyBuf;
 
@@ -63,9 +66,6 @@ use crate::message::{Mark, Publication};
 use crate::reason::{DropReason, FaultKind, FaultPlace};
 use crate::settings::AuditAction;
 use crate::shard::Shard;
-use owners::{Sender, User};
-use receipt::News;
-use rule::Treatment;
 
 impl Shard {
     /// Numbers an accepted message of this session.

@@ -1,7 +1,8 @@
 //! Who is stamped, verified, or left alone: the first rule that fits decides.
 
-use crate::settings::{AuditAction, AuditRule};
 use unbroken_mqtt_proto::{TopicFilter, TopicName};
+
+use crate::settings::{AuditAction, AuditRule};
 
 /// What the rules say of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

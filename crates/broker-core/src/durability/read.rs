@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::ids::{LogId, SessionId};
 use crate::message::Message;
+
 /// A part of a log that a shard wants to read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadRequest {

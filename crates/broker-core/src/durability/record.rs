@@ -39,7 +39,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unbroken_merkle_log::Hash;
-
 use unbroken_mqtt_proto::{
     PacketId, QoS, SubscriptionFilter, SubscriptionOptions, TopicFilter, TopicName,
 };

@@ -1,6 +1,7 @@
 //! What a packet waits for.
 
 use crate::ids::StoreId;
+
 /// What a packet waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Until {

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
-use crate::ids::Want;
 use foldhash::fast::FixedState;
+
+use crate::ids::Want;
 
 #[derive(Debug)]
 pub(crate) struct Interest {

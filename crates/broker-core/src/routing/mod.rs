@@ -17,6 +17,7 @@
 mod cache;
 mod interest;
 mod list;
+mod pending_subacks;
 #[cfg(test)]
 mod reference;
 mod terms;
@@ -31,6 +32,7 @@ use crate::ids::{GroupId, SessionId, ShardId, Want};
 
 pub(crate) use cache::{Receiver, Route, RouteCache};
 pub(crate) use interest::Interest;
+pub(crate) use pending_subacks::PendingSubAck;
 pub(crate) use terms::Terms;
 pub(crate) use tree::SubscriptionIndex;
 pub(crate) use wide::WideRoute;

@@ -25,7 +25,6 @@ use crate::audit::missed::Missed;
 use crate::audit::{Account, IngressLane};
 use crate::by_filter::ByFilter;
 use crate::durability::{Until, Will};
-use crate::held::{Answer, Held, HeldRest};
 use crate::ids::StoreId;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
 use crate::option_box::OptionBox;
@@ -91,44 +90,6 @@ pub(crate) struct Session {
 const _: () = assert!(size_of::<Session>() <= 400, "the figure above");
 
 impl Session {
-    /// The connection has gone with packets that had to wait. Answers the messages of QoS 0 among
-    /// them.
-    pub(crate) fn keep_unanswered(
-        &mut self,
-        held: impl IntoIterator<Item = Held>,
-    ) -> Vec<Delivery> {
-        let mut copies = Vec::new();
-        for held in held {
-            let (until, answer) = match held.into_rest() {
-                HeldRest::Answer(until, answer) => (until, answer),
-                HeldRest::Copy(delivery) => {
-                    copies.push(delivery);
-                    continue;
-                }
-                HeldRest::Nothing => continue,
-            };
-            match answer {
-                Answer::PubRec(id, reason) if reason.is_error() => {
-                    self.inbound.acknowledged(id);
-                }
-                Answer::PubRec(id, _) => {
-                    self.unanswered.get_or_insert_default().push((id, until));
-                }
-                // What they answer comes again, as new, or is sent again by what is in flight.
-                Answer::PubAck(..)
-                | Answer::PubRel(..)
-                | Answer::PubComp(..)
-                | Answer::UnsubAck(..) => {}
-            }
-        }
-        self.unsent = 0;
-        // They are sent with what is sent again.
-        if let Some(kept) = self.kept.as_deref_mut() {
-            kept.ahead = OptionBox::default();
-        }
-        copies
-    }
-
     /// Whether a message of QoS 1 or 2 must not leave at once: its packet id is to be stored
     /// before, or it stands behind one that is held [MQTT-4.6.0-5, MQTT311-4.6.0-6].
     pub(crate) fn holds(&self, qos: QoS) -> bool {

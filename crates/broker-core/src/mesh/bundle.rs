@@ -31,14 +31,11 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{Properties, QoS};
 
-use crate::clients::Clients;
 use crate::ids::ShardId;
-use crate::item::Item;
 use crate::limits::{
     BUNDLE_BYTES_MAX, BUNDLE_LENT_EACH_MAX, BUNDLED_COST_MIN, BUNDLED_EACH_MAX, BUNDLES_LENT_MAX,
     SHARDS_MAX,
 };
-use crate::mail::Letter;
 use crate::message::{Mark, Publication};
 
 /// Messages of one publisher that came together.
@@ -106,20 +103,17 @@ impl Bundle {
     }
 
     /// Whether this one can go with those that are here.
-    fn has_room_for(&self, item: &Item<'_>) -> bool {
-        let same_publisher = match (&self.publisher, item.publisher) {
+    fn has_room_for(&self, publication: &Publication<'_>, publisher: Option<&Arc<str>>) -> bool {
+        let same_publisher = match (&self.publisher, publisher) {
             (Some(mine), Some(its)) => Arc::ptr_eq(mine, its),
             (mine, its) => mine.is_none() && its.is_none(),
         };
-        self.bytes() < BUNDLE_BYTES_MAX
-            && same_publisher
-            && self.stamp == Some(item.publication.stamp)
+        self.bytes() < BUNDLE_BYTES_MAX && same_publisher && self.stamp == Some(publication.stamp)
     }
 
-    fn add(&mut self, item: &Item<'_>) {
-        let publication = &item.publication;
+    fn add(&mut self, publication: &Publication<'_>, publisher: Option<&Arc<str>>) {
         if self.is_empty() {
-            self.publisher = item.publisher.map(Arc::clone);
+            self.publisher = publisher.map(Arc::clone);
             self.stamp = Some(publication.stamp);
         }
         self.topics.push_str(publication.topic);
@@ -156,17 +150,29 @@ const _: () = assert!(SHARDS_MAX <= u64::BITS as usize, "a bit for each shard");
 impl Bundles {
     /// Adds a message for this shard. If it cannot go with those that are bundled already, gives
     /// these.
-    fn add(&mut self, to: ShardId, item: &Item<'_>) -> Option<Arc<Bundle>> {
+    pub(crate) fn add(
+        &mut self,
+        to: ShardId,
+        publication: &Publication<'_>,
+        publisher: Option<&Arc<str>>,
+    ) -> Option<Arc<Bundle>> {
         let index = usize::from(to.0);
         if self.open.len() <= index {
             self.open.resize_with(index + 1, Bundle::default);
         }
-        let full = (self.has_begun(to) && !self.open[index].has_room_for(item))
+        let full = (self.has_begun(to) && !self.open[index].has_room_for(publication, publisher))
             .then(|| self.take(to))
             .flatten();
         self.begun |= 1 << to.0;
-        self.open[index].add(item);
+        self.open[index].add(publication, publisher);
         full
+    }
+
+    /// The first shard for which something is bundled.
+    #[inline]
+    pub(crate) fn first_begun(&self) -> Option<ShardId> {
+        let first = u8::try_from(self.begun.trailing_zeros()).expect("a u64 has 64 bits");
+        (self.begun != 0).then_some(ShardId(first))
     }
 
     fn has_begun(&self, to: ShardId) -> bool {
@@ -174,7 +180,7 @@ impl Bundles {
     }
 
     /// Takes what is bundled for this shard.
-    fn take(&mut self, to: ShardId) -> Option<Arc<Bundle>> {
+    pub(crate) fn take(&mut self, to: ShardId) -> Option<Arc<Bundle>> {
         if !self.has_begun(to) {
             return None;
         }
@@ -202,42 +208,12 @@ impl Bundles {
 }
 
 /// Whether a bundle can say all that there is to a message.
-fn is_plain(publication: &Publication<'_>) -> bool {
+pub(crate) fn is_plain(publication: &Publication<'_>) -> bool {
     publication.qos == QoS::AtMostOnce
         && !publication.retain
         && publication.properties.is_empty()
         && publication.expires.is_none()
         && publication.topic.len() + publication.payload.len() <= BUNDLED_EACH_MAX
-}
-
-impl Clients {
-    /// Sends a message to another shard with others, if it is one of those; answers whether it is.
-    pub(crate) fn bundle(&mut self, to: ShardId, item: &Item<'_>) -> bool {
-        if !is_plain(&item.publication) {
-            return false;
-        }
-        if let Some(full) = self.bundles.add(to, item) {
-            self.number(to, Letter::Bundle(full));
-        }
-        true
-    }
-
-    /// Puts what is bundled for this shard into the mail.
-    #[inline]
-    pub(crate) fn close_bundle(&mut self, to: ShardId) {
-        if let Some(bundle) = self.bundles.take(to) {
-            self.number(to, Letter::Bundle(bundle));
-        }
-    }
-
-    /// The same for every shard.
-    #[inline]
-    pub(crate) fn close_bundles(&mut self) {
-        while self.bundles.begun != 0 {
-            let first = self.bundles.begun.trailing_zeros();
-            self.close_bundle(ShardId(u8::try_from(first).expect("a u64 has 64 bits")));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -289,7 +265,7 @@ mod tests {
                 payload,
                 ..first
             };
-            let full = bundles.add(TO, &Item::borrowed(publication, Some(&publisher)));
+            let full = bundles.add(TO, &publication, Some(&publisher));
             assert!(full.is_none());
         }
         assert!(bundles.take(ShardId(0)).is_none());
@@ -348,7 +324,7 @@ mod tests {
         let mut bundles = Bundles::default();
         let mut add = |publisher, stamp| {
             let publication = Publication { stamp, ..message };
-            let full = bundles.add(TO, &Item::borrowed(publication, publisher));
+            let full = bundles.add(TO, &publication, publisher);
             full.map(|full| content(&full).len())
         };
         assert_eq!(add(Some(&one), message.stamp), None);
@@ -362,9 +338,9 @@ mod tests {
     #[test]
     fn a_full_bundle_goes_and_another_begins() {
         let payload = [0; BUNDLED_EACH_MAX - 1];
-        let item = Item::borrowed(plain("t", &payload), None);
+        let message = plain("t", &payload);
         let mut bundles = Bundles::default();
-        let full = std::iter::repeat_with(|| bundles.add(TO, &item)).take(5);
+        let full = std::iter::repeat_with(|| bundles.add(TO, &message, None)).take(5);
         assert_eq!(
             full.flatten()
                 .map(|full| content(&full).len())
@@ -382,17 +358,17 @@ mod tests {
         let mut bundles = Bundles::default();
         bundles.open.resize_with(2, Bundle::default);
         bundles.open[1].payloads.reserve(BUNDLE_LENT_EACH_MAX + 1);
-        bundles.add(TO, &Item::borrowed(plain("t", b""), None));
+        bundles.add(TO, &plain("t", b""), None);
         let large = bundles.take(TO).unwrap();
         assert_eq!(Arc::strong_count(&large), 1);
     }
 
     #[test]
     fn a_bundle_is_used_again_when_its_receiver_has_dropped_it_and_not_before() {
-        let item = Item::borrowed(plain("t", b"payload"), None);
+        let message = plain("t", b"payload");
         let mut bundles = Bundles::default();
         let mut send = || {
-            assert!(bundles.add(TO, &item).is_none());
+            assert!(bundles.add(TO, &message, None).is_none());
             bundles.take(TO).unwrap()
         };
         let first = send();
