@@ -15,42 +15,48 @@
 //! Steps that mostly wait have a core to spare, and those that compute take it
 //! ([`step::beside`]).
 
-use std::fs;
+mod channels;
+mod dependencies;
+mod fuzz;
+mod integration_tests;
+mod last_full;
+mod plan;
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use serde_json::Value;
-
+use self::integration_tests::IntegrationTests;
+use self::last_full::LastFull;
 use crate::step::{self, Step};
 use crate::tally::Tally;
 use crate::tools::{self, Tools};
 use crate::{Outcome, bench, process, spec, tidy, tree};
-
-/// Its tests are steps of their own.
-const ACCEPTANCE: &str = "unbroken-acceptance";
 
 pub(crate) fn run(full: bool) -> Outcome {
     let mut ci = Ci {
         full,
         tools: Tools::locate(),
         tally: Tally::default(),
+        last_full: LastFull::read(),
     };
     let begin = Instant::now();
     match ci.steps() {
         Ok(()) => {
-            println!(
-                "\nall steps passed in {:.0} s",
-                begin.elapsed().as_secs_f64()
-            );
-            println!("{}", ci.tally);
+            let seconds = begin.elapsed().as_secs_f64();
+            println!("\nall steps passed in {seconds:.0} s");
+            if full && let Some(path) = last_full::record()? {
+                println!("commit {}, which says so", path.display());
+                ci.last_full = LastFull::read();
+            }
+            println!("{}\n{}", ci.last_full, ci.tally);
             Ok(())
         }
         Err(problem) => {
             if ci.tally.failed == 0 {
                 ci.tally += Tally::FAILED;
             }
-            Err(format!("{problem}\n{}", ci.tally))
+            Err(format!("{problem}\n{}\n{}", ci.last_full, ci.tally))
         }
     }
 }
@@ -59,10 +65,35 @@ struct Ci {
     full: bool,
     tools: Tools,
     tally: Tally,
+    last_full: LastFull,
 }
+
+/// The lock-free code and what generates calls of it.
+const CHANNELS: [&str; 2] = ["crates/session-channels", "crates/session-channels-macros"];
 
 impl Ci {
     fn steps(&mut self) -> Outcome {
+        self.rules()?;
+        let programs = ["test", "--locked", "--workspace", "--no-run"];
+        self.in_order([Step::check("test programs", cargo(&programs))])?;
+        let names = IntegrationTests::listed()?;
+        self.unit_tests(&names.others)?;
+        if self.full {
+            self.in_order(plan::longer())?;
+            let mutants = cargo(&["xtask", "mutants"]);
+            self.in_order([Step::tests("mutants of the ledger and the lanes", mutants)])?;
+        }
+        self.miri()?;
+        self.system_tests(&names.acceptance)?;
+        let mut steps = Vec::new();
+        for (name, arguments) in plan::benchmarks(self.full) {
+            steps.push(self.bench(name, arguments)?);
+        }
+        self.all(steps)
+    }
+
+    /// What needs no program of ours: tools, lints, the rules of the repository, dependencies.
+    fn rules(&mut self) -> Outcome {
         let install = "cargo xtask install-tools";
         self.tally += step::timed("tools", "", install, || self.tools.install())?;
         self.in_order([Step::check("format", cargo(&["fmt", "--all", "--check"]))])?;
@@ -86,42 +117,45 @@ impl Ci {
             || spec::run(&spec::Arguments::default()),
         )?;
         self.tally += Tally::PASSED;
+        self.dependencies()
+    }
 
-        let programs = ["test", "--locked", "--workspace", "--no-run"];
-        self.in_order([Step::check("test programs", cargo(&programs))])?;
-        let names = IntegrationTests::listed()?;
+    /// Unit and integration tests, beside what is built for the steps behind.
+    fn unit_tests(&mut self, names: &[String]) -> Outcome {
         let mut waiting = vec![
-            Step::tests("tests", Self::tests(&names.others)),
+            Step::tests("tests", Self::tests(names)),
             Step::tests("documented examples", documented_examples()),
         ];
         waiting.extend(self.conformance_set());
-        let computing = vec![
-            Step::tests("interleavings of the lock-free files", self.interleavings()),
-            Step::tests("random schedules of the channels", self.schedules()),
+        let mut computing = Vec::new();
+        if self.full || !self.last_full.has_same(&CHANNELS) {
+            computing.extend([
+                Step::tests("interleavings of the lock-free files", self.interleavings()),
+                Step::tests("random schedules of the channels", self.schedules()),
+            ]);
+        }
+        computing.extend([
             Step::check("documentation", documentation()),
             Step::check(
                 "release binary",
                 cargo(&["build", "--locked", "--release", "-p", "unbroken"]),
             ),
             Step::check("release programs", release_programs()),
-        ];
-        self.beside(waiting, computing)?;
-        if self.full {
-            self.in_order(longer())?;
-            let mutants = cargo(&["xtask", "mutants"]);
-            self.in_order([Step::tests("mutants of the ledger and the lanes", mutants)])?;
-        }
-        self.miri()?;
+        ]);
+        self.beside(waiting, computing)
+    }
 
+    /// The release programs from outside: acceptance, crashes, and what computes beside them.
+    fn system_tests(&mut self, acceptance: &[String]) -> Outcome {
         let mut waiting = Vec::new();
         for shards in ["1", "3"] {
-            let command = self.acceptance(&names.acceptance, shards);
+            let command = self.acceptance(acceptance, shards);
             waiting.push(Step::tests(
                 format!("acceptance, shards: {shards}"),
                 command,
             ));
         }
-        for (name, arguments) in crashes(self.full) {
+        for (name, arguments) in plan::crashes(self.full) {
             waiting.push(built(
                 format!("crashes, {name}"),
                 "unbroken-crash",
@@ -138,12 +172,7 @@ impl Ci {
             built("simulator", "unbroken-simulator", seeds),
         ];
         computing.extend(self.fuzz()?);
-        self.beside(waiting, computing)?;
-        let mut steps = Vec::new();
-        for (name, arguments) in benchmarks(self.full) {
-            steps.push(self.bench(name, arguments)?);
-        }
-        self.all(steps)
+        self.beside(waiting, computing)
     }
 
     /// All but the acceptance tests, and what is documented.
@@ -179,167 +208,6 @@ impl Ci {
             .env("UNBROKEN_BIN", binary())
             .env("UNBROKEN_TOOLS", &self.tools.directory);
         Self::with_tools(command)
-    }
-
-    /// The channels under a model checker, in small: with two forced switches of thread at the
-    /// most; in the longer run with no bound but time.
-    fn interleavings(&self) -> Command {
-        let mut command = cargo(&["test", "--locked", "--release", "--lib"]);
-        command
-            .args(["-p", "session-channels", "models"])
-            .env("RUSTFLAGS", "--cfg loom")
-            .env("CARGO_TARGET_DIR", tree::target_directory().join("loom"));
-        if self.full {
-            command.env("LOOM_MAX_DURATION", "600"); // seconds, for each model
-        } else {
-            command.env("LOOM_MAX_PREEMPTIONS", "2");
-        }
-        command
-    }
-
-    /// The channels' public API under a scheduler that decides by chance.
-    fn schedules(&self) -> Command {
-        let mut command = cargo(&["test", "--locked", "--release"]);
-        command
-            .args(["-p", "session-channels", "--test", "schedules"])
-            .env("RUSTFLAGS", "--cfg shuttle")
-            .env("CARGO_TARGET_DIR", tree::target_directory().join("shuttle"))
-            .env("SCHEDULES", if self.full { "10000000" } else { "100000" });
-        command
-    }
-
-    /// The channels under an interpreter that sees undefined behaviour, with both models of
-    /// borrowing. Slow, so only in the longer run.
-    fn miri(&mut self) -> Outcome {
-        if !self.full {
-            return Ok(());
-        }
-        let mut version = Command::new("cargo");
-        if process::quiet(version.args(["+nightly", "miri", "--version"])).is_err() {
-            println!("\n── miri: skipped, no nightly toolchain has it");
-            self.tally += Tally::SKIPPED;
-            return self.sanitizers();
-        }
-        for borrows in ["", "-Zmiri-tree-borrows"] {
-            let mut command = Command::new("cargo");
-            command
-                .args([
-                    "+nightly",
-                    "miri",
-                    "test",
-                    "--locked",
-                    "-p",
-                    "session-channels",
-                ])
-                .args([
-                    "--lib",
-                    "--test",
-                    "links",
-                    "--test",
-                    "rendezvous",
-                    "--test",
-                    "sets",
-                ])
-                .current_dir(tree::root())
-                .env("MIRIFLAGS", borrows)
-                .env("CARGO_TARGET_DIR", tree::target_directory().join("miri"));
-            self.in_order([Step::tests("miri", command)])?;
-        }
-        Ok(())
-    }
-
-    /// Where Miri is missing: threads that do everything at once, under the sanitizers for
-    /// addresses and for threads.
-    fn sanitizers(&mut self) -> Outcome {
-        let mut version = Command::new("cargo");
-        if process::quiet(version.args(["+nightly", "--version"])).is_err() {
-            println!("\n── sanitizers: skipped, no nightly toolchain");
-            self.tally += Tally::SKIPPED;
-            return Ok(());
-        }
-        let known = tree::root().join("crates/session-channels/tests/thread-sanitizer.supp");
-        for sanitizer in ["address", "thread"] {
-            // The standard library is not built for them, which is why the test has no harness.
-            let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer");
-            let mut command = Command::new("cargo");
-            command
-                .args(["+nightly", "test", "--locked", "-p", "session-channels"])
-                .args(["--test", "stress", "--target", "x86_64-unknown-linux-gnu"])
-                .current_dir(tree::root())
-                .env("RUSTFLAGS", flags)
-                .env("STRESS", "1000")
-                .env("TSAN_OPTIONS", format!("suppressions={}", known.display()))
-                .env(
-                    "CARGO_TARGET_DIR",
-                    tree::target_directory().join("sanitizers"),
-                );
-            let name = format!("sanitizer of {sanitizer}");
-            self.in_order([Step::tests(name, command)])?;
-        }
-        Ok(())
-    }
-
-    /// Each fuzz target for a while, from golden packets and documented examples on; what it finds
-    /// stays uncommitted.
-    fn fuzz(&mut self) -> Outcome<Vec<Step>> {
-        if !self.tools.cargo_fuzz().is_file() {
-            println!("\n── fuzz: skipped, cargo-fuzz is missing");
-            self.tally += Tally::SKIPPED;
-            return Ok(Vec::new());
-        }
-        let seeds = [
-            ("unbroken-mqtt-proto", "fuzz-seeds"),
-            ("unbroken-merkle-log", "fuzz-seeds-audit"),
-            ("unbroken-store", "fuzz-seeds-store"),
-        ];
-        let seeds = seeds.map(|(package, example)| {
-            // Built with the tests.
-            let program = tree::target_directory()
-                .join("debug/examples")
-                .join(example);
-            Step::check("fuzz seeds", process::program(&program))
-                .repeated_with(format!("cargo run -p {package} --example {example}"))
-        });
-        let mut steps = Vec::from(seeds);
-        let nightly = has_nightly();
-        steps.push(Step::check(
-            "fuzz targets",
-            self.cargo_fuzz(nightly, "build")?,
-        ));
-        let listed = fs::read_dir(tree::root().join("dev/fuzz/fuzz_targets"));
-        let mut targets: Vec<_> = listed
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| Some(entry.path().file_stem()?.display().to_string()))
-            .collect();
-        targets.sort();
-        let seconds = if self.full { 300 } else { 15 };
-        for target in targets {
-            let mut command = self.cargo_fuzz(nightly, "run")?;
-            command.args([&target, "--", &format!("-max_total_time={seconds}")]);
-            steps.push(Step::check(format!("fuzz {target}"), command));
-        }
-        Ok(steps)
-    }
-
-    fn cargo_fuzz(&self, nightly: bool, verb: &str) -> Outcome<Command> {
-        let own_path = std::env::var_os("PATH").unwrap_or_default();
-        let path = std::iter::once(self.tools.cargo_commands());
-        let path = std::env::join_paths(path.chain(std::env::split_paths(&own_path)))
-            .map_err(|error| error.to_string())?;
-        // The name, not our own path: rustup's cargo understands `+nightly`.
-        let mut command = Command::new("cargo");
-        command.current_dir(tree::root()).env("PATH", path);
-        if nightly {
-            command.args(["+nightly", "fuzz", verb]);
-        } else {
-            // Sanitizers need nightly; without one, panics and limits are still found.
-            command.args(["fuzz", verb, "-s", "none"]);
-        }
-        command.args(["--fuzz-dir", "dev/fuzz"]);
-        command.args(["--target-dir".into(), tree::target_directory().join("fuzz")]);
-        Ok(command)
     }
 
     /// A benchmark of our broker, in which no peer may be missing where all can be installed: in
@@ -391,53 +259,6 @@ impl Ci {
     }
 }
 
-/// The names of integration tests, those of the acceptance crate apart, which no other crate has.
-struct IntegrationTests {
-    acceptance: Vec<String>,
-    others: Vec<String>,
-}
-
-impl IntegrationTests {
-    /// As cargo has them.
-    fn listed() -> Outcome<Self> {
-        let mut command = cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]);
-        let text = process::quiet(&mut command)?;
-        let metadata: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        let mut names = Self {
-            acceptance: Vec::new(),
-            others: Vec::new(),
-        };
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        for package in list(&metadata["packages"]) {
-            let tests = list(&package["targets"]).into_iter();
-            let tests = tests.filter(|target| target["kind"][0] == "test");
-            let tests = tests.filter_map(|target| Some(target["name"].as_str()?.to_owned()));
-            if package["name"] == ACCEPTANCE {
-                names.acceptance.extend(tests);
-            } else {
-                names.others.extend(tests);
-            }
-        }
-        names.others.sort();
-        names.others.dedup();
-        if names.acceptance.is_empty() {
-            return Err(format!(
-                "cargo knows of no integration test of {ACCEPTANCE}"
-            ));
-        }
-        if let Some(name) = names
-            .acceptance
-            .iter()
-            .find(|name| names.others.contains(name))
-        {
-            return Err(format!(
-                "two integration tests are called {name}, one of them of {ACCEPTANCE}; rename one"
-            ));
-        }
-        Ok(names)
-    }
-}
-
 /// Selected out of the whole workspace: what they share with others is built once.
 fn tests_called(names: &[String]) -> Command {
     let mut command = cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
@@ -467,109 +288,6 @@ fn release_programs() -> Command {
     command
 }
 
-/// What only the longer run has time for.
-fn longer() -> [Step; 2] {
-    let mut lanes = cargo(&["test", "--locked", "--release"]);
-    lanes.args(["-p", "unbroken-merkle-log", "--", "--ignored"]);
-    let mut histories = cargo(&["test", "--locked", "--release"]);
-    histories.args([
-        "-p",
-        "unbroken-store",
-        "--lib",
-        "conformance",
-        "--",
-        "--ignored",
-    ]);
-    [
-        Step::tests("lanes of a million messages", lanes),
-        Step::tests("many histories of a store", histories),
-    ]
-}
-
-/// The broker ended at random moments by SIGKILL, power cuts and faults of the disk.
-///
-/// With one shard and with any number 200 kills together, and 2,000 in the longer run; one in eight
-/// more, which is about as many as come before the broker listens. Where a crash of the machine may
-/// lose something (`relaxed`, `off`), one of the broker may not. The last writes so much that
-/// journals and generations of logs are ended, trimmed and begun all the time.
-const fn crashes(full: bool) -> [(&'static str, &'static str); 5] {
-    if full {
-        [
-            (
-                "shards: 1",
-                "--kills 1150 --stops 100 --cuts 200 --faults 100 --starts 80 --shards 1",
-            ),
-            (
-                "shards drawn",
-                "--kills 1150 --stops 100 --cuts 200 --faults 100 --starts 80",
-            ),
-            (
-                "durability: relaxed",
-                "--kills 200 --stops 20 --durability relaxed",
-            ),
-            ("durability: off", "--kills 200 --stops 20 --durability off"),
-            (
-                "much to write",
-                "--kills 100 --stops 10 --cuts 40 --heavy 200000 --shards 1",
-            ),
-        ]
-    } else {
-        [
-            (
-                "shards: 1",
-                "--kills 115 --stops 8 --cuts 20 --faults 12 --starts 8 --shards 1",
-            ),
-            (
-                "shards drawn",
-                "--kills 115 --stops 8 --cuts 20 --faults 12 --starts 8",
-            ),
-            (
-                "durability: relaxed",
-                "--kills 10 --stops 2 --durability relaxed",
-            ),
-            ("durability: off", "--kills 10 --stops 2 --durability off"),
-            (
-                "much to write",
-                "--kills 12 --stops 1 --cuts 3 --heavy 200000 --shards 1",
-            ),
-        ]
-    }
-}
-
-/// The benchmarks with what they are told: in short that each runs and loses nothing, in full that
-/// `durability`, `fairness`, `shards` and `brokers` reach their bars, where nobody else works. The
-/// longest is the last.
-const fn benchmarks(full: bool) -> [(&'static str, &'static [&'static str]); 6] {
-    let [brokers, audit, durability, fairness, shards]: [&[&str]; 5] = if full {
-        [
-            &["brokers", "--require-bars"],
-            // Sizes and counts of the proof have bars; a million messages go through processes.
-            &["audit", "--smoke", "--trial"],
-            &["durability"],
-            &["fairness"],
-            &["shards"],
-        ]
-    } else {
-        [
-            &["brokers", "--smoke"],
-            &["audit", "--smoke"],
-            &["durability", "--smoke"],
-            &["fairness", "--smoke"],
-            // One row of each kind; `brokers` runs them all.
-            &["shards", "--smoke", "--rows", "pairs100,lat5k,idle"],
-        ]
-    };
-    let scaling: &[&str] = &["scaling", "--smoke"];
-    [
-        ("what the proof costs", audit),
-        ("what keeping costs", durability),
-        ("what one client does to others", fairness),
-        ("what a second shard costs", shards),
-        ("what more cores and clients would take", scaling),
-        ("benchmarks", brokers),
-    ]
-}
-
 /// Cargo without the data for building the next change faster: it doubles what a run puts on disk.
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = process::cargo(arguments);
@@ -596,11 +314,6 @@ pub(crate) fn binary() -> PathBuf {
     release("unbroken")
 }
 
-fn has_nightly() -> bool {
-    process::quiet(Command::new("rustup").args(["toolchain", "list"]))
-        .is_ok_and(|list| list.lines().any(|line| line.starts_with("nightly")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -611,6 +324,7 @@ mod tests {
             full: false,
             tools: Tools::locate(),
             tally: Tally::default(),
+            last_full: LastFull::Unknown,
         };
         let steps = [("one", "false"), ("two", "true"), ("three", "false")];
         let steps = steps.map(|(name, program)| Step::check(name, Command::new(program)));
@@ -624,22 +338,5 @@ mod tests {
         assert!(problem.contains("one failed") && problem.contains("three failed"));
         let all_well = [Step::check("two", Command::new("true"))];
         assert_eq!(ci.all(all_well), Ok(()));
-    }
-
-    #[test]
-    fn in_full_the_bars_against_peers_are_held() {
-        let arguments = |full, command| {
-            let all = benchmarks(full).into_iter();
-            let mut named = all.filter(|(_, arguments)| arguments[0] == command);
-            named.next().expect("it is one of them").1
-        };
-        assert!(arguments(true, "brokers").contains(&"--require-bars"));
-        // Those that are not asked fail on a missed bar by themselves, except in short.
-        for command in ["brokers", "durability", "fairness", "shards"] {
-            assert!(!arguments(true, command).contains(&"--smoke"), "{command}");
-            assert!(arguments(false, command).contains(&"--smoke"), "{command}");
-        }
-        // All rows have a bar, so all are run, and as often and as long as the bar is about.
-        assert_eq!(arguments(true, "shards"), ["shards"]);
     }
 }

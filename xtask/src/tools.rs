@@ -77,6 +77,14 @@ const PYTHON: [&str; 2] = ["paho-mqtt==2.1.0", "xxhash==4.1.0"];
 const MQTT_JS: &str = "mqtt@5.14.1";
 const CARGO_FUZZ: &str = "0.13.1";
 const CARGO_MUTANTS: &str = "27.1.0";
+const CARGO_DENY: &str = "0.20.2";
+
+/// What `ci --full` looks at dependencies with.
+const DENY: Tool = Tool {
+    name: "cargo-deny",
+    is_ready: |tools| tools.cargo_deny().is_file(),
+    install: |tools| install_cargo_command(tools, "cargo-deny", CARGO_DENY),
+};
 
 /// What `mutants` uses, and so `ci --full`.
 const MUTANTS: Tool = Tool {
@@ -127,6 +135,10 @@ impl Tools {
         self.cargo_commands().join("cargo-mutants")
     }
 
+    pub(crate) fn cargo_deny(&self) -> PathBuf {
+        self.cargo_commands().join("cargo-deny")
+    }
+
     /// The directory of the peers that are libraries, each in a program of ours.
     pub(crate) fn peers(&self) -> PathBuf {
         self.directory.join("peers")
@@ -147,7 +159,16 @@ impl Tools {
 
     /// Installs cargo-mutants if it is missing; false: it cannot be had here, and may be missing.
     pub(crate) fn install_cargo_mutants(&self) -> Outcome<bool> {
-        let missing = self.install_missing([&MUTANTS])?;
+        self.install_one(&MUTANTS)
+    }
+
+    /// Installs cargo-deny if it is missing; false: it cannot be had here, and may be missing.
+    pub(crate) fn install_cargo_deny(&self) -> Outcome<bool> {
+        self.install_one(&DENY)
+    }
+
+    fn install_one(&self, tool: &Tool) -> Outcome<bool> {
+        let missing = self.install_missing([tool])?;
         if !missing.is_empty() && must_have_all() {
             return Err(format!("cannot install {}", missing.join(", ")));
         }

@@ -1,0 +1,56 @@
+//! The integration tests of the workspace by name.
+
+use serde_json::Value;
+
+use super::cargo;
+use crate::{Outcome, process};
+
+/// Its tests are steps of their own.
+const ACCEPTANCE: &str = "unbroken-acceptance";
+
+/// The names of integration tests, those of the acceptance crate apart, which no other crate has.
+pub(super) struct IntegrationTests {
+    pub(super) acceptance: Vec<String>,
+    pub(super) others: Vec<String>,
+}
+
+impl IntegrationTests {
+    /// As cargo has them.
+    pub(super) fn listed() -> Outcome<Self> {
+        let mut command = cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]);
+        let text = process::quiet(&mut command)?;
+        let metadata: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let mut names = Self {
+            acceptance: Vec::new(),
+            others: Vec::new(),
+        };
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        for package in list(&metadata["packages"]) {
+            let tests = list(&package["targets"]).into_iter();
+            let tests = tests.filter(|target| target["kind"][0] == "test");
+            let tests = tests.filter_map(|target| Some(target["name"].as_str()?.to_owned()));
+            if package["name"] == ACCEPTANCE {
+                names.acceptance.extend(tests);
+            } else {
+                names.others.extend(tests);
+            }
+        }
+        names.others.sort();
+        names.others.dedup();
+        if names.acceptance.is_empty() {
+            return Err(format!(
+                "cargo knows of no integration test of {ACCEPTANCE}"
+            ));
+        }
+        if let Some(name) = names
+            .acceptance
+            .iter()
+            .find(|name| names.others.contains(name))
+        {
+            return Err(format!(
+                "two integration tests are called {name}, one of them of {ACCEPTANCE}; rename one"
+            ));
+        }
+        Ok(names)
+    }
+}
