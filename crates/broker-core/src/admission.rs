@@ -15,19 +15,19 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::connection::{alias, keepalive};
+use unbroken_mqtt_proto::connection::keepalive;
 use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{
-    ConnAck, Connect, Frame, Packet, Property, PropertyBuf, ReasonCode, Version, next_frame,
+    ConnAck, Connect, Frame, Packet, Property, PropertyBuf, ReasonCode, Version,
 };
 
-use crate::access::{self, Access};
 use crate::audit::account::Fate;
 use crate::audit::rule::rules_of;
 use crate::clients::Clients;
-use crate::connection::{Caller, Connection, keep_unanswered};
+use crate::connection::{Access, Caller, ConnectRequest, Connection, Terms, may_publish};
 use crate::durability::Record;
-use crate::ids::{ConnectionId, SessionId};
+use crate::held::keep_unanswered;
+use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::input::Admission;
 use crate::limits::{Limits, PATIENCE_WITHOUT_PLACE};
 use crate::message::add;
@@ -42,64 +42,34 @@ use crate::will::will_of;
 use crate::{placement, read_only};
 
 impl Shard {
-    /// Whether this CONNECT is for another shard; if so the connection is on its way there, with
-    /// `rest`, which begins with it.
-    pub(crate) fn belongs_elsewhere(
-        &mut self,
-        id: ConnectionId,
-        frame: Frame<'_>,
-        rest: &[u8],
-    ) -> bool {
-        if self.options.shards == 1 {
-            return false;
-        }
-        let Some(connection) = self.clients.named(id) else {
-            return false;
-        };
-        if connection.session.is_some() {
-            return false; // a second CONNECT; its sender is about to be disconnected
-        }
-        let Ok(connect) = Connect::decode_first(frame) else {
-            return false;
-        };
-        if connect.client_id.is_empty() {
-            return false; // an assigned id is chosen to belong here
-        }
-        let to = placement::of_client(connect.client_id, self.options.shards);
-        if to == self.options.id {
-            return false;
-        }
-        self.forget_connection(id);
-        self.clients.outputs.push_back(Output::Move {
-            connection: id,
-            to,
-            unread: rest.to_vec(),
-        });
-        true
-    }
-
+    /// A CONNECT came: moves the connection to the shard that it is for, or asks the driver to
+    /// decide about it. `rest`: what was received, from the beginning of the packet on.
     pub(crate) fn handle_connect(
         &mut self,
         now: Instant,
         id: ConnectionId,
         frame: Frame<'_>,
-        connect: Connect<'_>,
-    ) {
-        let Some(connection) = self.clients.named(id) else {
-            return;
-        };
-        debug_assert_eq!(connection.version, connect.version);
-        if let Some(limit) = connect.properties.maximum_packet_size() {
-            connection.packet_bytes_max = limit;
+        rest: &[u8],
+    ) -> Result<(), Fault> {
+        if let Some(claimed) = Connect::claimed_version(frame)
+            && let Some(connection) = self.clients.connections.get_mut(id)
+        {
+            connection.greet(claimed);
         }
-        connection.is_bridge = connect.bridge;
-        connection.problem_information = connect.properties.request_problem_information();
-        connection.connect = Some(frame.bytes.into());
-        let peer = connection.peer.clone();
+        let connect = Connect::decode_first(frame)?;
+        let home = self.home_of(connect.client_id);
+        if home != self.options.id {
+            self.move_connection(id, home, rest);
+            return Ok(());
+        }
+        let Some(connection) = self.clients.connections.get_mut(id) else {
+            return Ok(());
+        };
+        connection.note_connect(connect.properties.maximum_packet_size(), connect.bridge);
         // Refused is closed. [MQTT-3.1.4-2] [MQTT-3.1.3-8, MQTT311-3.1.3-9]
         if let Err(fault) = check_connect(&connect, &self.clients.limits) {
-            self.refuse(id, Caller::of(&connect), fault);
-            return;
+            self.refuse(now, id, Caller::of(&connect), fault);
+            return Ok(());
         }
         // It has done its part: the decision has a time of its own. One that finds no place is
         // refused behind it, so that only a client that may come in learns whether its id has one.
@@ -107,54 +77,72 @@ impl Shard {
         if self.take_place(id).is_err() {
             until = until.min(now + PATIENCE_WITHOUT_PLACE);
         }
-        if let Some(connection) = self.clients.named(id) {
-            connection.admitted_by = until;
-        }
+        let Some(connection) = self.clients.connections.get_mut(id) else {
+            return Ok(());
+        };
+        let request = Box::new(ConnectRequest::of(&connect));
+        let credentials = Credentials {
+            client_id: Arc::clone(&request.client_id),
+            user_name: request.user_name.clone(),
+            password: connect.password.map(Into::into),
+            peer: connection.peer().clone(),
+        };
+        connection.await_decision(until, request);
         self.clients.outputs.push_back(Output::Authenticate {
             connection: id,
             until,
-            credentials: Credentials {
-                client_id: connect.client_id.into(),
-                user_name: connect.user_name.map(Into::into),
-                password: connect.password.map(Into::into),
-                peer,
-            },
+            credentials,
+        });
+        Ok(())
+    }
+
+    /// The shard that the session of this client is on. An id that this one assigns is chosen to
+    /// belong here.
+    fn home_of(&self, client_id: &str) -> ShardId {
+        match self.options.shards {
+            1 => self.options.id,
+            _ if client_id.is_empty() => self.options.id,
+            shards => placement::of_client(client_id, shards),
+        }
+    }
+
+    #[cold]
+    fn move_connection(&mut self, connection: ConnectionId, to: ShardId, unread: &[u8]) {
+        self.forget_connection(connection);
+        self.clients.outputs.push_back(Output::Move {
+            connection,
+            to,
+            unread: unread.to_vec(),
         });
     }
 
+    /// The driver has decided: lets the client in or refuses it.
     pub(crate) fn handle_admission(
         &mut self,
         now: Instant,
         id: ConnectionId,
         admission: Admission,
     ) {
-        let Some(connection) = self.clients.named(id) else {
+        let Some(connection) = self.clients.connections.get_mut(id) else {
             return;
         };
-        let Some(bytes) = connection.connect.take() else {
-            return;
-        };
-        let version = connection.version;
-        let Ok(Some(frame)) = next_frame(&bytes, u32::MAX) else {
-            return;
-        };
-        let Ok(Packet::Connect(connect)) = Packet::decode(frame, version) else {
+        let Some(request) = connection.take_request() else {
             return;
         };
         match admission {
             Admission::Granted { user } => {
-                connection.identity.user = user;
-                let will_allowed = connect.will.as_ref().is_none_or(|will| {
-                    access::may_publish(&connection.identity, will.topic) == Access::Allowed
+                connection.identify(user);
+                let will_allowed = request.will.as_deref().is_none_or(|will| {
+                    may_publish(connection.identity(), &will.topic) == Access::Allowed
                 });
                 if !will_allowed {
                     let fault = Fault::new(
                         ReasonCode::NotAuthorized,
                         "the client may not publish to its will's topic",
                     );
-                    return self.refuse(id, Caller::of(&connect), fault);
+                    return self.refuse(now, id, request.caller(), fault);
                 }
-                self.admit(now, id, &connect);
+                self.admit(now, id, &request);
                 self.consume_unread(now, id);
             }
             // [MQTT-3.1.4-2]
@@ -163,34 +151,34 @@ impl Shard {
                     reason,
                     detail: Cow::Borrowed(reason.name()),
                 };
-                self.refuse(id, Caller::of(&connect), fault);
+                self.refuse(now, id, request.caller(), fault);
             }
         }
     }
 
-    fn admit(&mut self, now: Instant, id: ConnectionId, connect: &Connect<'_>) {
-        let client_id: Arc<str> = if connect.client_id.is_empty() {
+    fn admit(&mut self, now: Instant, id: ConnectionId, request: &ConnectRequest) {
+        let client_id = if request.has_no_id() {
             self.assign_client_id().into() // [MQTT-3.1.3-6, MQTT311-3.1.3-6]
         } else {
-            connect.client_id.into()
+            Arc::clone(&request.client_id)
         };
-        let terms = self.agree(connect);
-        let Some(announced) = self.announced(id, connect, &client_id, terms) else {
+        let terms = self.agree(request);
+        let Some(announced) = self.announced(id, request, &client_id, terms) else {
             let fault = Fault::new(
                 ReasonCode::PacketTooLarge,
                 "the client takes no packet as long as a CONNACK with what it has to know",
             );
-            return self.refuse(id, Caller::with_id(client_id, connect), fault);
+            return self.refuse(now, id, request.caller_as(client_id), fault);
         };
-        if self.store_is_needed(&client_id, connect, terms.expiry_s) {
+        if self.store_is_needed(&client_id, request, terms.expiry_s) {
             let fault = Fault::new(ReasonCode::ServerUnavailable, read_only::DETAIL);
-            return self.refuse(id, Caller::with_id(client_id, connect), fault);
+            return self.refuse(now, id, request.caller_as(client_id), fault);
         }
         // The id is all that a session is found by. [MQTT-3.1.3-2, MQTT311-3.1.3-2]
         // From here on one that was assigned is like any other. [MQTT-3.1.3-7]
         let existing = self.clients.by_client_id.get(&client_id).copied();
         if let Err(full) = self.inherit_place(id, existing) {
-            return self.refuse(id, Caller::with_id(client_id, connect), no_place(full));
+            return self.refuse(now, id, request.caller_as(client_id), no_place(full));
         }
         if let Some(session) = existing {
             self.take_over(now, session);
@@ -202,7 +190,7 @@ impl Shard {
             self.clients.catch_up(now, session);
         }
         // [MQTT-3.1.4-4, MQTT311-3.1.4-3, MQTT311-3.1.2-6]
-        if connect.clean_start
+        if request.clean_start
             && let Some(session) = existing.take()
         {
             self.end_session(now, session, DropReason::SessionEnded); // [MQTT-3.1.2-4]
@@ -219,16 +207,16 @@ impl Shard {
                     // Room may come again; this connection ends. [MQTT311-4.8.0-2]
                     let fault =
                         Fault::new(ReasonCode::QuotaExceeded, "limits.sessions_max is reached");
-                    return self.refuse(id, Caller::with_id(client_id, connect), fault);
+                    return self.refuse(now, id, request.caller_as(client_id), fault);
                 }
             }
         };
-        let will = will_of(now, connect, &client_id);
+        let will = will_of(now, request, &client_id);
         let receive_maximum = self.clients.limits.receive_maximum;
         let inflight_max = self.clients.limits.inflight_max;
         let aliases_in_max = self.clients.limits.topic_aliases_in_max;
         let aliases_out_max = self.clients.limits.topic_aliases_out_max;
-        let v5 = connect.version == Version::V5;
+        let v5 = request.version == Version::V5;
         let absence = self.token();
         let tails = self.clients.promises.tails.clone();
         if let Some(session) = self.clients.session_mut(session_id) {
@@ -241,7 +229,7 @@ impl Shard {
             session
                 .inbound
                 .set_receive_maximum(if v5 { receive_maximum } else { u16::MAX });
-            let wanted = connect.properties.receive_maximum().unwrap_or(u16::MAX);
+            let wanted = request.receive_maximum.unwrap_or(u16::MAX);
             session
                 .outbound
                 .set_receive_maximum(wanted.min(inflight_max));
@@ -263,23 +251,18 @@ impl Shard {
             }
         }
         self.store_will(session_id);
-        if let Some(connection) = self.clients.named(id) {
-            connection.phase = connection.phase.accept(false);
-            connection.session = Some(session_id);
-            connection.last_received = now;
-            connection.keep_alive = keepalive::limit(connect.keep_alive, terms.server_keep_alive);
-            if v5 {
-                connection.aliases_in = Some(Box::new(alias::Inbound::new(aliases_in_max)));
-                // As many aliases as the client allows, if any. [MQTT-3.1.2-26, MQTT-3.1.2-27]
-                let wanted = connect
-                    .properties
-                    .topic_alias_maximum()
-                    .unwrap_or(0)
-                    .min(aliases_out_max);
-                connection.aliases_out =
-                    (wanted > 0).then(|| Box::new(alias::Outbound::new(wanted)));
-            }
-            if let Some(keep_alive) = connection.keep_alive {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
+            // As many aliases as the client allows, if any. [MQTT-3.1.2-26, MQTT-3.1.2-27]
+            let allowed = request.topic_alias_maximum.unwrap_or(0);
+            let keep_alive = keepalive::limit(request.keep_alive, terms.server_keep_alive);
+            let terms = Terms {
+                session: session_id,
+                keep_alive,
+                aliases_in_max: v5.then_some(aliases_in_max),
+                aliases_out_max: if v5 { allowed.min(aliases_out_max) } else { 0 },
+            };
+            connection.accept(now, &terms);
+            if let Some(keep_alive) = keep_alive {
                 self.timers.set(now + keep_alive, Timer::KeepAlive(id));
             }
         }
@@ -290,7 +273,7 @@ impl Shard {
         self.clients.gate(id, session_id, present);
         // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
         let connack = ConnAck {
-            session_present: present && connect.version.has_session_present(),
+            session_present: present && request.version.has_session_present(),
             reason: ReasonCode::Success,
             properties: announced.as_properties(),
         };
@@ -303,30 +286,31 @@ impl Shard {
         stats.clients_maximum = stats.clients_maximum.max(stats.clients_connected);
         let address = self
             .clients
-            .connection(id.index)
-            .and_then(|connection| connection.peer.address);
+            .connections
+            .get(id)
+            .and_then(|connection| connection.peer().address);
         self.event(Event::Connected {
             client_id,
             address,
-            version: connect.version,
+            version: request.version,
             session_present: present,
-            keep_alive_s: connect.keep_alive,
+            keep_alive_s: request.keep_alive,
         });
         self.tell_groups(session_id, true);
         self.pump(now, session_id);
     }
 
     /// What the two sides agree on where CONNECT leaves it to the server.
-    fn agree(&self, connect: &Connect<'_>) -> Agreement {
-        let wanted = match connect.version {
-            Version::V5 => connect.properties.session_expiry_interval().unwrap_or(0),
+    fn agree(&self, request: &ConnectRequest) -> Agreement {
+        let wanted = match request.version {
+            Version::V5 => request.session_expiry_s.unwrap_or(0),
             // 3.x knows only "ends with the connection" [MQTT311-3.1.2-6] and "stays"
             // [MQTT311-3.1.2-4].
-            Version::V3_1 | Version::V3_1_1 if connect.clean_start => 0,
+            Version::V3_1 | Version::V3_1_1 if request.clean_start => 0,
             Version::V3_1 | Version::V3_1_1 => u32::MAX,
         };
         let server_keep_alive = self.options.settings.keep_alive_max_s.filter(|max| {
-            connect.version == Version::V5 && (connect.keep_alive == 0 || connect.keep_alive > *max)
+            request.version == Version::V5 && (request.keep_alive == 0 || request.keep_alive > *max)
         });
         Agreement {
             wanted_expiry_s: wanted,
@@ -340,12 +324,12 @@ impl Shard {
     fn announced(
         &self,
         id: ConnectionId,
-        connect: &Connect<'_>,
+        request: &ConnectRequest,
         client_id: &str,
         terms: Agreement,
     ) -> Option<PropertyBuf> {
         let mut announced = PropertyBuf::new();
-        if connect.version != Version::V5 {
+        if request.version != Version::V5 {
             return Some(announced);
         }
         let limits = &self.clients.limits;
@@ -359,7 +343,7 @@ impl Shard {
         add(&mut announced, packet_bytes_max);
         let aliases_max = Property::TopicAliasMaximum(limits.topic_aliases_in_max);
         add(&mut announced, aliases_max);
-        if connect.client_id.is_empty() {
+        if request.has_no_id() {
             // [MQTT-3.2.2-16] [MQTT-3.1.3-7]
             let assigned = Property::AssignedClientIdentifier(client_id);
             add(&mut announced, assigned);
@@ -367,7 +351,7 @@ impl Shard {
         if let Some(seconds) = terms.server_keep_alive {
             add(&mut announced, Property::ServerKeepAlive(seconds)); // [MQTT-3.2.2-21]
         }
-        let connection = self.clients.connection(id.index)?;
+        let connection = self.clients.connections.get(id)?;
         let takes = |properties: &PropertyBuf| {
             connection.takes(&Packet::ConnAck(ConnAck {
                 session_present: false,
@@ -380,7 +364,7 @@ impl Shard {
         }
         // It can do without the rest. There is never a Reason String [MQTT-3.2.2-19], and there
         // are never user properties [MQTT-3.2.2-20].
-        if connect.properties.request_response_information() {
+        if request.wants_response_information {
             let prefix = response_prefix(client_id);
             let mut more = announced.clone();
             // One that leaves no room for a topic behind it is of no use.
@@ -439,8 +423,8 @@ impl Shard {
             .session_mut(session)
             .and_then(|session| session.connection);
         if let Some(old) = connection
-            .and_then(|index| self.clients.connection(index))
-            .map(|connection| connection.id)
+            .and_then(|index| self.clients.connections.at(index))
+            .map(Connection::id)
         {
             self.disconnect(
                 now,
@@ -459,9 +443,9 @@ impl Shard {
         why: Disconnection,
     ) -> Option<Box<Connection>> {
         let mut connection = self.forget_connection(id)?;
-        if let Some(session_id) = connection.session {
+        if let Some(session_id) = connection.session() {
             if let Some(session) = self.clients.session_mut(session_id) {
-                let copies = keep_unanswered(connection.held.drain(..), session);
+                let copies = keep_unanswered(session, connection.take_held());
                 self.clients.drop_copies(now, session_id, copies);
             }
             self.begin_absence(now, session_id, why);

@@ -9,11 +9,9 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::alias;
-use unbroken_mqtt_proto::packet::publish;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
-use crate::buffers::BufferPool;
-use crate::connection::Connection;
+use crate::connection::{NextPacket, Writer};
 use crate::frames::{Frames, Layout, OwnProperties};
 use crate::message::Publication;
 use crate::reason::DropReason;
@@ -31,8 +29,7 @@ pub(crate) struct ReceiverCopy<'a> {
 #[inline]
 pub(crate) fn write_publish(
     frames: &mut Frames,
-    buffers: &mut BufferPool,
-    connection: &mut Connection,
+    writer: &mut Writer<'_>,
     copy: ReceiverCopy<'_>,
     now: Instant,
 ) -> Result<usize, DropReason> {
@@ -42,23 +39,25 @@ pub(crate) fn write_publish(
         retain,
         identifiers,
     } = copy;
-    let cost = publication.topic.len() + publication.payload.len();
-    buffers.provide_output(&mut connection.output, cost);
+    let NextPacket {
+        bytes: output,
+        aliases,
+        version,
+        bytes_max: limit,
+    } = writer.next_packet(publication.topic.len() + publication.payload.len());
     let layout = Layout {
-        version: connection.version,
+        version,
         qos,
         retain,
     };
     let packet_id = (qos > QoS::AtMostOnce).then_some(PacketId::FIRST);
-    let start = connection.output.len();
-    let limit = connection.packet_bytes_max as usize;
+    let start = output.len();
     let identifiers = if layout.version.has_properties() {
         identifiers
     } else {
         &[]
     };
-    if frames.are_shared() && identifiers.is_empty() && connection.aliases_out.is_none() {
-        let output = &mut connection.output;
+    if frames.are_shared() && identifiers.is_empty() && aliases.is_none() {
         return if frames.append(publication, layout, now, limit, output) {
             Ok(start)
         } else {
@@ -68,7 +67,7 @@ pub(crate) fn write_publish(
     // An alias is used only where the packet fits even with the whole topic: a packet that is not
     // sent must not have set one.
     let roomy = publication.cost() + 32 + 5 * identifiers.len() as u64 <= limit as u64;
-    let choice = match connection.aliases_out.as_deref_mut() {
+    let choice = match aliases {
         Some(aliases) if roomy => aliases.assign(publication.topic),
         _ => alias::Naming::Full,
     };
@@ -86,22 +85,12 @@ pub(crate) fn write_publish(
         topic,
         own,
         now,
-        &mut connection.output,
+        output,
     );
-    let length = connection.output.len() - start;
+    let length = output.len() - start;
     if length == 0 || length > limit {
-        connection.output.truncate(start);
+        output.truncate(start);
         return Err(DropReason::TooLargeForReceiver); // [MQTT-3.1.2-24]
     }
     Ok(start)
-}
-
-/// Writes the packet id over the placeholder of the PUBLISH that begins at `start` and ends the
-/// output.
-#[inline]
-pub(crate) fn patch(connection: &mut Connection, start: usize, packet_id: PacketId) {
-    let frame = &mut connection.output[start..];
-    let patched = publish::packet_id_offset(frame)
-        .is_some_and(|at| publish::patch_packet_id(frame, at, packet_id));
-    debug_assert!(patched, "a PUBLISH with QoS 1 or 2 has a packet id");
 }

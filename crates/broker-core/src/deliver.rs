@@ -25,11 +25,11 @@ use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS, ReasonCode};
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
-use crate::connection::Answer;
-use crate::copy::{ReceiverCopy, patch, write_publish};
+use crate::connection::{Answer, Connection, HeldCopy};
+use crate::copy::{ReceiverCopy, write_publish};
 use crate::durability::Until;
 use crate::ids::{ConnectionId, SessionId, StoreId};
-use crate::item::Item;
+use crate::item::{Item, terms_of_copy};
 use crate::laggards::Waiting;
 use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX};
 use crate::message::{Mark, Publication};
@@ -69,37 +69,33 @@ impl Clients {
             return;
         };
         let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8, MQTT311-3.8.4-6]
-        let connection = session
+        let writer = session
             .connection
-            .and_then(|index| self.connections[index as usize].as_deref_mut());
+            .and_then(|index| self.connections.writer(index));
         if qos == QoS::AtMostOnce {
-            let outcome = match connection {
+            let outcome = match writer {
                 // What the broker says at QoS 0 is for who is there.
                 None if item.is_own_word() => return,
                 None => Err(DropReason::NotConnected),
-                Some(connection)
-                    if connection.pending() >= self.limits.output_bytes_max as usize =>
-                {
+                Some(writer) if writer.unwritten() >= self.limits.output_bytes_max as usize => {
                     Err(DropReason::SlowReceiver)
                 }
-                Some(connection)
+                Some(writer)
                     if !item.was_held
-                        && Self::is_behind_answers(connection, session, item.publisher) =>
+                        && Self::is_behind_answers(&writer, session, item.publisher) =>
                 {
                     return self.deliver_copy_held(now, session_id, terms, item);
                 }
-                Some(connection) => write_publish(
-                    &mut self.frames,
-                    &mut self.buffers,
-                    connection,
-                    ReceiverCopy {
+                Some(mut writer) => {
+                    let copy = ReceiverCopy {
                         publication: &item.publication,
                         qos,
                         retain: terms.retain,
                         identifiers: terms.identifiers,
-                    },
-                    now,
-                ),
+                    };
+                    write_publish(&mut self.frames, &mut writer, copy, now)
+                        .inspect(|_| writer.mark_dirty())
+                }
             };
             match outcome {
                 Ok(_) => {
@@ -109,7 +105,7 @@ impl Clients {
                     if session.account.window_is_full() {
                         self.end_window(session_id);
                     }
-                    self.sent(session_id, &item.publication);
+                    self.sent(&item.publication);
                     self.news_of(item, News::Sent);
                 }
                 Err(reason) => self.refuse_entry(now, session_id, terms, item, reason),
@@ -118,32 +114,27 @@ impl Clients {
         }
         // Nothing overtakes what waits already. [MQTT-4.6.0-5, MQTT311-4.6.0-6]
         // [MQTT-4.6.0-6, MQTT311-4.6.0-5]
-        if let Some(connection) = connection
+        if let Some(mut writer) = writer
             && !session.is_behind()
             && session.queue.is_empty()
             && session.window_open(&self.limits)
-            && connection.pending() < self.limits.output_bytes_max as usize
+            && writer.unwritten() < self.limits.output_bytes_max as usize
         {
-            if session.holds(qos) || Self::is_behind_answers(connection, session, item.publisher) {
-                let id = connection.id;
+            if session.holds(qos) || Self::is_behind_answers(&writer, session, item.publisher) {
+                let id = writer.id();
                 note_given(session, &item.publication, qos);
                 if session.is_durable() {
                     item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
                 }
                 return self.deliver_held(id, session_id, qos, terms, item);
             }
-            let start = match write_publish(
-                &mut self.frames,
-                &mut self.buffers,
-                connection,
-                ReceiverCopy {
-                    publication: &item.publication,
-                    qos,
-                    retain: terms.retain,
-                    identifiers: terms.identifiers,
-                },
-                now,
-            ) {
+            let copy = ReceiverCopy {
+                publication: &item.publication,
+                qos,
+                retain: terms.retain,
+                identifiers: terms.identifiers,
+            };
+            let start = match write_publish(&mut self.frames, &mut writer, copy, now) {
                 Ok(start) => start,
                 Err(reason) => {
                     return self.refuse_entry(now, session_id, terms, item, reason);
@@ -161,7 +152,7 @@ impl Clients {
             self.stats.messages_waiting += 1;
             match session.outbound.begin(qos, delivery) {
                 Ok(packet_id) => {
-                    patch(connection, start, packet_id);
+                    writer.finish_publish(start, packet_id, false);
                     session.inflight_bytes += item.publication.cost();
                     if durable && terms.group.is_some() {
                         // No subscription of the session finds it in the log.
@@ -171,12 +162,12 @@ impl Clients {
                         self.touch_sent(session_id, packet_id);
                     }
                     self.account(session_id, number, Fate::Sent);
-                    self.sent(session_id, &item.publication);
+                    self.sent(&item.publication);
                 }
                 Err(delivery) => {
                     // Not reached while `window_open` tells the truth; the message is kept either
                     // way.
-                    connection.output.truncate(start);
+                    writer.take_back(start);
                     session.queue_bytes += item.publication.cost();
                     session.queue.push_back((qos, delivery));
                     self.stats.messages_waiting_bytes += item.publication.cost();
@@ -198,23 +189,23 @@ impl Clients {
     ) {
         let limit = self.limits.output_bytes_max as usize;
         let id = self.connection_of(session_id);
-        let connection = id.and_then(|id| self.connection(id.index));
-        let has_room = connection.is_some_and(|connection| connection.held_bytes < limit);
+        let connection = id.and_then(|id| self.connections.get(id));
+        let has_room = connection.is_some_and(|connection| connection.held_bytes() < limit);
         let Some(id) = id.filter(|_| has_room) else {
             return self.refuse_entry(now, session_id, terms, item, DropReason::SlowReceiver);
         };
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
             note_given(session, &item.publication, QoS::AtMostOnce);
         }
-        let delivery = item.delivery(terms, &mut self.pool);
-        self.hold_copy(id, delivery);
+        let copy = item.held_copy(terms, &mut self.pool);
+        self.hold_copy(id, copy);
     }
 
     /// A message of QoS 0 leaves that was held.
-    pub(crate) fn send_held_copy(&mut self, now: Instant, id: ConnectionId, delivery: Delivery) {
-        let connection = self.connection(id.index);
-        if let Some(session_id) = connection.and_then(|connection| connection.session) {
-            let (terms, mut item) = (delivery.copy_terms(), Item::kept(&delivery.message));
+    pub(crate) fn send_held_copy(&mut self, now: Instant, id: ConnectionId, copy: HeldCopy) {
+        let connection = self.connections.get(id);
+        if let Some(session_id) = connection.and_then(Connection::session) {
+            let (terms, mut item) = (terms_of_copy(&copy), Item::kept(&copy.message));
             if item.publication.expired(now) {
                 // [MQTT-3.3.2-5]
                 self.refuse_entry(now, session_id, terms, &item, DropReason::Expired);
@@ -224,7 +215,7 @@ impl Clients {
                 self.give(now, session_id, terms, &mut item);
             }
         }
-        self.pool.release(delivery.message);
+        self.pool.release(copy.message);
     }
 
     /// Puts a message behind those that wait already: a session also gathers them while its client
@@ -334,10 +325,10 @@ impl Clients {
         qos: QoS,
         packet_id: PacketId,
     ) {
-        let Some(connection) = self.connections[id.index as usize].as_deref_mut() else {
+        let Some(mut writer) = self.connections.writer(id.index) else {
             return;
         };
-        let Some(session_id) = connection.session else {
+        let Some(session_id) = writer.session() else {
             return;
         };
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
@@ -360,21 +351,18 @@ impl Clients {
         let start = if publication.expired(now) {
             Err(DropReason::Expired) // [MQTT-3.3.2-5]
         } else {
-            write_publish(&mut self.frames, &mut self.buffers, connection, copy, now)
+            write_publish(&mut self.frames, &mut writer, copy, now)
         };
         match start {
             Ok(start) => {
-                patch(connection, start, packet_id);
-                if again {
-                    connection.output[start] |= DUP; // [MQTT-3.3.1-1]
-                }
+                writer.finish_publish(start, packet_id, again);
                 self.account(session_id, number, Fate::Sent);
-                self.sent(session_id, &publication);
+                self.sent(&publication);
             }
             Err(reason) => {
                 self.give_up(now, session_id, packet_id, false, reason);
                 // Its place in the window is free: as after a write, more may be sent.
-                self.mark_dirty(id);
+                self.connections.mark_dirty(id);
             }
         }
     }
@@ -393,13 +381,15 @@ impl Clients {
         let Some(session) = self.sessions.get(session_id.index()) else {
             return false;
         };
-        let connection = session.connection.and_then(|index| self.connection(index));
+        let connection = session
+            .connection
+            .and_then(|index| self.connections.at(index));
         session.queue.is_empty()
             && session.missed.is_none()
             && session.window_open(&self.limits)
             && connection.is_some_and(|connection| {
-                connection.held.is_empty()
-                    && connection.pending() < self.limits.output_bytes_max as usize
+                connection.holds_nothing()
+                    && connection.unwritten() < self.limits.output_bytes_max as usize
             })
     }
 
@@ -409,10 +399,10 @@ impl Clients {
     #[inline]
     pub(crate) fn is_at_rest(&self, id: ConnectionId, session_id: SessionId) -> bool {
         let session = self.sessions.get(session_id.index());
-        let unread = self.connection(id.index).map(|found| &found.unread);
+        let connection = self.connections.get(id);
         self.has_room_and_nothing(session_id)
             && session.is_some_and(|found| !found.is_durable() && found.retained.is_empty())
-            && unread.is_some_and(Vec::is_empty)
+            && connection.is_some_and(Connection::has_used_all)
             && self.spreads.is_empty()
             && self.nobody_is_full()
             && self.missing.is_empty()
@@ -445,16 +435,16 @@ impl Clients {
             let Some(session) = self.sessions.get_mut(session_id.index()) else {
                 return false;
             };
-            let Some(connection) = session
+            let Some(mut writer) = session
                 .connection
-                .and_then(|index| self.connections[index as usize].as_deref_mut())
+                .and_then(|index| self.connections.writer(index))
             else {
                 return false;
             };
-            if connection.pending() >= self.limits.output_bytes_max as usize {
+            if writer.unwritten() >= self.limits.output_bytes_max as usize {
                 return false;
             }
-            let id = connection.id;
+            let id = writer.id();
             // In the original order, before anything new [MQTT-4.4.0-1] [MQTT-4.6.0-1], and to
             // the group member that had it before [MQTT-4.8.2-4]. What was sent once does not
             // expire any more [MQTT-4.3.3-7].
@@ -482,22 +472,19 @@ impl Clients {
                     let start = if !dup && publication.expired(now) {
                         Err(DropReason::Expired) // it never left [MQTT-3.3.2-5]
                     } else {
-                        write_publish(&mut self.frames, &mut self.buffers, connection, copy, now)
+                        write_publish(&mut self.frames, &mut writer, copy, now)
                     };
                     match start {
                         Ok(start) => {
-                            patch(connection, start, packet_id);
                             // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
-                            if dup || again {
-                                connection.output[start] |= DUP; // [MQTT-3.3.1-1]
-                            }
+                            writer.finish_publish(start, packet_id, dup || again);
                             if dup {
                                 let is_aside = self.home.topics.is_aside(publication.topic);
                                 self.stats.audit.redelivered += u64::from(!is_aside);
                             } else {
                                 self.account(session_id, number, Fate::Sent);
                             }
-                            self.sent_bytes(session_id, 1);
+                            self.count_publish();
                         }
                         Err(reason) => {
                             // The client now takes smaller packets than before: as if it had been
@@ -555,7 +542,7 @@ impl Clients {
                 altered = Some((mark, delivery.message.publisher().cloned()));
             }
             let publisher = delivery.message.publisher();
-            if session.holds(qos) || Self::is_behind_answers(connection, session, publisher) {
+            if session.holds(qos) || Self::is_behind_answers(&writer, session, publisher) {
                 if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
                     && let Some(session) = self.sessions.get_mut(session_id.index())
                 {
@@ -571,22 +558,19 @@ impl Clients {
                 retain: delivery.retain,
                 identifiers: &delivery.identifiers,
             };
-            match write_publish(&mut self.frames, &mut self.buffers, connection, copy, now) {
+            match write_publish(&mut self.frames, &mut writer, copy, now) {
                 Ok(start) => match session.outbound.begin(qos, delivery) {
                     Ok(packet_id) => {
                         session.inflight_bytes += cost;
-                        patch(connection, start, packet_id);
-                        if again {
-                            connection.output[start] |= DUP; // [MQTT-3.3.1-1]
-                        }
+                        writer.finish_publish(start, packet_id, again);
                         if session.is_durable() {
                             self.touch_sent(session_id, packet_id);
                         }
                         self.account(session_id, number, Fate::Sent);
-                        self.sent_bytes(session_id, 1);
+                        self.count_publish();
                     }
                     Err(delivery) => {
-                        connection.output.truncate(start);
+                        writer.take_back(start);
                         session.queue.push_front((qos, delivery));
                         return false;
                     }
@@ -642,9 +626,9 @@ impl Clients {
         self.pool.release(delivery.message);
     }
 
-    fn sent(&mut self, session_id: SessionId, publication: &Publication<'_>) {
+    fn sent(&mut self, publication: &Publication<'_>) {
         self.stats.publish_bytes_sent += publication.payload.len() as u64;
-        self.sent_bytes(session_id, 1);
+        self.count_publish();
     }
 
     /// Takes everything that still waits in a session that has ended.
@@ -675,6 +659,3 @@ pub(crate) fn note_given(session: &mut Session, publication: &Publication<'_>, q
         session.retained.note_given(topic, stamp, kept);
     }
 }
-
-/// The DUP flag in the first byte of a PUBLISH.
-const DUP: u8 = 0b1000;

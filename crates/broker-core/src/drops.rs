@@ -11,10 +11,9 @@ use unbroken_mqtt_proto::QoS;
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
-use crate::connection::anonymous;
-use crate::farewell::LastWords;
+use crate::connection::{HeldCopy, LastWords, anonymous};
 use crate::ids::SessionId;
-use crate::item::Item;
+use crate::item::{Item, terms_of_copy};
 use crate::message::Publication;
 use crate::output::Output;
 use crate::reason::DropReason;
@@ -140,12 +139,12 @@ impl Clients {
         &mut self,
         now: Instant,
         session_id: SessionId,
-        copies: Vec<Delivery>,
+        copies: Vec<HeldCopy>,
     ) {
-        for delivery in copies {
-            let (terms, item) = (delivery.copy_terms(), Item::kept(&delivery.message));
+        for copy in copies {
+            let (terms, item) = (terms_of_copy(&copy), Item::kept(&copy.message));
             self.refuse_entry(now, session_id, terms, &item, DropReason::ConnectionLost);
-            self.pool.release(delivery.message);
+            self.pool.release(copy.message);
         }
     }
 

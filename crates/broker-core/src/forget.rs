@@ -11,6 +11,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{ReasonCode, TopicName};
 
 use crate::clients::Clients;
+use crate::connection::Connection;
 use crate::durability::Record;
 use crate::input::Forget;
 use crate::reason::{DropReason, Fault};
@@ -51,8 +52,8 @@ impl Shard {
         let connection = session(self)
             .and_then(|id| self.clients.sessions.get(id.index()))
             .and_then(|session| session.connection)
-            .and_then(|index| self.clients.connection(index))
-            .map(|connection| connection.id);
+            .and_then(|index| self.clients.connections.at(index))
+            .map(Connection::id);
         if let Some(id) = connection {
             let detail = "its session was removed";
             self.disconnect(

@@ -1,18 +1,7 @@
 //! Stored before it leaves: packets that wait until what they promise is true.
 //!
-//! ```text
-//! ask (Output::Store) ---> Held { until, what } ... Held { until, what } ---> output ---> socket
-//!                           front: leaves when its own promise is true   back: asked last
-//! ```
-//!
-//! Each connection has one queue of what must not leave yet, in the order it must leave: PUBACK and
-//! PUBREC [MQTT-4.6.0-2] [MQTT-4.6.0-3], PUBREL [MQTT-4.6.0-4], PUBLISH [MQTT-4.6.0-5]
-//! [MQTT-4.6.0-6], and beside them PUBCOMP and UNSUBACK, which need no order but lose nothing by
-//! one. A publisher's own copy of a message stands behind its acknowledgement, whose place is
-//! reserved before the message is routed: many client libraries expect that. Two packets wait
-//! elsewhere. SUBACK waits in [`crate::barrier`], for other shards as well. CONNACK is written at
-//! once, and the whole output of its connection stays behind the gate until its record is stored:
-//! what is sent again to a session leaves after all that was asked for that session before.
+//! What waits stands in the queue of its connection: see [`crate::connection`]. SUBACK waits in
+//! [`crate::barrier`], for other shards as well.
 //!
 //! Invariants:
 //! - What waits becomes true without its client: by the store, or by mail. A client that is not
@@ -32,7 +21,7 @@ use unbroken_mqtt_proto::session::Start;
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, UnsubAck};
 
 use crate::clients::Clients;
-use crate::connection::{Answer, Connection, Held, Leaving};
+use crate::connection::{Answer, Connection, Held, HeldCopy, Leaving};
 use crate::durability::{Record, Until};
 use crate::ids::{ConnectionId, HandOver, LogId, SessionId, ShardId, StoreId};
 use crate::item::Item;
@@ -272,49 +261,32 @@ impl Clients {
         let ended = ended.map_or(StoreId::NOTHING, |(asked, _)| *asked);
         let gate = session.asked.max(ended).max(self.promises.awake);
         if gate > self.promises.stored
-            && let Some(connection) = self.named(id)
+            && let Some(connection) = self.connections.get_mut(id)
         {
-            connection.gate = gate;
+            connection.close_gate(gate);
             self.promises.wait(gate, Waiter::Gate(id));
         }
     }
 
     /// Whether what is written to this connection may leave.
     pub(crate) fn gate_open(&self, connection: &Connection) -> bool {
-        connection.gate <= self.promises.stored
+        connection.gate_open(self.promises.stored)
     }
 
     /// Whether the client is not read because of what it waits for, which is not for it to change.
     pub(crate) fn keeps_waiting(&self, connection: &Connection) -> bool {
-        let unanswered = |held: &Held| !self.promises.true_now(held.until);
-        !self.gate_open(connection)
-            || connection.waits_for_spreads
-            || connection.held_bytes >= self.limits.output_bytes_max as usize
-            || connection.answers_first && connection.held.front().is_some_and(unanswered)
+        connection.keeps_waiting(&self.promises, self.limits.output_bytes_max as usize)
     }
 
     /// Sends an answer, or holds it until what it promises is true; later ones stand behind it.
     pub(crate) fn answer(&mut self, id: ConnectionId, until: Until, what: Answer) {
-        let Some(connection) = self.named(id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
-        if until == Until::NOW && connection.held.is_empty() {
+        if until == Until::NOW && connection.holds_nothing() {
             return self.send_answer(id.index, &what);
         }
         self.hold(id, until, Leaving::Answer(what));
-    }
-
-    /// Keeps a place for the answer to a message that is about to be routed: what the routing
-    /// brings to its own publisher stands behind it.
-    pub(crate) fn reserve_answer(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.named(id) {
-            let held = Held {
-                until: Until::stored(StoreId::NEVER),
-                what: Leaving::Reserved,
-            };
-            connection.held_bytes += held.cost();
-            connection.held.push_back(held);
-        }
     }
 
     /// Answers in the place that was reserved.
@@ -325,23 +297,20 @@ impl Clients {
         until: Until,
         what: Answer,
     ) {
-        let is_reserved = |held: &Held| matches!(held.what, Leaving::Reserved);
-        let Some(connection) = self.named(id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
-        // Few stand behind it: its own copies.
-        let Some(at) = connection.held.iter().rposition(is_reserved) else {
-            debug_assert!(false, "a place was reserved");
-            return self.answer(id, until, what);
-        };
-        let what = Leaving::Answer(what);
-        let held = Held { until, what };
-        connection.held_bytes += held.cost();
-        let reserved = std::mem::replace(&mut connection.held[at], held);
-        connection.held_bytes -= reserved.cost();
-        self.await_until(id, until);
-        if at == 0 {
-            self.release(now, id);
+        match connection.answer_reserved(until, what) {
+            Ok(is_first) => {
+                self.await_until(id, until);
+                if is_first {
+                    self.release(now, id);
+                }
+            }
+            Err(what) => {
+                debug_assert!(false, "a place was reserved");
+                self.answer(id, until, what);
+            }
         }
     }
 
@@ -353,22 +322,19 @@ impl Clients {
         session: &Session,
         publisher: Option<&Arc<str>>,
     ) -> bool {
-        !connection.held.is_empty() && publisher.is_some_and(|from| *from == session.client_id)
+        !connection.holds_nothing() && publisher.is_some_and(|from| *from == session.client_id)
     }
 
     /// Holds a message of QoS 0 behind what is held already.
-    pub(crate) fn hold_copy(&mut self, id: ConnectionId, delivery: Delivery) {
-        self.hold(id, Until::NOW, Leaving::Copy(Box::new(delivery)));
+    pub(crate) fn hold_copy(&mut self, id: ConnectionId, copy: HeldCopy) {
+        self.hold(id, Until::NOW, Leaving::Copy(Box::new(copy)));
     }
 
     fn hold(&mut self, id: ConnectionId, until: Until, what: Leaving) {
-        let Some(connection) = self.named(id) else {
-            return;
-        };
-        let held = Held { until, what };
-        connection.held_bytes += held.cost();
-        connection.held.push_back(held);
-        self.await_until(id, until);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.hold(until, what);
+            self.await_until(id, until);
+        }
     }
 
     fn await_until(&mut self, id: ConnectionId, until: Until) {
@@ -596,7 +562,7 @@ impl Clients {
             self.promises.unstored.pop_front();
             match who {
                 Waiter::Connection(id) => self.release(now, id),
-                Waiter::Gate(id) => self.relieve(now, id),
+                Waiter::Gate(id) => self.connections.relieve(now, id),
                 Waiter::Shard(shard, token) => self.settle(now, shard, token),
             }
         }
@@ -628,67 +594,39 @@ impl Clients {
     /// Sends what waits for nothing any more, from the front, while the client takes it.
     pub(crate) fn release(&mut self, now: Instant, id: ConnectionId) {
         let output_bytes_max = self.limits.output_bytes_max as usize;
-        let Some(connection) = self.connection(id.index) else {
+        let Some(connection) = self.connections.get(id) else {
             return;
         };
-        if connection.held.is_empty() {
+        if connection.holds_nothing() {
             return;
         }
         let was_read = self.may_consume(connection);
         let mut any = false;
-        while let Some(connection) = self.connection(id.index)
-            && connection.id == id
-            && let Some(front) = connection.held.front()
-            && self.promises.true_now(front.until)
-            && connection.pending() < output_bytes_max
-            && let Some(connection) = self.named(id)
-            && let Some(held) = connection.held.pop_front()
+        while let Some(connection) = self.connections.get_mut(id)
+            && let Some(what) = connection.pop_ready(&self.promises, output_bytes_max)
         {
             any = true;
-            connection.held_bytes -= held.cost();
-            connection.answers_first &= !connection.held.is_empty();
-            if connection.held.is_empty() && connection.held.capacity() > HELD_KEPT {
-                connection.held = VecDeque::new();
-            }
-            match held.what {
+            match what {
                 Leaving::Publish(qos, packet_id) => {
                     self.send_held_publish(now, id, qos, packet_id);
                 }
-                Leaving::Copy(delivery) => self.send_held_copy(now, id, *delivery),
+                Leaving::Copy(copy) => self.send_held_copy(now, id, *copy),
                 Leaving::Answer(answer) => self.send_answer(id.index, &answer),
                 Leaving::Reserved => {}
             }
         }
         if any && !was_read {
-            self.relieve(now, id);
-        }
-    }
-
-    /// A SUBACK is about to be held for this connection.
-    pub(crate) fn burden(&mut self, id: ConnectionId, bytes: usize) {
-        if let Some(connection) = self.named(id) {
-            connection.held_bytes += bytes;
+            self.connections.relieve(now, id);
         }
     }
 
     /// A SUBACK is held no more.
     pub(crate) fn unburden(&mut self, now: Instant, id: ConnectionId, bytes: usize) {
-        let Some(connection) = self.named(id) else {
-            return;
-        };
-        connection.held_bytes -= bytes;
-        let waiting = connection.pending() + connection.held_bytes + bytes;
-        if waiting >= self.limits.output_bytes_max as usize {
-            self.relieve(now, id);
-        }
-    }
-
-    /// Something that kept it waiting does so no more: it is for the driver to look at. It was not
-    /// read meanwhile, and not for a fault of its own.
-    pub(crate) fn relieve(&mut self, now: Instant, id: ConnectionId) {
-        if let Some(connection) = self.named(id) {
-            connection.last_received = now;
-            self.mark_dirty(id);
+        let output_bytes_max = self.limits.output_bytes_max as usize;
+        if let Some(connection) = self.connections.get_mut(id)
+            && connection.unburden(bytes, output_bytes_max)
+        {
+            self.connections.relieve(now, id);
         }
     }
 
@@ -702,9 +640,7 @@ impl Clients {
     }
 
     fn send_answer(&mut self, index: u32, answer: &Answer) {
-        let session = self
-            .connection(index)
-            .and_then(|connection| connection.session);
+        let session = self.connections.at(index).and_then(Connection::session);
         if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {
             match answer {
                 Answer::PubAck(id, _) => session.inbound.acknowledged(*id),
@@ -736,5 +672,31 @@ impl Clients {
     }
 }
 
-/// Room for so many packets stays with a connection for which nothing waits any more.
-const HELD_KEPT: usize = 32;
+/// The connection of this session has gone with packets that had to wait. Answers the messages of
+/// QoS 0 among them.
+pub(crate) fn keep_unanswered(
+    session: &mut Session,
+    held: impl IntoIterator<Item = Held>,
+) -> Vec<HeldCopy> {
+    let mut copies = Vec::new();
+    for Held { until, what } in held {
+        match what {
+            Leaving::Answer(Answer::PubRec(id, reason)) if reason.is_error() => {
+                session.inbound.acknowledged(id);
+            }
+            Leaving::Answer(Answer::PubRec(id, _)) => {
+                session.unanswered.get_or_insert_default().push((id, until));
+            }
+            Leaving::Copy(copy) => copies.push(*copy),
+            // What other answers are for comes again, as new, or is sent again by what is in
+            // flight; of messages the session knows.
+            Leaving::Answer(_) | Leaving::Publish(..) | Leaving::Reserved => {}
+        }
+    }
+    session.unsent = 0;
+    // They are sent with what is sent again.
+    if let Some(kept) = session.kept.as_deref_mut() {
+        kept.ahead = OptionBox::default();
+    }
+    copies
+}

@@ -6,9 +6,8 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::ReasonCode;
 
-use crate::access::Peer;
+use crate::connection::{LastWords, Peer};
 use crate::durability::ReadAnswer;
-use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, LogId, ShardId, StoreId};
 use crate::mail::Mail;
 use crate::position::Frontier;

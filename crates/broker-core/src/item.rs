@@ -13,6 +13,7 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::QoS;
 
 use crate::clients::Clients;
+use crate::connection::HeldCopy;
 use crate::durability::{Marker, Record, Until};
 use crate::held::Promises;
 use crate::ids::StoreId;
@@ -185,6 +186,16 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// The same of a message of QoS 0 that is to be held.
+    pub(crate) fn held_copy(&mut self, terms: Terms<'_>, pool: &mut MessagePool) -> HeldCopy {
+        HeldCopy {
+            message: self.message(pool),
+            retain: terms.retain,
+            identifiers: Identifiers::from_slice(terms.identifiers),
+            group: terms.group.cloned(),
+        }
+    }
+
     /// Gives the copy back if it was made here.
     pub(crate) fn finish(self, pool: &mut MessagePool) {
         match self.made {
@@ -192,5 +203,15 @@ impl<'a> Item<'a> {
             Some(message) => pool.release(message),
             None => {}
         }
+    }
+}
+
+/// What the receiver of a message of QoS 0 gets that was held.
+pub(crate) fn terms_of_copy(copy: &HeldCopy) -> Terms<'_> {
+    Terms {
+        qos: QoS::AtMostOnce,
+        retain: copy.retain,
+        identifiers: &copy.identifiers,
+        group: copy.group.as_ref(),
     }
 }

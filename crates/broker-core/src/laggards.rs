@@ -170,7 +170,7 @@ impl Clients {
     /// Whether some of what was let go is under way over this connection.
     fn holds_on(&self, connection: &Connection) -> bool {
         let session = connection
-            .session
+            .session()
             .and_then(|id| self.sessions.get(id.index()));
         session.is_some_and(|session| {
             let mut positions = in_flight(session).filter_map(|sent| sent.message.position());
@@ -181,9 +181,9 @@ impl Clients {
     /// Finds the connections that hold on to what was let go. Costs a look at all that is in
     /// flight.
     fn note_holders(&mut self) {
-        let connections = self.connections.iter().flatten();
+        let connections = self.connections.iter();
         let holders = connections.filter(|found| self.gate_open(found) && self.holds_on(found));
-        self.laggards.holders = holders.map(|connection| connection.id).collect();
+        self.laggards.holders = holders.map(Connection::id).collect();
     }
 
     /// Whether something is to be dropped of what waits for this session. Costs a look at the
@@ -250,8 +250,8 @@ impl Shard {
     /// Ends the connections of clients that have not acknowledged what was let go the last time.
     fn disconnect_holders(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.clients.laggards.holders) {
-            let connection = self.clients.connection(id.index);
-            if connection.is_some_and(|found| found.id == id && self.clients.holds_on(found)) {
+            let connection = self.clients.connections.get(id);
+            if connection.is_some_and(|found| self.clients.holds_on(found)) {
                 let detail = "the store is full, and it does not acknowledge what it was sent";
                 self.disconnect(now, id, Fault::new(ReasonCode::QuotaExceeded, detail));
             }

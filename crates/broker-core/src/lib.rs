@@ -18,13 +18,11 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod acks;
 mod admission;
 mod audit;
 mod backlog;
 mod barrier;
-mod buffers;
 mod by_filter;
 mod census;
 mod clients;
@@ -33,7 +31,6 @@ mod copy;
 mod deliver;
 mod drops;
 mod durability;
-mod farewell;
 mod forget;
 mod frames;
 mod full;
@@ -73,13 +70,12 @@ mod telemetry;
 mod timers;
 mod will;
 
-pub use access::Peer;
 pub use audit::rest::EPOCHS_AHEAD_MAX;
+pub use connection::{LastWords, Peer};
 pub use durability::{
     Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReadAnswer, ReadRequest,
     ReceivedEntry, Record, StoredSubscription, Will,
 };
-pub use farewell::LastWords;
 pub use ids::{ConnectionId, Errand, GroupId, HandOver, LogId, SessionId, ShardId, StoreId};
 pub use input::{Admission, Forget, Input, StoreSize};
 pub use limits::{Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};

@@ -6,9 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::access::Peer;
+use crate::connection::{LastWords, Peer};
 use crate::durability::{ReadRequest, Record};
-use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, ShardId, StoreId};
 use crate::mail::Mail;
 use crate::position::Frontier;

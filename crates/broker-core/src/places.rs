@@ -10,6 +10,7 @@
 //! bound; it passes it as [`Room`](crate::Room).
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use unbroken_mqtt_proto::{ReasonCode, frame_length};
 
@@ -24,23 +25,12 @@ impl Shard {
     /// Notes one more connection without a place. If too many of them say nothing, the one that has
     /// done so for longest ends: else they would keep out those that do.
     #[cold]
-    pub(crate) fn wait_without_place(&mut self, id: ConnectionId) {
-        self.silent.push_back(id);
-        let max = self.options.totals.silent_max(self.options.shards);
-        if self.silent.len() <= max {
-            return;
-        }
-        let clients = &self.clients;
-        self.silent.retain(|id| {
-            let connection = clients.connection(id.index);
-            connection.is_some_and(|it| it.id == *id && it.is_silent_without_place())
-        });
-        if self.silent.len() > max
-            && let Some(oldest) = self.silent.pop_front()
-        {
+    pub(crate) fn wait_without_place(&mut self, now: Instant, id: ConnectionId) {
+        let most = self.options.totals.silent_max(self.options.shards);
+        if let Some(oldest) = self.clients.connections.wait_without_place(id, most) {
             let detail = "no place is free, and it sent no CONNECT before many others came";
             let fault = Fault::new(ReasonCode::QuotaExceeded, detail);
-            self.refuse(oldest, Caller::default(), fault);
+            self.refuse(now, oldest, Caller::default(), fault);
         }
     }
 
@@ -70,14 +60,11 @@ impl Shard {
     /// Counts a connection that is not counted, if there is room.
     pub(crate) fn take_place(&mut self, id: ConnectionId) -> Result<(), NoPlace> {
         let max = self.clients.limits.connections_max;
-        if let Some(connection) = self.clients.named(id)
-            && !connection.counted
+        if let Some(connection) = self.clients.connections.get_mut(id)
+            && !connection.has_place()
         {
-            let listener = connection.peer.listener;
-            self.options.totals.enter(listener, max)?;
-            if let Some(connection) = self.clients.named(id) {
-                connection.counted = true;
-            }
+            self.options.totals.enter(connection.peer().listener, max)?;
+            connection.set_place(true);
         }
         Ok(())
     }
@@ -88,20 +75,20 @@ impl Shard {
         id: ConnectionId,
         old: Option<SessionId>,
     ) -> Result<(), NoPlace> {
-        let Some(new) = self.clients.named(id) else {
+        let Some(new) = self.clients.connections.get(id) else {
             return Ok(());
         };
-        let (counted, listener) = (new.counted, new.peer.listener);
+        let (counted, listener) = (new.has_place(), new.peer().listener);
         let totals = &self.options.totals;
         let old = old.and_then(|session| self.clients.connection_of(session));
         if !counted
-            && let Some(old) = old.and_then(|old| self.clients.named(old))
-            && old.counted
-            && totals.hand_on_place(old.peer.listener, listener)
+            && let Some(old) = old.and_then(|old| self.clients.connections.get_mut(old))
+            && old.has_place()
+            && totals.hand_on_place(old.peer().listener, listener)
         {
-            old.counted = false;
-            if let Some(new) = self.clients.named(id) {
-                new.counted = true;
+            old.set_place(false);
+            if let Some(new) = self.clients.connections.get_mut(id) {
+                new.set_place(true);
             }
         }
         self.take_place(id)

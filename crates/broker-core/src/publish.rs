@@ -24,9 +24,8 @@ use unbroken_mqtt_proto::session::Arrival;
 use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
-use crate::access::{self, Access};
 use crate::audit::receipt::News;
-use crate::connection::Answer;
+use crate::connection::{Access, Answer, Connection, may_publish};
 use crate::durability::{Marker, Record, Until};
 use crate::ids::{ConnectionId, Errand, SessionId, ShardId};
 use crate::item::{Item, Storing};
@@ -69,10 +68,10 @@ impl Shard {
         }
         check_properties(&publish)?;
         // The table of aliases lends the topic, so it is taken off its connection meanwhile.
-        let Some(connection) = self.clients.named(id) else {
+        let Some(connection) = self.clients.connections.get_mut(id) else {
             return Ok(());
         };
-        let mut aliases = connection.aliases_in.take();
+        let mut aliases = connection.take_aliases();
         let taken = match aliases.as_deref_mut() {
             Some(table) => match table.resolve(publish.topic, publish.properties.topic_alias()) {
                 Ok(topic) => self.take_publish(now, id, session_id, &publish, topic),
@@ -85,8 +84,8 @@ impl Shard {
                 .map_err(invalid_topic)
                 .and_then(|topic| self.take_publish(now, id, session_id, &publish, topic)),
         };
-        if let Some(connection) = self.clients.named(id) {
-            connection.aliases_in = aliases;
+        if let Some(connection) = self.clients.connections.get_mut(id) {
+            connection.restore_aliases(aliases);
         }
         taken
     }
@@ -117,10 +116,10 @@ impl Shard {
         let mut instead_of = None;
         let is_aside = publish.dup && self.clients.home.topics.is_aside(name);
         if let Some(packet_id) = publish.packet_id {
-            if let Some(Some(connection)) = self.clients.connections.get_mut(id.index as usize) {
+            if let Some(connection) = self.clients.connections.get_mut(id) {
                 let totals = &mut self.clients.stats.audit;
-                match (publish.dup, connection.repeats) {
-                    (false, _) => connection.repeats = false,
+                match (publish.dup, connection.repeats()) {
+                    (false, _) => connection.note_new(),
                     (true, _) if is_aside => {}
                     (true, true) => totals.redelivered_in += 1,
                     (true, false) => totals.retransmitted += 1,
@@ -207,7 +206,7 @@ impl Shard {
             Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, &why),
             None => {
                 if receives {
-                    self.clients.reserve_answer(id);
+                    self.clients.connections.reserve_answer(id);
                     is_reserved = true;
                 }
                 Ok(self.accept(now, id, session_id, publish.dup, &mut item, &mut stamped))
@@ -343,10 +342,10 @@ impl Shard {
     /// it published before. Without them it would send all of that again, be refused again, and
     /// everybody else would get it once more each time.
     fn must_answer_first(&self, id: ConnectionId, why: DropReason) -> bool {
-        let connection = self.clients.connection(id.index);
+        let connection = self.clients.connections.get(id);
         why != DropReason::StoreFailed // those answers never come
             && connection.is_some_and(|connection| {
-                !connection.version.has_properties() && !connection.held.is_empty()
+                !connection.version().has_properties() && !connection.holds_nothing()
             })
     }
 
@@ -361,7 +360,7 @@ impl Shard {
     ) {
         self.clients.stats.publishes_received -= 1;
         self.clients.stats.publish_bytes_received -= publish.payload.len() as u64;
-        let again = self.clients.named(id).map(|connection| connection.repeats);
+        let again = self.clients.connections.get(id).map(Connection::repeats);
         let is_aside = self.clients.home.topics.is_aside(topic);
         let totals = &mut self.clients.stats.audit;
         match (publish.dup && !is_aside, again) {
@@ -374,8 +373,8 @@ impl Shard {
         {
             session.inbound.acknowledged(packet_id);
         }
-        if let Some(connection) = self.clients.named(id) {
-            connection.answers_first = true;
+        if let Some(connection) = self.clients.connections.get_mut(id) {
+            connection.answer_first();
         }
         self.put_off = true;
     }
@@ -392,8 +391,8 @@ impl Shard {
         stamped: &'a mut PropertyBuf,
     ) -> Outcome {
         let publication = &mut item.publication;
-        let allowed = self.clients.connection(id.index).is_none_or(|connection| {
-            access::may_publish(&connection.identity, publication.topic) == Access::Allowed
+        let allowed = self.clients.connections.get(id).is_none_or(|connection| {
+            may_publish(connection.identity(), publication.topic) == Access::Allowed
         });
         if !allowed {
             self.note_refused(session_id, publication, DropReason::NotAuthorized);
@@ -445,10 +444,8 @@ impl Shard {
     /// A client before 5.0 cannot be told why: it gets its acknowledgement, and the log has the
     /// reason [MQTT311-3.3.5-2].
     fn expressible(&self, id: ConnectionId, reason: ReasonCode) -> ReasonCode {
-        let v5 = self
-            .clients
-            .connection(id.index)
-            .is_some_and(|connection| connection.version.has_properties());
+        let connection = self.clients.connections.get(id);
+        let v5 = connection.is_some_and(|connection| connection.version().has_properties());
         if v5 { reason } else { ReasonCode::Success }
     }
 

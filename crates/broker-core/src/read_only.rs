@@ -18,10 +18,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::{Connect, ReasonCode};
+use unbroken_mqtt_proto::ReasonCode;
 
 use crate::clients::Clients;
-use crate::connection::Connection;
+use crate::connection::{ConnectRequest, Connection};
 use crate::ids::SessionId;
 use crate::reason::Fault;
 use crate::session::Session;
@@ -40,14 +40,11 @@ impl Clients {
 
     /// Whether this client waits for the store, or will.
     fn needs_store(&self, connection: &Connection) -> bool {
-        let session = connection.session;
+        let session = connection.session();
         let session = session.and_then(|session| self.sessions.get(session.index()));
         !self.gate_open(connection)
             || session.is_some_and(|session| session.is_durable() || session.will_on_disk)
-            || connection
-                .held
-                .iter()
-                .any(|held| !self.promises.true_now(held.until()))
+            || connection.any_waits(&self.promises)
     }
 }
 
@@ -57,10 +54,10 @@ impl Shard {
             return; // the first error is the one that counts
         }
         self.clients.promises.failed = Some(cause);
-        let connections = self.clients.connections.iter().flatten();
+        let connections = self.clients.connections.iter();
         let concerned = connections.filter(|connection| self.clients.needs_store(connection));
         let concerned: Vec<_> = concerned
-            .map(|connection| (connection.id, self.clients.gate_open(connection)))
+            .map(|connection| (connection.id(), self.clients.gate_open(connection)))
             .collect();
         for (id, is_in) in concerned {
             let reason = if is_in {
@@ -78,7 +75,7 @@ impl Shard {
     pub(crate) fn store_is_needed(
         &self,
         client_id: &Arc<str>,
-        connect: &Connect<'_>,
+        request: &ConnectRequest,
         expiry_s: u32,
     ) -> bool {
         let (clients, promises) = (&self.clients, &self.clients.promises);
@@ -87,7 +84,7 @@ impl Shard {
         }
         let existing = clients.by_client_id.get(client_id);
         let existing = existing.and_then(|id| clients.sessions.get(id.index()));
-        let will = will_of(clients.home.now, connect, client_id);
+        let will = will_of(clients.home.now, request, client_id);
         expiry_s > 0
             || existing.is_some_and(|session| session.is_durable() || session.will_on_disk)
             || will.is_some_and(|will| will.outlives_broker(expiry_s))

@@ -379,14 +379,14 @@ impl Shard {
         };
         let connection = session
             .connection
-            .and_then(|index| self.clients.connection(index));
+            .and_then(|index| self.clients.connections.at(index));
         let window = qos == QoS::AtMostOnce
             || (session.queue.is_empty()
                 && !session.is_behind()
                 && session.window_open(&self.clients.limits)
                 && !session.outbound.resending());
         let output_max = self.clients.limits.output_bytes_max as usize;
-        window && connection.is_some_and(|connection| connection.pending() <= output_max / 2)
+        window && connection.is_some_and(|connection| connection.unwritten() <= output_max / 2)
     }
 
     fn scan_retained(

@@ -10,17 +10,15 @@
 mod tick;
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
-    Ack, Connect, Disconnect, Frame, Packet, PacketType, PropertyBuf, Publish, ReasonCode, Version,
-    frame_length, next_frame,
+    Ack, Disconnect, Frame, Packet, PacketType, PropertyBuf, Publish, ReasonCode, Version,
+    next_frame,
 };
 
-use crate::access::Peer;
 use crate::audit::Lanes;
 use crate::audit::owners::LaneOwners;
 use crate::audit::so_far::OverEpochs;
@@ -28,9 +26,8 @@ use crate::audit::verdict::Verdicts;
 use crate::audit::verify::Publishers;
 use crate::barrier::Barriers;
 use crate::clients::Clients;
-use crate::connection::{Caller, Connection};
+use crate::connection::{Caller, Connection, LastPacket, LastWords, Peer};
 use crate::durability::Record;
-use crate::farewell::{self, LastWords};
 use crate::full::FullSessions;
 use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::Input;
@@ -62,9 +59,6 @@ pub struct Shard {
     pub(crate) full: FullSessions,
     pub(crate) barriers: Barriers,
     pub(crate) timers: Timers,
-    /// Connections without a place that had sent no CONNECT when they were last looked at, the
-    /// oldest first: at most as many as [`Totals::silent_max`](crate::Totals) says.
-    pub(crate) silent: VecDeque<ConnectionId>,
     pub(crate) sys: Sys,
     pub(crate) verdicts: Verdicts,
     pub(crate) lanes: Lanes,
@@ -135,7 +129,6 @@ impl Shard {
             full: FullSessions::default(),
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
-            silent: VecDeque::new(),
             sys: Sys::default(),
             verdicts: Verdicts::default(),
             owners: LaneOwners::default(),
@@ -220,18 +213,18 @@ impl Shard {
     /// each once, in the order in which they first did, and so many at most. For one without
     /// [`pending_output`](Self::pending_output) call [`wrote`](Self::wrote) with 0.
     pub fn take_dirty(&mut self, into: &mut Vec<ConnectionId>, most: usize) {
-        self.clients.take_dirty(into, most);
+        self.clients.connections.take_dirty(into, most);
     }
 
     /// Whether [`take_dirty`](Self::take_dirty) has any left.
     pub fn has_dirty(&self) -> bool {
-        self.clients.has_dirty()
+        self.clients.connections.has_dirty()
     }
 
     /// Has [`take_dirty`](Self::take_dirty) name this connection once more, behind all others: it
     /// has more output than was written.
     pub fn write_later(&mut self, connection: ConnectionId) {
-        self.clients.mark_dirty(connection);
+        self.clients.connections.mark_dirty(connection);
     }
 
     /// Bytes that an output takes before its receiver counts as slow
@@ -242,12 +235,9 @@ impl Shard {
 
     /// What may be written to this connection now; empty if it is not known any more.
     pub fn pending_output(&self, connection: ConnectionId) -> &[u8] {
-        match self.clients.connection(connection.index) {
-            Some(found) if found.id == connection && self.clients.gate_open(found) => {
-                &found.output[found.written..]
-            }
-            _ => &[],
-        }
+        let stored = self.clients.promises.stored();
+        let found = self.clients.connections.get(connection);
+        found.map_or(&[], |found| found.writable(stored))
     }
 
     /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, were
@@ -280,20 +270,16 @@ impl Shard {
     /// with an input after which [`take_dirty`](Self::take_dirty) names the connection.
     pub fn wants_input(&self, connection: ConnectionId) -> bool {
         self.clients
-            .connection(connection.index)
-            .is_some_and(|found| found.id == connection && self.clients.may_consume(found))
+            .connections
+            .get(connection)
+            .is_some_and(|found| self.clients.may_consume(found))
     }
 
     /// The length of the packet that a connection has begun to send, and how many bytes of it are
     /// still to come; `None` if it has begun none, or its length is not known yet.
     pub fn begun_packet(&self, connection: ConnectionId) -> Option<(usize, usize)> {
-        let found = self.clients.connection(connection.index)?;
-        let limit = self.options.limits.packet_bytes_max;
-        if found.id != connection {
-            return None;
-        }
-        let length = frame_length(&found.unread, limit).ok().flatten()?;
-        Some((length, length.saturating_sub(found.unread.len())))
+        let found = self.clients.connections.get(connection)?;
+        found.begun_packet(self.options.limits.packet_bytes_max)
     }
 
     /// What this shard has counted.
@@ -350,110 +336,78 @@ impl Shard {
     }
 
     fn open(&mut self, now: Instant, id: ConnectionId, peer: Peer) {
-        let index = id.index as usize;
-        if self.clients.connections.len() <= index {
-            self.clients.connections.resize_with(index + 1, || None);
-        }
-        debug_assert!(
-            self.clients.connections[index].is_none(),
-            "the driver reused an index too early"
-        );
         let mut patience = self.clients.limits.connect_timeout;
         let max = self.clients.limits.connections_max;
         let counted = self.options.totals.enter(peer.listener, max).is_ok();
         if !counted {
             patience = patience.min(PATIENCE_WITHOUT_PLACE);
         }
-        let mut connection = Box::new(Connection::new(id, peer, now, now + patience));
-        connection.counted = counted;
-        self.clients.connections[index] = Some(connection);
-        self.timers.set(now + patience, Timer::Connect(id));
+        let until = now + patience;
+        let connection = Connection::new(id, peer, now, until, counted);
+        self.clients.connections.open(Box::new(connection));
+        self.timers.set(until, Timer::Connect(id));
         if !counted {
-            self.wait_without_place(id);
+            self.wait_without_place(now, id);
         }
     }
 
     /// Takes a connection out of the table; what it still had to say is in it.
     pub(crate) fn forget_connection(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
-        let connection = self.clients.connections[id.index as usize].take()?;
-        if connection.counted {
-            self.options.totals.leave(connection.peer.listener);
+        let connection = self.clients.connections.close(id)?;
+        if connection.has_place() {
+            self.options.totals.leave(connection.peer().listener);
         }
         Some(connection)
     }
 
     fn receive(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
         self.clients.stats.bytes_received += bytes.len() as u64;
-        let limit = self.clients.limits.packet_bytes_max;
-        let Some(connection) = self.clients.named(id) else {
+        let packet_bytes_max = self.clients.limits.packet_bytes_max;
+        let Some(connection) = self.clients.connections.get_mut(id) else {
             return;
         };
-        connection.last_received = now;
-        // Only what completes the packet that has begun is copied behind it: of a client that
-        // writes faster than a read is long, every read ends within a packet.
-        let mut rest = bytes;
-        if !connection.unread.is_empty() {
-            let length = frame_length(&connection.unread, limit).ok().flatten();
-            let missing = length.and_then(|length| length.checked_sub(connection.unread.len()));
-            let (front, behind) = match missing {
-                // A CONNECT may move to another shard, with everything behind it.
-                Some(missing @ 1..)
-                    if missing < bytes.len() && connection.phase != Phase::AwaitConnect =>
-                {
-                    bytes.split_at(missing)
-                }
-                _ => (bytes, &[][..]),
-            };
-            connection.unread.extend_from_slice(front);
+        let mut rest = connection.receive(now, bytes, packet_bytes_max);
+        if rest.len() < bytes.len() {
             self.consume_unread(now, id);
-            rest = behind;
         }
-        let Some(connection) = self.clients.named(id) else {
+        let Some(connection) = self.clients.connections.get(id) else {
             return;
         };
-        if connection.unread.is_empty() {
+        if connection.has_used_all() {
             let used = self.consume(now, id, rest);
             rest = &rest[used..];
         }
         if !rest.is_empty() {
-            self.clients.keep_unread(id, rest);
+            self.clients
+                .connections
+                .keep_unread(id, rest, packet_bytes_max);
         }
     }
 
     /// Goes on with what was received earlier.
     pub(crate) fn consume_unread(&mut self, now: Instant, id: ConnectionId) {
-        let Some(connection) = self.clients.named(id) else {
-            return;
-        };
-        let mut unread = std::mem::take(&mut connection.unread);
-        let used = self.consume(now, id, &unread);
-        if used < unread.len()
-            && let Some(connection) = self.clients.named(id)
-        {
-            unread.drain(..used);
-            connection.unread = unread;
-        } else {
-            self.clients.buffers.release(unread);
+        if let Some(unread) = self.clients.connections.take_unread(id) {
+            let used = self.consume(now, id, &unread);
+            self.clients.connections.restore_unread(id, unread, used);
         }
     }
 
     /// Handles whole packets from the front; answers how many bytes they had.
     fn consume(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) -> usize {
         let mut used = 0;
-        while let Some(connection) = self.clients.connection(id.index)
-            && connection.id == id
+        while let Some(connection) = self.clients.connections.get(id)
             && self.clients.may_consume(connection)
         {
             let rest = &bytes[used..];
             let mut limit = self.clients.limits.packet_bytes_max;
-            if connection.phase == Phase::AwaitConnect {
+            if connection.phase() == Phase::AwaitConnect {
                 // Said at the first byte: who is not known yet gets no room for anything else.
                 let first = rest.first().copied();
                 if first.is_some_and(|byte| byte & 0xF0 != CONNECT) {
                     self.fail(now, id, not_connect());
                     break;
                 }
-                if !connection.counted
+                if !connection.has_place()
                     && let Some(fault) = self.is_too_long_without_place(id, rest)
                 {
                     self.fail(now, id, fault);
@@ -470,13 +424,8 @@ impl Shard {
                 }
             };
             self.clients.stats.packets_received += 1;
-            if frame.packet_type() == Some(PacketType::Connect)
-                && self.belongs_elsewhere(id, frame, rest)
-            {
-                break;
-            }
             // [MQTT-4.13.1-1, MQTT311-4.8.0-1]
-            if let Err(fault) = self.handle_frame(now, id, frame) {
+            if let Err(fault) = self.handle_frame(now, id, frame, rest) {
                 self.fail(now, id, fault);
                 break;
             }
@@ -489,17 +438,19 @@ impl Shard {
         used
     }
 
+    /// `rest`: what was received, from the beginning of this packet on.
     fn handle_frame(
         &mut self,
         now: Instant,
         id: ConnectionId,
         frame: Frame<'_>,
+        rest: &[u8],
     ) -> Result<(), Fault> {
-        let Some(connection) = self.clients.named(id) else {
+        let Some(connection) = self.clients.connections.get(id) else {
             return Ok(());
         };
-        let (version, phase) = (connection.version, connection.phase);
-        let session = connection.session;
+        let (version, phase) = (connection.version(), connection.phase());
+        let session = connection.session();
         let Some(packet_type) = frame.packet_type() else {
             return Err(Fault::new(ReasonCode::MalformedPacket, "packet type 0"));
         };
@@ -511,34 +462,34 @@ impl Shard {
                 reason: violation.reason(),
                 detail: Cow::Owned(violation.to_string()),
             })?;
-        if packet_type == PacketType::Connect
-            && let Some(claimed) = Connect::claimed_version(frame)
-            && let Some(connection) = self.clients.named(id)
-        {
-            connection.version = claimed;
-            connection.greeted = true;
-        }
-        if packet_type == PacketType::Publish
-            && let Some(session) = session
-        {
-            // By itself, since most packets are one: what holds any packet is large to move.
-            let publish = Publish::decode(frame, version)?;
-            return self.handle_publish(now, id, session, publish);
-        }
-        if packet_type == PacketType::PubAck
-            && let Some(session) = session
-        {
-            let ack = Ack::decode_puback(frame, version)?;
-            return self.handle_puback(now, session, ack);
-        }
-        let packet = Packet::decode(frame, version)?;
-        if let Packet::Connect(connect) = packet {
-            self.handle_connect(now, id, frame, connect);
-            return Ok(());
-        }
         let Some(session) = session else {
-            return Err(not_connect());
+            return self.handle_connect(now, id, frame, rest);
         };
+        // By itself, since most packets are one of these: what holds any packet is large to move.
+        match packet_type {
+            PacketType::Publish => {
+                let publish = Publish::decode(frame, version)?;
+                self.handle_publish(now, id, session, publish)
+            }
+            PacketType::PubAck => {
+                let ack = Ack::decode_puback(frame, version)?;
+                self.handle_puback(now, session, ack)
+            }
+            _ => {
+                let packet = Packet::decode(frame, version)?;
+                self.handle_packet(now, id, session, version, packet)
+            }
+        }
+    }
+
+    fn handle_packet(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session: SessionId,
+        version: Version,
+        packet: Packet<'_>,
+    ) -> Result<(), Fault> {
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, publish),
             Packet::PubAck(ack) => self.handle_puback(now, session, ack),
@@ -608,11 +559,9 @@ impl Shard {
             // [MQTT-3.14.4-3, MQTT311-3.14.4-3] [MQTT-3.1.2-10, MQTT311-3.1.2-10]
             self.discard_will(session_id);
         }
-        if let Some(last_words) = self.clients.last_words(id, |_, _| {}) {
-            let is_v5 = self
-                .clients
-                .named(id)
-                .is_some_and(|it| it.version == Version::V5);
+        if let Some((last_words, _)) = self.final_bytes(now, id, LastPacket::None) {
+            let connection = self.clients.connections.get(id);
+            let is_v5 = connection.is_some_and(|it| it.version() == Version::V5);
             let reason = is_v5.then_some(disconnect.reason);
             self.detach(now, id, Disconnection::ByClient(reason));
             self.close(id, last_words);
@@ -621,10 +570,28 @@ impl Shard {
     }
 
     fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
-        if let Some(last_words) = self.clients.last_words(id, |_, _| {}) {
+        if let Some((last_words, _)) = self.final_bytes(now, id, LastPacket::None) {
             self.clients.drop_unsaid(&last_words);
             self.detach(now, id, Disconnection::Lost(cause));
         }
+    }
+
+    /// Takes what a connection has still to say, and behind it the packet by which the broker ends
+    /// it: nothing is to be written to it any more.
+    fn final_bytes(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        last: LastPacket<'_>,
+    ) -> Option<(LastWords, Option<u8>)> {
+        let session = self.clients.connections.get(id)?.session();
+        if let Some(session) = session {
+            self.clients.catch_up(now, session);
+        }
+        let session = session.and_then(|id| self.clients.sessions.get(id.index()));
+        let client_id = session.map(|session| Arc::clone(&session.client_id));
+        let connection = self.clients.connections.get_mut(id)?;
+        Some(connection.take_final_bytes(client_id, last))
     }
 
     /// Has a forgotten connection closed by the driver, behind what it still had to say: nothing
@@ -639,13 +606,12 @@ impl Shard {
 
     /// Ends a connection for the peer's fault, saying so where the protocol has words for it.
     pub(crate) fn fail(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
-        let Some(connection) = self.clients.named(id) else {
+        let Some(connection) = self.clients.connections.get(id) else {
             return;
         };
-        let admitted = connection.session.is_some();
         // [MQTT-3.1.4-1, MQTT311-3.1.4-1]
-        if !admitted {
-            return self.refuse(id, Caller::default(), fault);
+        if connection.session().is_none() {
+            return self.refuse(now, id, Caller::default(), fault);
         }
         self.disconnect(now, id, fault);
     }
@@ -653,23 +619,18 @@ impl Shard {
     /// Ends an admitted connection: DISCONNECT with the reason for 5.0, a plain close for older
     /// clients.
     pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
-        let is_in = self
-            .clients
-            .connection(id.index)
-            .is_some_and(|connection| self.clients.gate_open(connection));
-        if !is_in && let Some(unsaid) = self.clients.last_words(id, |_, _| {}) {
+        let connection = self.clients.connections.get(id);
+        let is_in = connection.is_some_and(|connection| self.clients.gate_open(connection));
+        if !is_in && let Some((unsaid, _)) = self.final_bytes(now, id, LastPacket::None) {
             // Its CONNACK may not leave, nor what stands behind it.
             self.clients.drop_unsaid(&unsaid);
         }
-        let mut sent = None;
-        let last_words = self.clients.last_words(id, |connection, out| {
-            sent = if is_in {
-                farewell::disconnect(connection, out, &fault)
-            } else {
-                farewell::connack(connection, out, &fault)
-            };
-        });
-        if let Some(last_words) = last_words {
+        let last = if is_in {
+            LastPacket::Disconnect(&fault)
+        } else {
+            LastPacket::ConnAck(&fault)
+        };
+        if let Some((last_words, sent)) = self.final_bytes(now, id, last) {
             let Fault { reason, detail } = fault;
             let why = Disconnection::ByBroker {
                 reason,
@@ -684,13 +645,11 @@ impl Shard {
 
     /// Answers a client that is not let in: CONNACK where its protocol has one, and closes
     /// [MQTT-3.2.2-7, MQTT311-3.2.2-5].
-    pub(crate) fn refuse(&mut self, id: ConnectionId, caller: Caller, fault: Fault) {
+    pub(crate) fn refuse(&mut self, now: Instant, id: ConnectionId, caller: Caller, fault: Fault) {
         // What it sent behind CONNECT is not looked at. [MQTT-3.1.4-6, MQTT311-3.1.4-5]
-        let mut sent = None;
-        let last_words = self.clients.last_words(id, |connection, out| {
-            sent = farewell::connack(connection, out, &fault);
-        });
-        let Some((last_words, connection)) = last_words.zip(self.forget_connection(id)) else {
+        let last_words = self.final_bytes(now, id, LastPacket::ConnAck(&fault));
+        let Some(((last_words, sent), connection)) = last_words.zip(self.forget_connection(id))
+        else {
             return;
         };
         self.clients.stats.connects_refused += 1;
@@ -699,7 +658,7 @@ impl Shard {
         self.event(Event::Refused {
             client_id: caller.client_id,
             user_name: caller.user_name,
-            address: connection.peer.address,
+            address: connection.peer().address,
             reason: fault.reason,
             sent,
             detail: fault.detail,
@@ -712,8 +671,7 @@ impl Shard {
             .clients
             .connections
             .iter()
-            .flatten()
-            .map(|connection| connection.id)
+            .map(Connection::id)
             .collect();
         for id in ids {
             self.fail(now, id, stopping());

@@ -148,10 +148,10 @@ impl Shard {
     /// What the client of this session takes, if it is connected.
     fn packet_limit(&self, session: SessionId) -> Option<PacketLimit> {
         let id = self.clients.connection_of(session)?;
-        let connection = self.clients.connection(id.index)?;
+        let connection = self.clients.connections.get(id)?;
         Some(PacketLimit {
-            bytes_max: connection.packet_bytes_max,
-            version: connection.version,
+            bytes_max: connection.packet_bytes_max(),
+            version: connection.version(),
         })
     }
 

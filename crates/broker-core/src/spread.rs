@@ -303,10 +303,10 @@ impl Clients {
     /// Lets a publisher that waited, if there is one, go on.
     fn read_again(&mut self, now: Instant, waiting: Option<ConnectionId>) {
         if let Some(id) = waiting
-            && let Some(connection) = self.named(id)
+            && let Some(connection) = self.connections.get_mut(id)
         {
-            connection.waits_for_spreads = false;
-            self.relieve(now, id);
+            connection.pause(false);
+            self.connections.relieve(now, id);
         }
     }
 
@@ -350,11 +350,8 @@ impl Shard {
             return;
         };
         spread.token = token;
-        if is_much
-            && let Some(Some(connection)) = connections.get_mut(id.index as usize)
-            && connection.id == id
-        {
-            connection.waits_for_spreads = true;
+        if is_much && let Some(connection) = connections.get_mut(id) {
+            connection.pause(true);
             spread.waiting = Some(id);
         }
     }

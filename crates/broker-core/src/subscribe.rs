@@ -20,9 +20,8 @@ use unbroken_mqtt_proto::{
     Unsubscribe, Version,
 };
 
-use crate::access::{self, Access};
 use crate::clients::Clients;
-use crate::connection::Answer;
+use crate::connection::{Access, Answer, Connection, may_subscribe};
 use crate::durability::{Record, StoredSubscription, Until};
 use crate::ids::{ConnectionId, LogId, SessionId, ShardId, StoreId, Want};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
@@ -44,10 +43,10 @@ impl Shard {
     ) -> Result<(), Fault> {
         check_filters(subscribe.filters.iter().map(|(filter, _)| filter))?;
         self.clients.catch_up(now, session_id);
-        let Some(connection) = self.clients.named(id) else {
+        let Some(connection) = self.clients.connections.get_mut(id) else {
             return Ok(());
         };
-        let (is_bridge, version) = (connection.is_bridge, connection.version);
+        let (is_bridge, version) = (connection.is_bridge(), connection.version());
         let identifier = subscribe
             .properties
             .subscription_identifiers()
@@ -137,7 +136,7 @@ impl Shard {
             stored,
             retained: first..self.tokens + 1,
         };
-        self.clients.burden(id, suback.cost());
+        self.clients.connections.burden(id, suback.cost());
         self.barriers.hold(suback);
         self.release_subacks(now);
         Ok(())
@@ -165,10 +164,9 @@ impl Shard {
                 "No Local on a shared subscription",
             ));
         }
-        let denied = self.clients.connection(id.index).is_some_and(|connection| {
-            access::may_subscribe(&connection.identity, text) == Access::Denied
-        });
-        if denied {
+        let connection = self.clients.connections.get(id);
+        let is_denied = |it: &Connection| may_subscribe(it.identity(), text) == Access::Denied;
+        if connection.is_some_and(is_denied) {
             return Ok(Err(ReasonCode::NotAuthorized));
         }
         let grant = Grant {
@@ -593,10 +591,10 @@ impl Shard {
 
     /// [MQTT-3.8.4-1, MQTT311-3.8.4-1] [MQTT-3.8.4-6, MQTT311-3.8.4-5]
     fn send_suback(&mut self, suback: &PendingSubAck) {
-        let Some(connection) = self.clients.named(suback.connection) else {
+        let Some(connection) = self.clients.connections.get(suback.connection) else {
             return;
         };
-        let codes: Vec<u8> = match connection.version {
+        let codes: Vec<u8> = match connection.version() {
             Version::V5 => suback.codes.clone(),
             // [MQTT311-3.9.3-2]: before 5.0 there is one code for "no". 3.1 has none, and clients
             // understand this one.

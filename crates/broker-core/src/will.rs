@@ -16,9 +16,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::{Connect, Property, PropertyBuf, QoS};
+use unbroken_mqtt_proto::QoS;
 
 use crate::clients::Clients;
+use crate::connection::ConnectRequest;
 use crate::durability::{Record, Will};
 use crate::ids::SessionId;
 use crate::item::{Item, Storing};
@@ -171,36 +172,24 @@ impl Shard {
 /// The will of a CONNECT.
 pub(crate) fn will_of(
     now: Instant,
-    connect: &Connect<'_>,
+    request: &ConnectRequest,
     client_id: &Arc<str>,
 ) -> Option<Box<Will>> {
-    let will = connect.will.as_ref()?; // [MQTT311-3.1.2-12]
-    let mut properties = PropertyBuf::new();
-    for property in will.properties {
-        // The first two are the broker's to act on; the rest goes with the message [MQTT-3.1.3-10].
-        if !matches!(
-            property,
-            Property::WillDelayInterval(_) | Property::MessageExpiryInterval(_)
-        ) {
-            crate::message::add(&mut properties, property);
-        }
-    }
+    let will = request.will.as_deref()?; // [MQTT311-3.1.2-12]
     let publication = Publication {
-        topic: will.topic,
-        properties: properties.as_properties(),
-        payload: will.payload,
+        topic: &will.topic,
+        properties: will.properties.as_properties(),
+        payload: &will.payload,
         qos: will.qos,
         retain: will.retain,
         expires: None,
         stamp: now,
         mark: None,
     };
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     Some(Box::new(Will {
         message: Arc::new(Message::new(&publication, Some(client_id))),
-        expiry: will
-            .properties
-            .message_expiry_interval()
-            .map(|seconds| Duration::from_secs(seconds.into())),
-        delay_s: will.properties.will_delay_interval().unwrap_or(0),
+        expiry: will.expiry_s.map(seconds),
+        delay_s: will.delay_s,
     }))
 }

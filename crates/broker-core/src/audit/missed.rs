@@ -264,8 +264,8 @@ impl Clients {
             && let Some(missed) = session.missed.as_deref_mut()
             && let Some(connection) = session
                 .connection
-                .and_then(|index| self.connections[index as usize].as_deref())
-            && connection.pending() < self.limits.output_bytes_max as usize
+                .and_then(|index| self.connections.at(index))
+            && connection.unwritten() < self.limits.output_bytes_max as usize
             && let Some(record) = missed.take_due(number)
         {
             if session.expiry_s > 0 {

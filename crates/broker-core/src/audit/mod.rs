@@ -176,10 +176,10 @@ impl Shard {
         let session = self.clients.sessions.get(id.index())?;
         let connection = session
             .connection
-            .and_then(|index| self.clients.connection(index));
+            .and_then(|index| self.clients.connections.at(index));
         Some(Sender {
             client_id: Arc::clone(&session.client_id),
-            user: match connection.map(|connection| &connection.identity.user) {
+            user: match connection.map(|connection| &connection.identity().user) {
                 None => User::Unknown,
                 Some(None) => User::Anonymous,
                 Some(Some(name)) => User::Named(Arc::clone(name)),

@@ -1,158 +1,310 @@
-//! One connection of the shard: what is known of the client as long as it stays connected.
+//! Connections of one shard: what is known of each client as long as it stays connected, what it
+//! has sent and is not used, and what is to be written to it.
+//!
+//! Invariants:
+//! - The fields of a connection, and the bytes that it waits with, are touched here alone.
+//! - Bytes are appended to one buffer per connection; the driver writes each buffer once for all
+//!   that has come to it, those first that have waited longest. A buffer exists only while
+//!   something is pending.
+//! - A packet that waits for the disk or another shard leaves in its order, when that has answered.
+//!
+//! Deliberately absent: what packets mean, and sessions.
 
+mod access;
+mod buffers;
+mod connections;
+mod final_bytes;
+mod handshake;
 mod pending;
-
-pub(crate) use pending::{Answer, Held, Leaving, keep_unanswered};
+mod read_buffer;
+mod write_buffer;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::connection::alias;
-use unbroken_mqtt_proto::connection::server::Phase;
-use unbroken_mqtt_proto::{Connect, Frame, Packet, Version, next_frame};
+use unbroken_mqtt_proto::connection::{alias, server::Phase};
+use unbroken_mqtt_proto::{Packet, Version};
 
-use crate::access::{Identity, Peer};
+pub use self::access::Peer;
+pub(crate) use self::access::{Access, Identity, may_publish, may_subscribe};
+pub(crate) use self::connections::{Connections, Writer};
+pub use self::final_bytes::LastWords;
+use self::handshake::Handshake;
+pub(crate) use self::handshake::{Caller, ConnectRequest};
+use self::pending::Pending;
+pub(crate) use self::pending::{Answer, Held, HeldCopy, Leaving};
+use self::read_buffer::ReadBuffer;
+pub(crate) use self::write_buffer::NextPacket;
+use self::write_buffer::WriteBuffer;
+use crate::durability::Until;
+use crate::held::Promises;
 use crate::ids::{ConnectionId, SessionId, StoreId};
-
-/// Names in a CONNECT, as it claims them.
-#[derive(Debug, Default)]
-pub(crate) struct Caller {
-    pub(crate) client_id: Option<Arc<str>>,
-    pub(crate) user_name: Option<Box<str>>,
-}
-
-impl Caller {
-    pub(crate) fn of(connect: &Connect<'_>) -> Self {
-        Self::with_id(connect.client_id.into(), connect)
-    }
-
-    /// With an id that the broker may have assigned.
-    pub(crate) fn with_id(client_id: Arc<str>, connect: &Connect<'_>) -> Self {
-        Self {
-            client_id: Some(client_id),
-            user_name: connect.user_name.map(Into::into),
-        }
-    }
-}
+use crate::reason::Fault;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) id: ConnectionId,
-    pub(crate) peer: Peer,
-    pub(crate) phase: Phase,
+    id: ConnectionId,
+    peer: Peer,
     /// As CONNECT says, even one that is refused. Before it there is nobody to answer, see
     /// `greeted`.
-    pub(crate) version: Version,
+    version: Version,
     /// A CONNECT came and named a version, so the peer can be answered in it.
-    pub(crate) greeted: bool,
+    greeted: bool,
     /// It has published nothing new yet: what it sends again, it sent over an earlier connection.
-    pub(crate) repeats: bool,
+    repeats: bool,
     /// Counted among the connections of the broker and of its listener; one that is not has to get
     /// a place at its CONNECT.
-    pub(crate) counted: bool,
-    /// When patience ends: first with a connection that has sent no CONNECT, then with the decision
-    /// about that.
-    pub(crate) admitted_by: Instant,
-    /// The CONNECT while the driver decides about it; nothing behind it is looked at until then.
-    pub(crate) connect: Option<Box<[u8]>>,
-    /// Set while a session is attached.
-    pub(crate) session: Option<SessionId>,
-    pub(crate) identity: Identity,
-    /// Bytes received and not yet used: an incomplete packet, or everything behind CONNECT while
-    /// the client is being authenticated. Empty, without capacity, for an idle connection.
-    pub(crate) unread: Vec<u8>,
-    /// Encoded packets that the driver has not yet written, from the beginning of one. `written`
-    /// of their bytes, from the front, are gone. Without capacity when nothing is pending.
-    pub(crate) output: Vec<u8>,
-    /// `0 <= written <= output.len()`.
-    pub(crate) written: usize,
+    counted: bool,
     /// In the shard's list of connections with output.
-    pub(crate) dirty: bool,
-    /// One and a half times the keep alive in force [MQTT-3.1.2-22].
-    pub(crate) keep_alive: Option<Duration>,
-    pub(crate) last_received: Instant,
-    /// The client's Maximum Packet Size [MQTT-3.1.2-24].
-    pub(crate) packet_bytes_max: u32,
-    /// The client's Request Problem Information.
-    pub(crate) problem_information: bool,
+    dirty: bool,
+    /// What it has sent is not looked at while much of what it has published is on its way to very
+    /// many.
+    paused: bool,
     /// Its CONNECT has the bit by which Mosquitto's bridges make themselves known.
-    pub(crate) is_bridge: bool,
-    /// Boxed and absent until used: most connections never see an alias.
-    pub(crate) aliases_in: Option<Box<alias::Inbound>>,
-    pub(crate) aliases_out: Option<Box<alias::Outbound>>,
-    /// Nothing of the output leaves before this request is stored.
-    pub(crate) gate: StoreId,
-    /// Packets that must not leave yet, in the order they must leave
-    /// [MQTT-4.6.0-2, MQTT311-4.6.0-2] [MQTT-4.6.0-3, MQTT311-4.6.0-3].
-    pub(crate) held: VecDeque<Held>,
-    /// Memory of these, and of the SUBACKs that wait.
-    pub(crate) held_bytes: usize,
-    /// What it has sent is not looked at before these have left.
-    pub(crate) answers_first: bool,
-    /// Nor while much of what it has published is on its way to very many.
-    pub(crate) waits_for_spreads: bool,
+    is_bridge: bool,
+    /// The client's Maximum Packet Size [MQTT-3.1.2-24].
+    packet_bytes_max: u32,
+    /// One and a half times the keep alive in force [MQTT-3.1.2-22].
+    keep_alive: Option<Duration>,
+    identity: Identity,
+    input: ReadBuffer,
+    output: WriteBuffer,
+    pending: Pending,
+    handshake: Handshake,
+}
+
+/// On what terms a client is let in.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) session: SessionId,
+    /// One and a half times the keep alive in force.
+    pub(crate) keep_alive: Option<Duration>,
+    /// How many topic aliases the client may use, if it speaks 5.0.
+    pub(crate) aliases_in_max: Option<u16>,
+    /// How many it lets the broker use.
+    pub(crate) aliases_out_max: u16,
 }
 
 impl Connection {
-    pub(crate) fn new(id: ConnectionId, peer: Peer, now: Instant, admitted_by: Instant) -> Self {
+    /// One that is to have a session by `until`. `counted`: it has a place.
+    pub(crate) fn new(
+        id: ConnectionId,
+        peer: Peer,
+        now: Instant,
+        until: Instant,
+        counted: bool,
+    ) -> Self {
         Self {
             id,
             peer,
-            phase: Phase::AwaitConnect,
             version: Version::V5,
             greeted: false,
             repeats: true,
-            counted: false,
-            admitted_by,
-            connect: None,
-            session: None,
-            identity: Identity::default(),
-            unread: Vec::new(),
-            output: Vec::new(),
-            written: 0,
+            counted,
             dirty: false,
-            keep_alive: None,
-            last_received: now,
-            packet_bytes_max: u32::MAX,
-            problem_information: true,
+            paused: false,
             is_bridge: false,
-            aliases_in: None,
-            aliases_out: None,
-            gate: StoreId::NOTHING,
-            held: VecDeque::new(),
-            held_bytes: 0,
-            answers_first: false,
-            waits_for_spreads: false,
+            packet_bytes_max: u32::MAX,
+            keep_alive: None,
+            identity: Identity::default(),
+            input: ReadBuffer::new(now),
+            output: WriteBuffer::default(),
+            pending: Pending::new(),
+            handshake: Handshake::Awaiting(until),
         }
+    }
+
+    pub(crate) const fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    pub(crate) const fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub(crate) const fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(crate) const fn is_bridge(&self) -> bool {
+        self.is_bridge
+    }
+
+    pub(crate) const fn packet_bytes_max(&self) -> u32 {
+        self.packet_bytes_max
+    }
+
+    pub(crate) const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(crate) const fn keep_alive(&self) -> Option<Duration> {
+        self.keep_alive
+    }
+
+    /// The session that is attached.
+    pub(crate) const fn session(&self) -> Option<SessionId> {
+        self.handshake.session()
+    }
+
+    pub(crate) const fn phase(&self) -> Phase {
+        self.handshake.phase()
+    }
+
+    /// When patience with a client ends that has no session.
+    pub(crate) const fn is_to_be_in_by(&self) -> Option<Instant> {
+        self.handshake.until()
     }
 
     /// Names in the CONNECT that the driver decides about.
     pub(crate) fn caller(&self) -> Option<Caller> {
-        let frame = next_frame(self.connect.as_deref()?, u32::MAX).ok()??;
-        match Packet::decode(frame, self.version).ok()? {
-            Packet::Connect(connect) => Some(Caller::of(&connect)),
-            _ => None,
-        }
+        Some(self.handshake.request()?.caller())
     }
 
     /// It has no place, and its CONNECT has not come.
-    pub(crate) const fn is_silent_without_place(&self) -> bool {
-        !self.counted && self.connect.is_none() && self.session.is_none()
+    const fn is_silent_without_place(&self) -> bool {
+        !self.counted && matches!(self.handshake, Handshake::Awaiting(_))
+    }
+
+    pub(crate) const fn has_place(&self) -> bool {
+        self.counted
+    }
+
+    /// It has got a place, or another connection has its.
+    pub(crate) fn set_place(&mut self, counted: bool) {
+        self.counted = counted;
+    }
+
+    /// A CONNECT came that can be answered in this version.
+    pub(crate) fn greet(&mut self, version: Version) {
+        self.version = version;
+        self.greeted = true;
+    }
+
+    /// A CONNECT was decoded: what it says of answers to it holds for a refusal too.
+    pub(crate) fn note_connect(&mut self, packet_bytes_max: Option<u32>, is_bridge: bool) {
+        self.packet_bytes_max = packet_bytes_max.unwrap_or(self.packet_bytes_max);
+        self.is_bridge = is_bridge;
+    }
+
+    /// The driver is asked to decide about a CONNECT by then.
+    pub(crate) fn await_decision(&mut self, until: Instant, request: Box<ConnectRequest>) {
+        self.handshake = Handshake::Deciding(until, request);
+    }
+
+    /// The driver has decided about this CONNECT.
+    pub(crate) fn take_request(&mut self) -> Option<Box<ConnectRequest>> {
+        self.handshake.take_request()
+    }
+
+    /// As whom the driver lets the client in.
+    pub(crate) fn identify(&mut self, user: Option<Arc<str>>) {
+        self.identity.user = user;
+    }
+
+    /// Lets the client in.
+    pub(crate) fn accept(&mut self, now: Instant, terms: &Terms) {
+        self.handshake = Handshake::Admitted(terms.session);
+        self.keep_alive = terms.keep_alive;
+        self.input.heard(now);
+        if let Some(most) = terms.aliases_in_max {
+            let table = alias::Inbound::new(most);
+            self.input.restore_aliases(Some(Box::new(table)));
+        }
+        let most = terms.aliases_out_max;
+        let table = (most > 0).then(|| Box::new(alias::Outbound::new(most)));
+        self.output.allow_aliases(table);
+    }
+
+    /// Whether a packet may be looked at now: not while CONNECT is being decided about or CONNACK
+    /// may not leave [MQTT-3.1.4-6], nor while the answers to earlier packets wait or are not
+    /// taken. `stored`: everything up to this request is on disk.
+    #[inline]
+    pub(crate) fn may_consume(&self, stored: StoreId, output_bytes_max: usize) -> bool {
+        !matches!(self.handshake, Handshake::Deciding(..))
+            && !self.pending.answers_first()
+            && !self.paused
+            && self.unwritten() + self.pending.bytes() < output_bytes_max
+            && self.gate_open(stored)
+    }
+
+    /// Whether the client is not read because of what it waits for, which is not for it to change.
+    pub(crate) fn keeps_waiting(&self, promises: &Promises, output_bytes_max: usize) -> bool {
+        !self.gate_open(promises.stored())
+            || self.paused
+            || self.pending.bytes() >= output_bytes_max
+            || self.pending.answers_first() && self.pending.front_waits(promises)
+    }
+
+    /// Stops looking at what it has sent, or goes on.
+    pub(crate) fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// When it last showed that it is there.
+    pub(crate) const fn last_received(&self) -> Instant {
+        self.input.last_received()
+    }
+
+    /// Whether all that was received is used.
+    pub(crate) const fn has_used_all(&self) -> bool {
+        self.input.is_empty()
+    }
+
+    /// The length of the packet that has begun, and how many bytes of it are still to come.
+    pub(crate) fn begun_packet(&self, packet_bytes_max: u32) -> Option<(usize, usize)> {
+        self.input.begun_packet(packet_bytes_max)
+    }
+
+    /// Bytes have come: keeps those that complete the packet that has begun, and answers the rest.
+    /// Only these are copied: of a client that writes faster than a read is long, every read ends
+    /// within a packet. A CONNECT may move to another shard, with everything behind it.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        now: Instant,
+        bytes: &'a [u8],
+        packet_bytes_max: u32,
+    ) -> &'a [u8] {
+        let is_in = self.phase() != Phase::AwaitConnect;
+        self.input.heard(now);
+        self.input.complete(bytes, packet_bytes_max, !is_in)
+    }
+
+    /// Lends the table of topic aliases out while it lends a topic.
+    pub(crate) fn take_aliases(&mut self) -> Option<Box<alias::Inbound>> {
+        self.input.take_aliases()
+    }
+
+    /// Takes it back.
+    pub(crate) fn restore_aliases(&mut self, aliases: Option<Box<alias::Inbound>>) {
+        self.input.restore_aliases(aliases);
+    }
+
+    /// Whether it has published nothing new yet: what it sends again, it sent over an earlier
+    /// connection.
+    pub(crate) const fn repeats(&self) -> bool {
+        self.repeats
+    }
+
+    /// It has published something new.
+    pub(crate) fn note_new(&mut self) {
+        self.repeats = false;
     }
 
     /// Bytes waiting for the socket.
-    pub(crate) fn pending(&self) -> usize {
-        self.output.len() - self.written
+    #[inline]
+    pub(crate) fn unwritten(&self) -> usize {
+        self.output.pending()
     }
 
-    /// Makes room where the packets that are wholly written stand.
-    pub(crate) fn forget_written(&mut self) {
-        let unwritten = not_wholly_written(&self.output, self.written);
-        let rest: usize = unwritten.map(|frame| frame.bytes.len()).sum();
-        let gone = self.output.len() - rest;
-        self.output.drain(..gone);
-        self.written -= gone;
+    /// Bytes that may be written now.
+    pub(crate) fn writable(&self, stored: StoreId) -> &[u8] {
+        if self.gate_open(stored) {
+            self.output.unwritten()
+        } else {
+            &[]
+        }
     }
 
     /// Whether the client takes a packet as long as this [MQTT-3.1.2-24].
@@ -162,30 +314,103 @@ impl Connection {
             && bytes.len() <= self.packet_bytes_max as usize
     }
 
-    /// Appends a packet that is not a PUBLISH. Answers whether it fitted the client's Maximum
-    /// Packet Size; one that does not is not sent [MQTT-3.1.2-24].
-    pub(crate) fn append(&mut self, packet: &Packet<'_>) -> bool {
-        let start = self.output.len();
-        let encoded = packet.encode(self.version, &mut self.output);
-        debug_assert!(encoded.is_ok(), "{packet:?}: {encoded:?}");
-        let fits = encoded.is_ok() && self.output.len() - start <= self.packet_bytes_max as usize;
-        if !fits {
-            self.output.truncate(start);
+    /// Takes what is still to be written, and behind it the packet by which the broker ends the
+    /// connection: nothing is to be written to it any more. `client_id`: if the client was let in.
+    /// Answers also with the reason code in that packet, if it is sent.
+    pub(crate) fn take_final_bytes(
+        &mut self,
+        client_id: Option<Arc<str>>,
+        last: LastPacket<'_>,
+    ) -> (LastWords, Option<u8>) {
+        let (mut bytes, written, aliases) = self.output.take_all();
+        let sent = match last {
+            LastPacket::None => None,
+            LastPacket::ConnAck(fault) => final_bytes::connack(self, &mut bytes, fault),
+            LastPacket::Disconnect(fault) => final_bytes::disconnect(self, &mut bytes, fault),
+        };
+        let (version, is_awaited) = (self.version, self.greeted);
+        let words = LastWords::new(bytes, written, version, is_awaited, client_id, aliases);
+        (words, sent)
+    }
+
+    /// Whether what is written may leave.
+    #[inline]
+    pub(crate) fn gate_open(&self, stored: StoreId) -> bool {
+        self.pending.gate_open(stored)
+    }
+
+    /// Lets nothing out before this request is stored.
+    pub(crate) fn close_gate(&mut self, until: StoreId) {
+        self.pending.close_gate(until);
+    }
+
+    /// Whether no packet waits.
+    #[inline]
+    pub(crate) fn holds_nothing(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Memory of the packets that wait.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        self.pending.bytes()
+    }
+
+    /// Whether a packet waits for something that is not true.
+    pub(crate) fn any_waits(&self, promises: &Promises) -> bool {
+        self.pending.any_waits(promises)
+    }
+
+    /// Puts a packet behind those that wait.
+    pub(crate) fn hold(&mut self, until: Until, what: Leaving) {
+        self.pending.hold(until, what);
+    }
+
+    /// Puts the answer in the place that was reserved. Says whether it is the first of all; gives
+    /// the answer back if no place was.
+    pub(crate) fn answer_reserved(&mut self, until: Until, answer: Answer) -> Result<bool, Answer> {
+        self.pending.answer_reserved(until, answer)
+    }
+
+    /// Takes the first packet that waits if it waits for nothing any more, and the client takes it.
+    pub(crate) fn pop_ready(
+        &mut self,
+        promises: &Promises,
+        output_bytes_max: usize,
+    ) -> Option<Leaving> {
+        if self.unwritten() >= output_bytes_max {
+            return None;
         }
-        fits
+        self.pending.pop_ready(promises)
+    }
+
+    /// What it has sent is not looked at before all that waits has left.
+    pub(crate) fn answer_first(&mut self) {
+        self.pending.answer_first();
+    }
+
+    /// A SUBACK of so many bytes waits no more. Says whether it has kept the client from being
+    /// read.
+    pub(crate) fn unburden(&mut self, bytes: usize, output_bytes_max: usize) -> bool {
+        let waiting = self.unwritten() + self.pending.bytes();
+        self.pending.unburden(bytes);
+        waiting >= output_bytes_max
+    }
+
+    /// Takes the packets that wait: it has gone.
+    pub(crate) fn take_held(&mut self) -> VecDeque<Held> {
+        self.pending.take_all()
     }
 }
 
-/// The packets of an output that are not wholly written, if so many bytes from its front are.
-pub(crate) fn not_wholly_written(output: &[u8], written: usize) -> impl Iterator<Item = Frame<'_>> {
-    let mut end = 0;
-    std::iter::from_fn(move || {
-        let frame = next_frame(&output[end..], u32::MAX).ok()??;
-        end += frame.bytes.len();
-        Some((end, frame))
-    })
-    .skip_while(move |(end, _)| *end <= written)
-    .map(|(_, frame)| frame)
+/// The packet by which the broker ends a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LastPacket<'a> {
+    /// None: the client has ended it.
+    None,
+    /// CONNACK with an error.
+    ConnAck(&'a Fault),
+    /// DISCONNECT with its reason.
+    Disconnect(&'a Fault),
 }
 
 /// The name of the client in events: shared, so that an event costs no copy.

@@ -1,10 +1,47 @@
-//! Packets of a connection that must not leave yet.
+//! Packets of one connection that must not leave yet.
+//!
+//! ```text
+//! hold(until, what) ---> Held ... Held ---> pop_ready ---> output
+//!                        front: leaves when its own promise is true   back: asked last
+//! ```
+//!
+//! They stand in the order in which they must leave: PUBACK and PUBREC [MQTT-4.6.0-2]
+//! [MQTT-4.6.0-3], PUBREL [MQTT-4.6.0-4], PUBLISH [MQTT-4.6.0-5] [MQTT-4.6.0-6], and beside them
+//! PUBCOMP and UNSUBACK, which need no order but lose nothing by one. A publisher's own copy of a
+//! message stands behind its acknowledgement, whose place is reserved before the message is routed:
+//! many client libraries expect that.
+//!
+//! In front of all stands a gate. CONNACK is written at once, and the whole output of its
+//! connection stays behind the gate until its record is stored: what is sent again to a session
+//! leaves after all that was asked for that session before.
+//!
+//! Deliberately absent: whether a promise is true, which is asked of [`Promises`]; SUBACK, which
+//! waits for other shards as well and is here only with its bytes.
 
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
 use unbroken_mqtt_proto::{PacketId, QoS, ReasonCode};
 
 use crate::durability::Until;
-use crate::option_box::OptionBox;
-use crate::session::{Delivery, Session};
+use crate::held::Promises;
+use crate::ids::StoreId;
+use crate::message::Message;
+
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// Nothing of the output leaves before this request is stored.
+    gate: StoreId,
+    /// In the order in which they must leave [MQTT-4.6.0-2, MQTT311-4.6.0-2]
+    /// [MQTT-4.6.0-3, MQTT311-4.6.0-3].
+    packets: VecDeque<Held>,
+    /// Memory of these, and of the SUBACKs that wait.
+    bytes: usize,
+    /// What the client has sent is not looked at before these have left.
+    answers_first: bool,
+}
 
 /// A packet that waits for something.
 #[derive(Debug)]
@@ -21,7 +58,7 @@ pub(crate) enum Leaving {
     /// The message that was begun with this id and has not left.
     Publish(QoS, PacketId),
     /// A message of QoS 0. Its account has it when it leaves.
-    Copy(Box<Delivery>),
+    Copy(Box<HeldCopy>),
 }
 
 /// A packet that answers one of the client's.
@@ -34,18 +71,133 @@ pub(crate) enum Answer {
     UnsubAck(PacketId, Box<[u8]>),
 }
 
-impl Held {
-    pub(crate) fn until(&self) -> Until {
-        self.until
+/// One receiver's part of a message of QoS 0.
+#[derive(Debug)]
+pub(crate) struct HeldCopy {
+    pub(crate) message: Arc<Message>,
+    pub(crate) retain: bool,
+    pub(crate) identifiers: SmallVec<[NonZeroU32; 1]>,
+    /// The group that chose this session, as its filter is written.
+    pub(crate) group: Option<Arc<str>>,
+}
+
+impl Pending {
+    pub(super) const fn new() -> Self {
+        Self {
+            gate: StoreId::NOTHING,
+            packets: VecDeque::new(),
+            bytes: 0,
+            answers_first: false,
+        }
     }
 
+    /// Memory of all that waits.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether no packet waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Lets nothing out before this request is stored.
+    pub(super) fn close_gate(&mut self, until: StoreId) {
+        self.gate = until;
+    }
+
+    pub(super) fn gate_open(&self, stored: StoreId) -> bool {
+        self.gate <= stored
+    }
+
+    /// Whether all must leave before the client is read again.
+    pub(super) const fn answers_first(&self) -> bool {
+        self.answers_first
+    }
+
+    pub(super) fn answer_first(&mut self) {
+        self.answers_first = true;
+    }
+
+    /// Whether the first packet waits for something that is not true.
+    pub(super) fn front_waits(&self, promises: &Promises) -> bool {
+        let front = self.packets.front();
+        front.is_some_and(|held| !promises.true_now(held.until))
+    }
+
+    /// Whether any packet waits for something that is not true.
+    pub(super) fn any_waits(&self, promises: &Promises) -> bool {
+        let mut packets = self.packets.iter();
+        packets.any(|held| !promises.true_now(held.until))
+    }
+
+    /// Puts a packet behind all others.
+    pub(super) fn hold(&mut self, until: Until, what: Leaving) {
+        let held = Held { until, what };
+        self.bytes += held.cost();
+        self.packets.push_back(held);
+    }
+
+    /// Keeps a place for the answer to a message that is about to be routed: what the routing
+    /// brings to its own publisher stands behind it.
+    pub(super) fn reserve(&mut self) {
+        self.hold(Until::stored(StoreId::NEVER), Leaving::Reserved);
+    }
+
+    /// Puts the answer in the place that was reserved. Says whether it is the first of all; gives
+    /// the answer back if no place was.
+    pub(super) fn answer_reserved(&mut self, until: Until, answer: Answer) -> Result<bool, Answer> {
+        let is_reserved = |held: &Held| matches!(held.what, Leaving::Reserved);
+        // Few stand behind it: its own copies.
+        let Some(at) = self.packets.iter().rposition(is_reserved) else {
+            return Err(answer);
+        };
+        let what = Leaving::Answer(answer);
+        let held = Held { until, what };
+        self.bytes += held.cost();
+        let reserved = std::mem::replace(&mut self.packets[at], held);
+        self.bytes -= reserved.cost();
+        Ok(at == 0)
+    }
+
+    /// Takes the first packet if what it waits for is true.
+    pub(super) fn pop_ready(&mut self, promises: &Promises) -> Option<Leaving> {
+        let is_ready = |held: &mut Held| promises.true_now(held.until);
+        let held = self.packets.pop_front_if(is_ready)?;
+        self.bytes -= held.cost();
+        if self.packets.is_empty() {
+            self.answers_first = false;
+            if self.packets.capacity() > KEPT {
+                self.packets = VecDeque::new();
+            }
+        }
+        Some(held.what)
+    }
+
+    /// Takes all of them: the connection has gone.
+    pub(super) fn take_all(&mut self) -> VecDeque<Held> {
+        std::mem::take(&mut self.packets)
+    }
+
+    /// A SUBACK of so many bytes is about to wait.
+    pub(super) fn burden(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    /// It waits no more.
+    pub(super) fn unburden(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+    }
+}
+
+impl Held {
     /// What it counts towards `output_bytes_max` while it waits.
-    pub(crate) fn cost(&self) -> usize {
+    fn cost(&self) -> usize {
         let beside = match &self.what {
             Leaving::Answer(Answer::UnsubAck(_, codes)) => codes.len(),
-            Leaving::Copy(delivery) => {
-                let bytes = delivery.message.publication().cost();
-                size_of::<Delivery>() + usize::try_from(bytes).unwrap_or(usize::MAX)
+            Leaving::Copy(copy) => {
+                let bytes = copy.message.publication().cost();
+                size_of::<HeldCopy>() + usize::try_from(bytes).unwrap_or(usize::MAX)
             }
             _ => 0,
         };
@@ -53,31 +205,56 @@ impl Held {
     }
 }
 
-/// The connection of a session has gone with packets that had to wait. Answers the messages of QoS 0
-/// among them.
-pub(crate) fn keep_unanswered(
-    held: impl IntoIterator<Item = Held>,
-    session: &mut Session,
-) -> Vec<Delivery> {
-    let mut copies = Vec::new();
-    for Held { until, what } in held {
-        match what {
-            Leaving::Answer(Answer::PubRec(id, reason)) if reason.is_error() => {
-                session.inbound.acknowledged(id);
-            }
-            Leaving::Answer(Answer::PubRec(id, _)) => {
-                session.unanswered.get_or_insert_default().push((id, until));
-            }
-            Leaving::Copy(delivery) => copies.push(*delivery),
-            // What other answers are for comes again, as new, or is sent again by what is in
-            // flight; of messages the session knows.
-            Leaving::Answer(_) | Leaving::Publish(..) | Leaving::Reserved => {}
+/// Room for so many packets stays with a connection for which nothing waits any more.
+const KEPT: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ShardId;
+
+    fn puback(id: PacketId) -> Answer {
+        Answer::PubAck(id, ReasonCode::Success)
+    }
+
+    #[test]
+    fn an_answer_leaves_in_the_place_that_was_reserved() {
+        let promises = Promises::new(ShardId(0));
+        let mut pending = Pending::new();
+        pending.reserve();
+        pending.hold(
+            Until::NOW,
+            Leaving::Publish(QoS::AtLeastOnce, PacketId::FIRST),
+        );
+        assert!(pending.pop_ready(&promises).is_none(), "it has no answer");
+        assert!(pending.front_waits(&promises));
+        let is_first = pending.answer_reserved(Until::NOW, puback(PacketId::FIRST));
+        assert!(is_first.is_ok_and(|is_first| is_first));
+        let first = pending.pop_ready(&promises);
+        assert!(matches!(first, Some(Leaving::Answer(_))), "{first:?}");
+        let second = pending.pop_ready(&promises);
+        assert!(matches!(second, Some(Leaving::Publish(..))), "{second:?}");
+        assert_eq!(pending.bytes(), 0);
+    }
+
+    #[test]
+    fn without_a_place_an_answer_comes_back() {
+        let mut pending = Pending::new();
+        let answer = pending.answer_reserved(Until::NOW, puback(PacketId::FIRST));
+        assert!(matches!(answer, Err(Answer::PubAck(..))), "{answer:?}");
+    }
+
+    #[test]
+    fn answers_come_first_until_nothing_waits() {
+        let promises = Promises::new(ShardId(0));
+        let mut pending = Pending::new();
+        for _ in 0..2 {
+            pending.hold(Until::NOW, Leaving::Answer(puback(PacketId::FIRST)));
         }
+        pending.answer_first();
+        assert!(pending.pop_ready(&promises).is_some());
+        assert!(pending.answers_first());
+        assert!(pending.pop_ready(&promises).is_some());
+        assert!(!pending.answers_first());
     }
-    session.unsent = 0;
-    // They are sent with what is sent again.
-    if let Some(kept) = session.kept.as_deref_mut() {
-        kept.ahead = OptionBox::default();
-    }
-    copies
 }

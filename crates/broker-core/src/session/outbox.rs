@@ -8,7 +8,6 @@ use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::durability::Entry;
 use crate::message::Message;
-use crate::routing::Terms;
 
 /// A message on its way to one session.
 #[derive(Clone, Debug)]
@@ -59,16 +58,6 @@ impl Delivery {
             identifiers: self.identifiers.to_vec(),
             by_group: self.group.is_some() || self.entry > 0,
             group: self.group.clone(),
-        }
-    }
-
-    /// Its terms, if it is of QoS 0.
-    pub(crate) fn copy_terms(&self) -> Terms<'_> {
-        Terms {
-            qos: QoS::AtMostOnce,
-            retain: self.retain,
-            identifiers: &self.identifiers,
-            group: self.group.as_ref(),
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::ReasonCode;
-use unbroken_mqtt_proto::connection::server::Phase;
 
 use crate::ids::{ConnectionId, SessionId};
 use crate::reason::Fault;
@@ -47,45 +46,40 @@ impl Shard {
 
     /// Gives up on a connection that has not come in by its time.
     fn check_admission(&mut self, now: Instant, heard: Instant, id: ConnectionId) {
-        let Some(connection) = self.clients.named(id) else {
+        let Some(connection) = self.clients.connections.get(id) else {
             return;
         };
-        if connection.phase != Phase::AwaitConnect {
+        let Some(deadline) = connection.is_to_be_in_by() else {
             return;
-        }
-        let deadline = connection.admitted_by;
+        };
         if deadline > now {
             return self.timers.set(deadline, Timer::Connect(id));
         }
         if deadline > heard {
             return self.timers.set(now + NOT_HEARD, Timer::Connect(id));
         }
-        let fault = match connection.connect {
+        let caller = connection.caller();
+        let fault = match caller {
             None => Fault::new(ReasonCode::KeepAliveTimeout, "no CONNECT in time"),
             Some(_) => Fault::new(
                 ReasonCode::ServerBusy,
-                "its password was not checked in time, or its connection before had not ended",
+                "its password was not checked in time",
             ),
         };
-        let caller = connection.caller().unwrap_or_default();
-        self.refuse(id, caller, fault);
+        self.refuse(now, id, caller.unwrap_or_default(), fault);
     }
 
     fn check_keep_alive(&mut self, now: Instant, heard: Instant, id: ConnectionId) {
-        let Some(connection) = self.clients.named(id) else {
+        let Some(connection) = self.clients.connections.get(id) else {
             return;
         };
-        let Some(keep_alive) = connection.keep_alive else {
+        let Some(keep_alive) = connection.keep_alive() else {
             return;
         };
-        let deadline = connection.last_received + keep_alive;
+        let deadline = connection.last_received() + keep_alive;
         if deadline > now {
             self.timers.set(deadline, Timer::KeepAlive(id));
-        } else if self
-            .clients
-            .connection(id.index)
-            .is_some_and(|connection| self.clients.keeps_waiting(connection))
-        {
+        } else if self.clients.keeps_waiting(connection) {
             self.timers.set(now + keep_alive, Timer::KeepAlive(id));
         } else if deadline > heard {
             self.timers.set(now + NOT_HEARD, Timer::KeepAlive(id));
@@ -106,17 +100,14 @@ impl Shard {
     #[cold]
     pub(crate) fn compact_timers(&mut self) {
         let clients = &self.clients;
-        let connection = |id: ConnectionId| {
-            let found = clients.connection(id.index);
-            found.filter(|connection| connection.id == id)
-        };
+        let connection = |id| clients.connections.get(id);
         let is_away = |session: SessionId, absence: u64| {
             let found = clients.sessions.get(session.index());
             found.is_some_and(|session| session.absence == absence)
         };
         self.timers.compact(|timer| match timer {
             Timer::Connect(id) => {
-                connection(*id).is_some_and(|found| found.phase == Phase::AwaitConnect)
+                connection(*id).is_some_and(|found| found.is_to_be_in_by().is_some())
             }
             Timer::KeepAlive(id) => connection(*id).is_some(),
             Timer::Will { session, absence } | Timer::SessionExpiry { session, absence } => {

@@ -10,7 +10,8 @@ use unbroken_mqtt_proto::{
     ReasonCode, Version,
 };
 
-use crate::connection::{Connection, not_wholly_written};
+use super::Connection;
+use super::write_buffer::not_wholly_written;
 use crate::reason::Fault;
 
 /// What a connection that ends has still to say. The driver writes it as far as the peer takes it;
@@ -30,22 +31,21 @@ pub struct LastWords {
 }
 
 impl LastWords {
-    /// Takes what a connection has still to say, with a farewell behind it: nothing is to be
-    /// written to it any more.
-    pub(crate) fn of(
-        connection: &mut Connection,
+    pub(super) const fn new(
+        bytes: Vec<u8>,
+        written: usize,
+        version: Version,
+        is_awaited: bool,
         client_id: Option<Arc<str>>,
-        farewell: impl FnOnce(&Connection, &mut Vec<u8>),
+        aliases: Option<Box<alias::Outbound>>,
     ) -> Self {
-        let mut bytes = std::mem::take(&mut connection.output);
-        farewell(connection, &mut bytes);
         Self {
             bytes,
-            written: std::mem::take(&mut connection.written),
-            version: connection.version,
-            is_awaited: connection.greeted,
+            written,
+            version,
+            is_awaited,
             client_id,
-            aliases: connection.aliases_out.take(),
+            aliases,
         }
     }
 
@@ -91,7 +91,7 @@ impl LastWords {
 
 /// DISCONNECT with its reason, and a Reason String if it fits [MQTT-3.14.2-3]. Answers with the
 /// code in it, if there is one to send.
-pub(crate) fn disconnect(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) -> Option<u8> {
+pub(super) fn disconnect(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) -> Option<u8> {
     // Before 5.0 a server has no DISCONNECT to send. A broker that stops only ends the connection,
     // as Mosquitto does: libmosquitto takes any DISCONNECT for final and does not connect again.
     let speaks =
@@ -110,7 +110,7 @@ pub(crate) fn disconnect(connection: &Connection, out: &mut Vec<u8>, fault: &Fau
 
 /// CONNACK with an error. One that the client's version cannot express is left out: a plain close
 /// says it [MQTT311-3.2.2-6]. Answers with the code in it, in 3.x a return code.
-pub(crate) fn connack(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) -> Option<u8> {
+pub(super) fn connack(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) -> Option<u8> {
     let expressible = connection.greeted
         && match connection.version {
             Version::V5 => fault.reason.is_allowed_in(PacketType::ConnAck),

@@ -1,0 +1,268 @@
+//! The connections of one shard, and which of them the driver is to look at.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::{Packet, PacketId};
+
+use super::Connection;
+use super::buffers::BufferPool;
+use super::write_buffer::NextPacket;
+use crate::ids::{ConnectionId, SessionId};
+
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    /// By the index of the [`ConnectionId`].
+    table: Vec<Option<Box<Connection>>>,
+    /// To be written to or read again, in the order in which they became so.
+    dirty: VecDeque<ConnectionId>,
+    buffers: BufferPool,
+    /// Connections without a place that had sent no CONNECT when they were last looked at, the
+    /// oldest first: at most as many as [`Totals::silent_max`](crate::Totals) says.
+    silent: VecDeque<ConnectionId>,
+}
+
+/// One connection, with what it takes to write to it.
+pub(crate) struct Writer<'a> {
+    connection: &'a mut Connection,
+    dirty: &'a mut VecDeque<ConnectionId>,
+    buffers: &'a mut BufferPool,
+}
+
+impl Connections {
+    /// One that the driver has accepted.
+    pub(crate) fn open(&mut self, connection: Box<Connection>) {
+        let index = connection.id.index as usize;
+        if self.table.len() <= index {
+            self.table.resize_with(index + 1, || None);
+        }
+        debug_assert!(
+            self.table[index].is_none(),
+            "the driver reused an index too early"
+        );
+        self.table[index] = Some(connection);
+    }
+
+    /// Notes one more connection without a place. If more than `most` of them have sent no CONNECT,
+    /// answers the one that has been silent for longest.
+    #[cold]
+    pub(crate) fn wait_without_place(
+        &mut self,
+        id: ConnectionId,
+        most: usize,
+    ) -> Option<ConnectionId> {
+        let mut silent = std::mem::take(&mut self.silent);
+        silent.push_back(id);
+        if silent.len() > most {
+            silent.retain(|id| {
+                let connection = self.get(*id);
+                connection.is_some_and(Connection::is_silent_without_place)
+            });
+        }
+        let oldest = (silent.len() > most).then(|| silent.pop_front());
+        self.silent = silent;
+        oldest.flatten()
+    }
+
+    /// Takes it out; what it still had to say is in it.
+    pub(crate) fn close(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
+        self.table.get_mut(id.index as usize)?.take()
+    }
+
+    /// The connection with this index, as its session knows it.
+    pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
+        self.table.get(index as usize)?.as_deref()
+    }
+
+    /// The connection of this name, if it is still that one.
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
+        self.at(id.index).filter(|connection| connection.id == id)
+    }
+
+    /// The same, to change it.
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        let connection = self.table.get_mut(id.index as usize)?.as_deref_mut()?;
+        (connection.id == id).then_some(connection)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.table.iter().flatten().map(|connection| &**connection)
+    }
+
+    /// Lends what it takes to write to the connection with this index.
+    #[inline]
+    pub(crate) fn writer(&mut self, index: u32) -> Option<Writer<'_>> {
+        Some(Writer {
+            connection: self.table.get_mut(index as usize)?.as_deref_mut()?,
+            dirty: &mut self.dirty,
+            buffers: &mut self.buffers,
+        })
+    }
+
+    /// Puts a connection on the list of those that the driver is to look at.
+    pub(crate) fn mark_dirty(&mut self, id: ConnectionId) {
+        if let Some(mut writer) = self.writer(id.index)
+            && writer.connection.id == id
+        {
+            writer.mark_dirty();
+        }
+    }
+
+    /// Something that kept it waiting does so no more: it is for the driver to look at. It was not
+    /// read meanwhile, and not for a fault of its own.
+    pub(crate) fn relieve(&mut self, now: Instant, id: ConnectionId) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.input.heard(now);
+            self.mark_dirty(id);
+        }
+    }
+
+    /// Takes those that were marked, in their order, and so many at most.
+    pub(crate) fn take_dirty(&mut self, into: &mut Vec<ConnectionId>, most: usize) {
+        for id in self.dirty.drain(..most.min(self.dirty.len())) {
+            if let Some(connection) = self.table[id.index as usize].as_deref_mut()
+                && connection.id == id
+            {
+                connection.dirty = false;
+                into.push(id);
+            }
+        }
+    }
+
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Keeps what this connection has received and what cannot be used yet.
+    pub(crate) fn keep_unread(&mut self, id: ConnectionId, bytes: &[u8], packet_bytes_max: u32) {
+        if let Some(Writer {
+            connection,
+            buffers,
+            ..
+        }) = self.writer(id.index)
+            && connection.id == id
+        {
+            connection.input.keep(buffers, bytes, packet_bytes_max);
+        }
+    }
+
+    /// Keeps a place for the answer to a message that is about to be routed.
+    pub(crate) fn reserve_answer(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.pending.reserve();
+        }
+    }
+
+    /// A SUBACK of so many bytes is about to wait.
+    pub(crate) fn burden(&mut self, id: ConnectionId, bytes: usize) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.pending.burden(bytes);
+        }
+    }
+
+    /// Lends what was received and kept while it is used.
+    pub(crate) fn take_unread(&mut self, id: ConnectionId) -> Option<Vec<u8>> {
+        Some(self.get_mut(id)?.input.take())
+    }
+
+    /// Takes it back, without the bytes from its front that were used.
+    pub(crate) fn restore_unread(&mut self, id: ConnectionId, mut unread: Vec<u8>, used: usize) {
+        if used < unread.len()
+            && let Some(connection) = self.get_mut(id)
+        {
+            unread.drain(..used);
+            connection.input.restore(unread);
+        } else {
+            self.buffers.release(unread);
+        }
+    }
+
+    /// Notes that the driver has written so much; answers whose connection it was if all of it has
+    /// gone or at least half the limit is free again, which is when its session may send more.
+    pub(crate) fn wrote(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        bytes: usize,
+        output_bytes_max: usize,
+    ) -> Option<SessionId> {
+        let half = output_bytes_max / 2;
+        let connection = self
+            .table
+            .get_mut(id.index as usize)?
+            .as_deref_mut()
+            .filter(|connection| connection.id == id)?;
+        let before = connection.unwritten();
+        debug_assert!(bytes <= before, "more was written than was pending");
+        if before + connection.held_bytes() >= output_bytes_max && bytes > 0 {
+            // Nothing was read from it meanwhile: that it takes what we send is its sign of life.
+            connection.input.heard(now);
+        }
+        connection.output.wrote(&mut self.buffers, bytes, half);
+        let after = connection.unwritten();
+        (after == 0 || before > half && after <= half)
+            .then(|| connection.session())
+            .flatten()
+    }
+}
+
+impl Deref for Writer<'_> {
+    type Target = Connection;
+
+    #[inline]
+    fn deref(&self) -> &Connection {
+        self.connection
+    }
+}
+
+impl Writer<'_> {
+    /// Where the next packet goes, a PUBLISH of so many bytes at least.
+    #[inline]
+    pub(crate) fn next_packet(&mut self, bytes: usize) -> NextPacket<'_> {
+        let Connection {
+            output,
+            version,
+            packet_bytes_max,
+            ..
+        } = &mut *self.connection;
+        output.next_packet(self.buffers, bytes, *version, *packet_bytes_max)
+    }
+
+    /// The PUBLISH that begins at `start`, and is the last, is to be written, with this packet id
+    /// and this DUP flag [MQTT-3.3.1-1].
+    #[inline]
+    pub(crate) fn finish_publish(&mut self, start: usize, packet_id: PacketId, dup: bool) {
+        self.connection.output.patch(start, packet_id);
+        if dup {
+            self.connection.output.set_dup(start);
+        }
+        self.mark_dirty();
+    }
+
+    /// Takes the packet back that begins at `start` and is the last.
+    pub(crate) fn take_back(&mut self, start: usize) {
+        self.connection.output.take_back(start);
+    }
+
+    /// Appends a packet that is not a PUBLISH. Answers whether it fitted the client's Maximum
+    /// Packet Size; one that does not is not sent [MQTT-3.1.2-24].
+    pub(crate) fn append(&mut self, packet: &Packet<'_>) -> bool {
+        let Connection {
+            output,
+            version,
+            packet_bytes_max,
+            ..
+        } = &mut *self.connection;
+        output.append(self.buffers, packet, *version, *packet_bytes_max)
+    }
+
+    /// Has the driver look at it.
+    #[inline]
+    pub(crate) fn mark_dirty(&mut self) {
+        if !self.connection.dirty {
+            self.connection.dirty = true;
+            self.dirty.push_back(self.connection.id);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! CONNECT: from the first byte of a connection until it has a session.
+//!
+//! ```text
+//! Awaiting --CONNECT--> Deciding --answer of the driver--> Decided --session--> Admitted
+//!    |                     |                                  |
+//!    +---------------------+-------- refused, closed ---------+
+//! ```
+//!
+//! CONNECT is decoded once. What is needed of it while the driver decides is owned here; the
+//! password is not.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::connection::server::Phase;
+use unbroken_mqtt_proto::{Connect, Property, PropertyBuf, QoS, Version, Will};
+
+use crate::ids::SessionId;
+
+#[derive(Debug)]
+pub(super) enum Handshake {
+    /// No CONNECT has come; patience ends then.
+    Awaiting(Instant),
+    /// The driver decides about this, until then. Nothing behind CONNECT is looked at.
+    Deciding(Instant, Box<ConnectRequest>),
+    /// The driver has decided, and the client is being let in.
+    Decided,
+    /// This session is attached.
+    Admitted(SessionId),
+}
+
+/// What a CONNECT asks for.
+#[derive(Debug)]
+pub(crate) struct ConnectRequest {
+    pub(crate) version: Version,
+    pub(crate) clean_start: bool,
+    /// In seconds; 0 turns it off.
+    pub(crate) keep_alive: u16,
+    /// Empty if the broker is to assign one.
+    pub(crate) client_id: Arc<str>,
+    pub(crate) user_name: Option<Box<str>>,
+    pub(crate) will: Option<Box<WillRequest>>,
+    pub(crate) session_expiry_s: Option<u32>,
+    pub(crate) receive_maximum: Option<u16>,
+    pub(crate) topic_alias_maximum: Option<u16>,
+    pub(crate) wants_response_information: bool,
+}
+
+/// What is to be published when the client is lost.
+#[derive(Debug)]
+pub(crate) struct WillRequest {
+    pub(crate) topic: Box<str>,
+    pub(crate) payload: Box<[u8]>,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    /// Without the two that the broker acts on.
+    pub(crate) properties: PropertyBuf,
+    pub(crate) delay_s: u32,
+    pub(crate) expiry_s: Option<u32>,
+}
+
+/// Names in a CONNECT, as it claims them.
+#[derive(Debug, Default)]
+pub(crate) struct Caller {
+    pub(crate) client_id: Option<Arc<str>>,
+    pub(crate) user_name: Option<Box<str>>,
+}
+
+impl Caller {
+    pub(crate) fn of(connect: &Connect<'_>) -> Self {
+        Self {
+            client_id: Some(connect.client_id.into()),
+            user_name: connect.user_name.map(Into::into),
+        }
+    }
+}
+
+impl Handshake {
+    pub(super) const fn phase(&self) -> Phase {
+        match self {
+            Self::Awaiting(_) | Self::Deciding(..) | Self::Decided => Phase::AwaitConnect,
+            Self::Admitted(_) => Phase::Connected {
+                extended_auth: false,
+            },
+        }
+    }
+
+    pub(super) const fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Admitted(session) => Some(*session),
+            _ => None,
+        }
+    }
+
+    /// When patience with it ends.
+    pub(super) const fn until(&self) -> Option<Instant> {
+        match self {
+            Self::Awaiting(until) | Self::Deciding(until, _) => Some(*until),
+            Self::Decided | Self::Admitted(_) => None,
+        }
+    }
+
+    /// The CONNECT that the driver decides about.
+    pub(super) const fn request(&self) -> Option<&ConnectRequest> {
+        match self {
+            Self::Deciding(_, request) => Some(request),
+            _ => None,
+        }
+    }
+
+    /// The driver has decided about it.
+    pub(super) fn take_request(&mut self) -> Option<Box<ConnectRequest>> {
+        match std::mem::replace(self, Self::Decided) {
+            Self::Deciding(_, request) => Some(request),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+impl ConnectRequest {
+    pub(crate) fn of(connect: &Connect<'_>) -> Self {
+        Self {
+            version: connect.version,
+            clean_start: connect.clean_start,
+            keep_alive: connect.keep_alive,
+            client_id: connect.client_id.into(),
+            user_name: connect.user_name.map(Into::into),
+            will: connect.will.as_ref().map(WillRequest::of).map(Box::new),
+            session_expiry_s: connect.properties.session_expiry_interval(),
+            receive_maximum: connect.properties.receive_maximum(),
+            topic_alias_maximum: connect.properties.topic_alias_maximum(),
+            wants_response_information: connect.properties.request_response_information(),
+        }
+    }
+
+    /// Whether the broker is to choose the client id.
+    pub(crate) fn has_no_id(&self) -> bool {
+        self.client_id.is_empty()
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        self.caller_as(Arc::clone(&self.client_id))
+    }
+
+    /// With an id that the broker may have assigned.
+    pub(crate) fn caller_as(&self, client_id: Arc<str>) -> Caller {
+        Caller {
+            client_id: Some(client_id),
+            user_name: self.user_name.clone(),
+        }
+    }
+}
+
+impl WillRequest {
+    fn of(will: &Will<'_>) -> Self {
+        let mut properties = PropertyBuf::new();
+        for property in will.properties {
+            // The first two are the broker's to act on; the rest goes with the message
+            // [MQTT-3.1.3-10].
+            if !matches!(
+                property,
+                Property::WillDelayInterval(_) | Property::MessageExpiryInterval(_)
+            ) {
+                let added = properties.push(property);
+                debug_assert!(added.is_ok(), "{added:?}");
+            }
+        }
+        Self {
+            topic: will.topic.into(),
+            payload: will.payload.into(),
+            qos: will.qos,
+            retain: will.retain,
+            properties,
+            delay_s: will.properties.will_delay_interval().unwrap_or(0),
+            expiry_s: will.properties.message_expiry_interval(),
+        }
+    }
+}
