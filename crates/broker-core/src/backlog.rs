@@ -1,5 +1,5 @@
-//! How a session falls behind what is routed, and is read back from the disk until it is live again.
-//! What waits is in [`crate::session::Backlog`].
+//! How a session falls behind what is routed, and is read back from the disk until it is live
+//! again. What waits is in [`crate::session::Backlog`].
 
 use std::num::NonZeroU64;
 use std::ops::Range;

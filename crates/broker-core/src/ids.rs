@@ -1,4 +1,5 @@
-//! Names for the things a shard holds or asks for. All are small copies; none is meaningful on another machine.
+//! Names for the things a shard holds or asks for. All are small copies; none is meaningful on
+//! another machine.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! What was dropped of one session since it was last reported.
 //!
-//! The first one of a session and reason is reported at once. Those behind it are reported together,
-//! once a second, so that a flood of drops is not also a flood of log lines.
+//! The first one of a session and reason is reported at once. Those behind it are reported
+//! together, once a second, so that a flood of drops is not also a flood of log lines.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
