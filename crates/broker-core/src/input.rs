@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::ReasonCode;
+use unbroken_mqtt_proto::{QoS, ReasonCode};
 
 use crate::connection::{LastWords, Peer};
 use crate::durability::ReadAnswer;
@@ -79,12 +79,46 @@ pub enum Input<'a> {
         /// has not listened to: it may be behind with its work, or have stood still.
         heard: Instant,
     },
-    /// An operator removes this.
-    Forget(Forget),
+    /// An operator has asked for this.
+    Operator(Operation),
     /// New limits, after the configuration was read again.
     Reconfigured(Box<crate::Limits>),
     /// The broker is stopping: say so to every client and close.
     Drain,
+}
+
+/// What an operator wants done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Remove this.
+    Forget(Forget),
+    /// End the connection of this client. A shard that does not have it does nothing.
+    Disconnect {
+        /// Its id.
+        client_id: Arc<str>,
+    },
+    /// Publish this, unless the shard [refuses](crate::Shard::refuses) it. One shard is asked; it
+    /// reaches all subscribers.
+    Publish(OwnMessage),
+}
+
+impl From<Forget> for Operation {
+    fn from(what: Forget) -> Self {
+        Self::Forget(what)
+    }
+}
+
+/// A message that the broker publishes itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwnMessage {
+    /// Where to.
+    pub topic: Box<str>,
+    /// Any bytes.
+    pub payload: Box<[u8]>,
+    /// The most it is delivered with.
+    pub qos: QoS,
+    /// Whether it replaces the retained message of its topic.
+    pub retain: bool,
 }
 
 /// How large the store is, and what nobody needs of it.

@@ -44,6 +44,7 @@ mod limits;
 mod mail;
 mod mesh;
 mod message;
+mod operator;
 mod option_box;
 pub mod output;
 mod placement;
@@ -77,10 +78,11 @@ pub use durability::{
     ReceivedEntry, Record, StoredSubscription, Will,
 };
 pub use ids::{ConnectionId, Errand, GroupId, HandOver, LogId, SessionId, ShardId, StoreId};
-pub use input::{Admission, Forget, Input, StoreSize};
+pub use input::{Admission, Forget, Input, Operation, OwnMessage, StoreSize};
 pub use limits::{Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};
 pub use mail::Mail;
 pub use message::{MarkParts, Message, MessageParts};
+pub use operator::{ClientInfo, Page, Place, SessionInfo, SubscriptionInfo};
 pub use output::{Credentials, Output, StoreRequest};
 pub use position::{Frontier, Position};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal};

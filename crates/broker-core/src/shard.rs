@@ -177,7 +177,7 @@ impl Shard {
             Input::StoreFailed { cause } => self.handle_store_failed(now, cause),
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
             Input::Timeout { heard } => self.handle_timeout(now, heard),
-            Input::Forget(what) => self.forget(now, &what),
+            Input::Operator(operation) => self.operate(now, &operation),
             Input::Reconfigured(limits) => {
                 let before = self.clients.limits.session_expiry_max_s;
                 self.clients.limits = Limits::clone(&limits);

@@ -63,6 +63,22 @@ pub(crate) const SEALED_BYTES: usize = 64 * 1024;
 /// and a little. Beyond it the peer breaks the protocol.
 pub(crate) const UNOPENED_BYTES: usize = 32 * 1024;
 
+/// Requests of a handle that wait for one shard; a few hundred bytes each, and the messages that
+/// are to be published.
+pub(crate) const HANDLE_REQUESTS: u32 = 64;
+
+/// Bytes of messages that wait to be published through a handle, all together.
+pub(crate) const HANDLE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Entries of a listing that a shard answers at once.
+pub(crate) const HANDLE_PAGE: usize = 256;
+
+/// Receivers of events of one broker.
+pub(crate) const HANDLE_WATCHES: usize = 16;
+
+/// Events that wait for one receiver, at most; up to about 200 bytes each and the names in them.
+pub(crate) const HANDLE_EVENTS: usize = 10_000;
+
 /// How long a closed connection is kept open for the peer to read our last words, which are kept as
 /// long. While the broker drains it is `broker.drain_timeout` instead.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);

@@ -30,8 +30,8 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -51,6 +51,7 @@ use self::room::Room;
 use crate::config::Storage;
 use crate::control::{self, Control};
 use crate::failure::{self, Failure};
+use crate::handle::{HandleError, Requests};
 use crate::mailbox::{Outside, Parcel};
 use crate::server::Notice;
 
@@ -81,7 +82,7 @@ pub(crate) struct Disk {
 /// Removes what somebody asks for through the control socket.
 #[derive(Debug)]
 struct Operator {
-    shards: Mutex<Vec<Outside>>,
+    requests: Requests,
     failure: Failure,
 }
 
@@ -92,26 +93,12 @@ impl control::Operator for Operator {
                 "nothing can be removed: the store has failed: {cause}"
             ));
         }
-        let (done, told) = mpsc::channel();
-        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        for shard in shards.iter_mut() {
-            let (what, done) = (what.clone(), done.clone());
-            shard.send(Parcel::Forget { what, done });
-        }
-        let count = shards.len();
-        drop((shards, done));
-        for _ in 0..count {
-            match told.recv_timeout(FORGET_WAIT) {
-                Ok(()) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err("the broker is ending, or its store has failed".into());
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err("it is asked for, and not on disk yet; look again".into());
-                }
-            }
-        }
-        Ok(())
+        let forgotten = self.requests.forget(&what, FORGET_WAIT);
+        forgotten.map_err(|error| match error {
+            HandleError::Timeout(_) => "it is asked for, and not on disk yet; look again".into(),
+            HandleError::Stopped => "the broker is ending, or its store has failed".into(),
+            other => other.to_string(),
+        })
     }
 
     fn failure(&self) -> Option<&str> {
@@ -345,7 +332,7 @@ impl Found {
         storage: &Storage,
         stored: Vec<Outside>,
         found: Vec<Outside>,
-        forget: Vec<Outside>,
+        requests: Requests,
         notify: Sender<Notice>,
     ) -> io::Result<Disk> {
         // From now on somebody may be told something.
@@ -369,7 +356,7 @@ impl Found {
         };
         let failure = Failure::new(&self.directory);
         let operator = Operator {
-            shards: Mutex::new(forget),
+            requests,
             failure: failure.clone(),
         };
         let store = Arc::clone(&self.store);

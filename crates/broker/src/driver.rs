@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
@@ -20,6 +21,7 @@ use crate::bounds::{FIN_GRACE, LINGER};
 use crate::disk::Desk;
 use crate::log;
 use crate::mailbox::{Arrival, Outgoing, Parcel};
+use crate::request::Watch;
 use crate::sockets::Sockets;
 
 /// Everything but the shard, so that a shard's outputs can be carried out while they borrow it.
@@ -30,6 +32,8 @@ pub(crate) struct Driver {
     authenticator: Authenticator,
     pub(crate) doors: Arc<Doors>,
     pub(crate) desk: Option<Desk>,
+    /// Threads that receive events.
+    pub(crate) watches: Vec<Watch>,
     /// What the shard asked and could be answered at once.
     answers: VecDeque<Answer>,
     /// Connections to close behind what is to be handed over to other shards.
@@ -65,6 +69,7 @@ impl Driver {
             authenticator,
             doors,
             desk,
+            watches: Vec::new(),
             answers: VecDeque::new(),
             closing: Vec::new(),
             closing_waits: false,
@@ -76,7 +81,10 @@ impl Driver {
     fn carry_out(&mut self, now: Instant, output: Output) {
         match output {
             Output::Mail { to, mail } => self.send(to, Parcel::Mail(mail)),
-            Output::Event(event) => log::event(&event),
+            Output::Event(event) => {
+                log::event(&event);
+                self.watches.retain(|watch| watch.offer(&event));
+            }
             Output::Close {
                 connection,
                 last_words,
@@ -141,6 +149,15 @@ impl Driver {
     pub(crate) fn send(&mut self, to: ShardId, parcel: Parcel) {
         if let Some(Some(feed)) = self.to_shards.get_mut(usize::from(to.0)) {
             feed.push(parcel);
+        }
+    }
+
+    /// Tells when everything is stored that the shard has asked for so far.
+    pub(crate) fn tell_when_stored(&mut self, done: Sender<()>) {
+        match &mut self.desk {
+            Some(desk) => desk.tell_when_stored(done),
+            // Everything is in memory: it is as safe as it gets. Who waited may have gone.
+            None => drop(done.send(())),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The Unbroken MQTT broker as a library: shard threads, sockets, configuration.
 //!
-//! [`Server`] is a running broker, [`serve()`] what the command line makes of it. Reading order:
+//! [`Server`] is a running broker, [`serve()`] what the command line makes of it, and
+//! [`BrokerHandle`] what other threads ask and steer it with. Reading order:
 //! `server` (which threads there are), `shard_thread` (the loop everything happens in), `sockets`,
 //! `mailbox`, `batching`; then `disk` and `control`, for what is kept.
 //!
@@ -21,6 +22,7 @@ mod cpu_time;
 mod disk;
 mod driver;
 pub mod failure;
+pub mod handle;
 mod hearing;
 mod listener;
 mod log;
@@ -28,6 +30,7 @@ mod logging;
 mod mailbox;
 mod open_files;
 pub mod passwords;
+mod request;
 mod serve;
 mod server;
 mod shard_thread;
@@ -37,6 +40,7 @@ mod transport;
 mod tuning;
 
 pub use disk::DiskError;
+pub use handle::{BrokerHandle, ReloadError};
 pub use logging::LogError;
 pub use serve::{ServeError, serve};
-pub use server::{OpenListener, ReloadError, Server, ServerError, StartError};
+pub use server::{OpenListener, Server, ServerError, StartError};

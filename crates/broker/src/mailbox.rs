@@ -26,14 +26,13 @@ use std::time::{Duration, Instant};
 
 use mio::{Registry, Token};
 use session_channels::stream::{self, TrySendError, stream};
-use unbroken_broker_core::{
-    Admission, ConnectionId, Forget, Mail, Peer, ReadAnswer, StoreId, StoreSize,
-};
+use unbroken_broker_core::{Admission, ConnectionId, Mail, Peer, ReadAnswer, StoreId, StoreSize};
 use unbroken_store::Batch;
 
 use crate::authenticator::Doors;
 use crate::bounds::{FEED_BYTES, FEED_OTHERS};
 use crate::listener::Seat;
+use crate::request::Request;
 use crate::transport::Transport;
 
 /// What a shard thread is brought.
@@ -58,11 +57,8 @@ pub(crate) enum Parcel {
     StoreFailed {
         cause: Arc<str>,
     },
-    /// An operator removes this. It is told when it is done, and stored.
-    Forget {
-        what: Forget,
-        done: Sender<()>,
-    },
+    /// What some thread asks through a handle.
+    Request(Box<Request>),
     /// The configuration was read again. Dropping `applied` says that it is in force.
     Reconfigured {
         limits: Box<unbroken_broker_core::Limits>,
@@ -87,7 +83,7 @@ impl Parcel {
             | Self::Read(_)
             | Self::StoreSize(_)
             | Self::StoreFailed { .. }
-            | Self::Forget { .. }
+            | Self::Request(_)
             | Self::Reconfigured { .. }
             | Self::Drain { .. } => 0,
         }
@@ -208,7 +204,12 @@ pub(crate) fn feed(letters: u32) -> (Outgoing, Incoming) {
 
 /// A feed to a shard from a thread that may wait for it.
 pub(crate) fn outside_feed() -> (Outside, Incoming) {
-    let (sender, receiver) = stream(FEED_OTHERS);
+    outside_feed_for(FEED_OTHERS)
+}
+
+/// A feed to a shard from threads that are no shards, for so many parcels.
+pub(crate) fn outside_feed_for(parcels: u32) -> (Outside, Incoming) {
+    let (sender, receiver) = stream(parcels);
     (Outside(sender), receiver)
 }
 
@@ -222,6 +223,27 @@ impl Outside {
         // A shard that has ended needs nothing more: dropping a connection closes it.
         let _ = self.0.send_blocking(parcel);
     }
+
+    /// Hands over a parcel if there is room.
+    pub(crate) fn try_send(&mut self, parcel: Parcel) -> Result<(), TryFeedError> {
+        self.0.try_send(parcel).map_err(|error| match error {
+            TrySendError::Full(_) => TryFeedError::Full,
+            TrySendError::Closed(_) => TryFeedError::Ended,
+        })
+    }
+
+    /// Whether there is room, or the shard has ended.
+    pub(crate) fn has_room(&self) -> bool {
+        self.0.len() < self.0.capacity() || self.0.is_closed()
+    }
+}
+
+/// Why a parcel was not handed over; it was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TryFeedError {
+    Full,
+    /// The shard has ended.
+    Ended,
 }
 
 /// The sender's end between shards.

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use crate::config::{Applies, ConfigError, OnError, Sources};
+use crate::handle::BrokerHandle;
 use crate::logging::{LogError, Logging};
 use crate::server::{Notice, Server, ServerError, StartError};
 use crate::signals::{self, Signal};
@@ -49,13 +50,14 @@ pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
     out.flush()?;
     loop {
         match server.next_notice() {
-            Some(Notice::Signal(Signal::Reload)) => reload(&mut server, sources, &logging),
+            Some(Notice::Signal(Signal::Reload)) => reload(server.handle(), sources, &logging),
             Some(Notice::Signal(Signal::Terminate)) | None => break,
             Some(Notice::Failed { thread, reason }) => {
                 tracing::error!(thread, reason, "a thread has failed: the broker ends");
                 return Err(ServerError::Thread { thread, reason }.into());
             }
-            Some(Notice::StoreFailed { reason }) => match server.config().storage.on_error {
+            Some(Notice::StoreFailed { reason }) => match server.handle().config().storage.on_error
+            {
                 OnError::Exit => {
                     tracing::error!(reason, "the store has failed: the broker ends");
                     server.store_failed(reason.clone());
@@ -82,15 +84,19 @@ pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
             }
         }
     }
-    let deadline = server.config().broker.drain_timeout;
-    tracing::info!(connections = server.connections(), ?deadline, "draining");
+    let deadline = server.handle().config().broker.drain_timeout;
+    tracing::info!(
+        connections = server.handle().connections(),
+        ?deadline,
+        "draining"
+    );
     server.drain(deadline)?;
     tracing::info!("stopped");
     Ok(())
 }
 
 /// Applies the configuration as it is now, or says why not and leaves everything as it was.
-fn reload(server: &mut Server, sources: &Sources, logging: &Logging) {
+fn reload(broker: &BrokerHandle, sources: &Sources, logging: &Logging) {
     let applied = sources
         .load()
         .map_err(ServeError::from)
@@ -98,7 +104,7 @@ fn reload(server: &mut Server, sources: &Sources, logging: &Logging) {
             let config = effective.config;
             Logging::check(&config.log)?;
             let log = config.log.clone();
-            let changed = server
+            let changed = broker
                 .reload(config)
                 .map_err(|error| io::Error::other(error.to_string()))?;
             logging.change(&log)?;

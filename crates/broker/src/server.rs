@@ -9,9 +9,9 @@
 //! Invariants:
 //! - There is never half a broker: a thread that panics or fails ends the whole, loudly
 //!   ([`ServerError::Thread`]).
-//! - A changed configuration is applied whole or not at all, and nobody is disconnected by it.
 //!
-//! Deliberately absent: signals and the command line's words ([`crate::serve()`]).
+//! Deliberately absent: what other threads ask of it ([`crate::handle`]), signals and the command
+//! line's words ([`crate::serve()`]).
 
 use std::any::Any;
 use std::io;
@@ -27,26 +27,25 @@ use mio::Poll;
 use mio::net::TcpListener;
 use unbroken_broker_core::{LimitsError, Settings, Shard, ShardId, ShardOptions, Totals};
 
-use crate::authenticator::{Door, Doors, authenticator};
-use crate::bounds::{FEED_LETTERS, LISTENERS};
-use crate::config::{Batching, Change, Config, Listener, changes, in_force};
+use crate::authenticator::authenticator;
+use crate::bounds::{FEED_LETTERS, HANDLE_REQUESTS, LISTENERS};
+use crate::config::{Batching, Config, Listener};
 use crate::disk::{Disk, DiskError, Found};
+use crate::handle::{BrokerHandle, InForce, Requests, doors, listener_limits};
 use crate::listener::{self, Acceptor, Seats};
-use crate::mailbox::{Doorbell, Incoming, Outgoing, Outside, Parcel, feed, outside_feed};
+use crate::mailbox::{
+    Doorbell, Incoming, Outgoing, Outside, Parcel, feed, outside_feed, outside_feed_for,
+};
 use crate::open_files;
-use crate::passwords::{PasswordFileError, Passwords};
+use crate::passwords::PasswordFileError;
 use crate::shard_thread::{BELL, Parts, ShardThread, introduce, settle};
 use crate::signals::Signal;
 
 /// A running broker. Dropping it stops it at once; [`drain`](Self::drain) lets clients go in peace.
 #[derive(Debug)]
 pub struct Server {
-    /// What is in force, which is not what was read last where a value needs a restart. Its
-    /// listeners are the open ones, in the order of `listeners`.
-    config: Config,
+    handle: BrokerHandle,
     listeners: Vec<OpenListener>,
-    seats: Arc<Seats>,
-    totals: Arc<Totals>,
     shards: Vec<Outside>,
     notices: Receiver<Notice>,
     notify: Sender<Notice>,
@@ -101,18 +100,6 @@ pub enum StartError {
     /// The system gave no thread, poll or random number.
     #[error("cannot start the broker's threads: {0}")]
     System(#[from] io::Error),
-}
-
-/// Why a changed configuration was not applied. Everything stays as it was.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReloadError {
-    /// A limit is impossible.
-    #[error("{0}")]
-    Limits(#[from] LimitsError),
-    /// A password file cannot be used.
-    #[error("{0}")]
-    Passwords(#[from] PasswordFileError),
 }
 
 /// Why a running broker had to end.
@@ -192,10 +179,12 @@ impl Server {
         let (ended, left) = channel();
         let listener_limits = listener_limits(&config.listeners);
         let totals = Arc::new(Totals::new(room, &listener_limits));
+        let requests = Requests::new(wiring.feeds(|| outside_feed_for(HANDLE_REQUESTS)));
+        let in_force = InForce::new(config.clone(), seats, Arc::clone(&totals));
+        let handle = BrokerHandle::new(requests.clone(), in_force);
         let mut server = Self {
+            handle,
             listeners,
-            seats,
-            totals: Arc::clone(&totals),
             shards: to_shards,
             notices,
             notify,
@@ -204,19 +193,18 @@ impl Server {
             ended: left,
             disk: None,
             store_failure: None,
-            config,
         };
         // Behind the server, so that it is gone when a server that did not start is dropped.
         let ended = ended;
         let start = Instant::now();
         let mut shards = Vec::new();
-        let mut settings = settings(&server.config);
+        let mut settings = settings(&config);
         settings.audit.after_crash = found.as_ref().is_some_and(Found::was_killed);
         for id in (0..count).map(ShardId) {
             shards.push(Shard::new(ShardOptions {
                 id,
                 shards: count,
-                limits: server.config.limits.clone(),
+                limits: config.limits.clone(),
                 settings: settings.clone(),
                 totals: Arc::clone(&totals),
                 seed: getrandom::u64().map_err(io::Error::other)?,
@@ -224,11 +212,10 @@ impl Server {
             }));
         }
         if let Some(mut found) = found.take() {
-            found.restore(&mut shards, &server.config.limits)?;
+            found.restore(&mut shards, &config.limits)?;
             let (stored, read) = (wiring.outside_feeds(), wiring.outside_feeds());
-            let forget = wiring.outside_feeds();
             let notify = server.notify.clone();
-            let disk = found.start(&server.config.storage, stored, read, forget, notify)?;
+            let disk = found.start(&config.storage, stored, read, requests, notify)?;
             server.disk = Some(disk);
         }
         let mut threads = Vec::new();
@@ -245,7 +232,7 @@ impl Server {
                 authenticator,
                 doors: Arc::clone(&doors),
                 desk: server.disk.as_ref().and_then(|disk| disk.desk(ends.id)),
-                is_batching_adaptive: server.config.broker.batching == Batching::Adaptive,
+                is_batching_adaptive: config.broker.batching == Batching::Adaptive,
             })?);
         }
         introduce(&mut threads);
@@ -270,43 +257,9 @@ impl Server {
         &self.listeners
     }
 
-    /// The configuration in force.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// Connections now.
-    pub fn connections(&self) -> u32 {
-        self.seats.taken()
-    }
-
-    /// Applies what can be applied while running: limits, passwords, who may come in. Says what has
-    /// changed and what waits for a restart, compared with what is in force. Whoever connects after
-    /// it is met by the new ones, unless a shard has no time for them for 5 s.
-    pub fn reload(&mut self, config: Config) -> Result<Vec<Change>, ReloadError> {
-        config.limits.check()?;
-        let rules = rules(&self.config.listeners, &config.listeners);
-        let doors = Arc::new(doors(&rules)?);
-        let changed = changes(&self.config, &config);
-        let listener_limits = listener_limits(&rules);
-        self.seats.set_limits(&config.limits, &listener_limits);
-        self.totals.set_listener_limits(&listener_limits);
-        let (applied, all_applied) = channel();
-        for shard in &mut self.shards {
-            shard.send(Parcel::Reconfigured {
-                limits: Box::new(config.limits.clone()),
-                doors: Arc::clone(&doors),
-                applied: Sender::clone(&applied),
-            });
-        }
-        drop(applied);
-        // Nothing comes: it ends when the last shard has dropped its end.
-        let _ = all_applied.recv_timeout(RELOAD_WAIT);
-        self.config = Config {
-            listeners: rules,
-            ..in_force(&self.config, config)
-        };
-        Ok(changed)
+    /// What other threads ask and steer the broker with.
+    pub fn handle(&self) -> &BrokerHandle {
+        &self.handle
     }
 
     /// Nothing can be stored any more: tells every shard, whoever looks into the directory, and the
@@ -462,8 +415,12 @@ impl Wiring {
 
     /// A feed to each shard for a thread that is not one.
     fn outside_feeds(&mut self) -> Vec<Outside> {
+        self.feeds(outside_feed)
+    }
+
+    fn feeds(&mut self, feed: impl Fn() -> (Outside, Incoming)) -> Vec<Outside> {
         let feeds = self.ends.iter_mut().map(|ends| {
-            let (outgoing, incoming) = outside_feed();
+            let (outgoing, incoming) = feed();
             ends.from_others.push(incoming);
             outgoing
         });
@@ -482,45 +439,6 @@ fn bind_all(listeners: &[Listener]) -> Result<Vec<(TcpListener, SocketAddr)>, St
             .map_err(|source| StartError::Bind { address, source })
     };
     listeners.iter().map(bind).collect()
-}
-
-/// What holds at the open listeners once `listeners` is configured: by address, since a changed
-/// file may list them in another order. One that is gone from the configuration stays open, as it
-/// was, until the restart.
-fn rules(open: &[Listener], listeners: &[Listener]) -> Vec<Listener> {
-    let rule = |(index, now): (usize, &Listener)| {
-        let same = |listener: &&Listener| listener.address() == now.address();
-        let in_place = listeners.get(index).filter(same);
-        in_place
-            .or_else(|| listeners.iter().find(same))
-            .map_or_else(
-                || now.clone(),
-                |listener| Listener {
-                    name: now.name.clone(), // the start has told it
-                    ..listener.clone()
-                },
-            )
-    };
-    open.iter().enumerate().map(rule).collect()
-}
-
-fn doors(rules: &[Listener]) -> Result<Doors, PasswordFileError> {
-    let door = |rule: &Listener| {
-        let passwords = rule
-            .password_file
-            .as_deref()
-            .map(Passwords::read)
-            .transpose()?;
-        Ok(Door {
-            allow_anonymous: rule.allow_anonymous,
-            passwords: passwords.map(Arc::new),
-        })
-    };
-    Ok(Doors(rules.iter().map(door).collect::<Result<_, _>>()?))
-}
-
-fn listener_limits(rules: &[Listener]) -> Vec<Option<u32>> {
-    rules.iter().map(|rule| rule.max_connections).collect()
 }
 
 fn settings(config: &Config) -> Settings {
@@ -555,8 +473,6 @@ fn shards_for(cores: usize) -> u8 {
 }
 
 const SHARDS_MAX: u8 = 64;
-/// How long [`Server::reload`] waits for shards that are busy.
-const RELOAD_WAIT: Duration = Duration::from_secs(5);
 
 /// What a panic said.
 fn message(panic: &(dyn Any + Send)) -> String {
@@ -591,6 +507,7 @@ const _: () = assert!(LISTENERS < u16::MAX, "a listener's position is a u16");
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Change;
 
     fn listener(port: u16, allow_anonymous: bool) -> Listener {
         Listener {
@@ -642,23 +559,13 @@ mod tests {
     }
 
     #[test]
-    fn an_open_listener_keeps_its_own_rules_when_the_file_changes_their_order() {
-        let open = [listener(1, true), listener(2, false), listener(3, true)];
-        let new = [listener(2, false), listener(1, false)];
-        assert_eq!(
-            rules(&open, &new),
-            [listener(1, false), listener(2, false), listener(3, true)]
-        );
-    }
-
-    #[test]
     fn a_reload_is_compared_with_what_is_in_force_not_with_what_was_read_last() {
-        let mut server = Server::start(config()).unwrap();
-        let mut reload = |sys_interval_s, drain_timeout_s| {
+        let server = Server::start(config()).unwrap();
+        let reload = |sys_interval_s, drain_timeout_s| {
             let mut read = config();
             read.broker.sys_interval = Some(Duration::from_secs(sys_interval_s));
             read.broker.drain_timeout = Duration::from_secs(drain_timeout_s);
-            let changed = server.reload(read).unwrap();
+            let changed = server.handle().reload(read).unwrap();
             changed.iter().map(Change::to_string).collect::<Vec<_>>()
         };
         let waits = r#"broker.sys_interval: "10s" -> "5s" (needs a restart)"#;

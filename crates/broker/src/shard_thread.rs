@@ -24,6 +24,7 @@
 //! Deliberately absent: any decision about MQTT.
 
 mod exchange;
+mod requests;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -576,12 +577,7 @@ fn use_parcel(
             }
             input(shard, driver, now, Input::StoreFailed { cause });
         }
-        Parcel::Forget { what, done } => {
-            input(shard, driver, now, Input::Forget(what));
-            if let Some(desk) = &mut driver.desk {
-                desk.tell_when_stored(done);
-            }
-        }
+        Parcel::Request(request) => requests::carry_out(shard, driver, now, *request),
         Parcel::Reconfigured {
             limits,
             doors,

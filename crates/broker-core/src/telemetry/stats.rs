@@ -101,7 +101,7 @@ impl Stats {
     }
 
     /// Adds another shard's counters.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         let Self {
             bytes_received,
             bytes_sent,

@@ -244,7 +244,7 @@ impl Broker {
     /// Tells every shard what is to be removed.
     pub(crate) fn forget(&mut self, what: &Forget) {
         for shard in 0..self.shards.len() {
-            self.input(shard, Input::Forget(what.clone()));
+            self.input(shard, Input::Operator(what.clone().into()));
         }
     }
 
@@ -460,7 +460,7 @@ impl Broker {
         true
     }
 
-    fn input(&mut self, shard: usize, input: Input<'_>) {
+    pub(crate) fn input(&mut self, shard: usize, input: Input<'_>) {
         self.input_one(shard, input);
         if !self.hold_mail {
             self.deliver_mail();

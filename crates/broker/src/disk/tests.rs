@@ -8,7 +8,10 @@ use unbroken_store::{
     Answer, Committed, Conflict, LogId, MessageRecord, Revision, Sequence, Space, Store,
 };
 
+use std::sync::Mutex;
+
 use super::*;
+use crate::handle::Requests;
 use crate::log::tests::log_of;
 use crate::mailbox::{Incoming, outside_feed};
 
@@ -56,7 +59,7 @@ pub(crate) fn started(directory: &Path) -> (Disk, Incoming) {
         &storage,
         vec![shard],
         Vec::new(),
-        Vec::new(),
+        Requests::new(Vec::new()),
         mpsc::channel().0,
     );
     (disk.unwrap(), answers)
@@ -85,7 +88,13 @@ fn run(directory: &Path, durability: Durability, end: End) -> u64 {
     let store = Arc::clone(&found.store);
     let (notify, _notices) = mpsc::channel();
     let mut disk = found
-        .start(&storage, Vec::new(), Vec::new(), Vec::new(), notify)
+        .start(
+            &storage,
+            Vec::new(),
+            Vec::new(),
+            Requests::new(Vec::new()),
+            notify,
+        )
         .unwrap();
     let told = standing::of(&*store).unwrap();
     assert_eq!(told.gaps, gaps);

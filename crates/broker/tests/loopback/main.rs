@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod client;
+mod handle;
 mod restart;
 
 use std::io::Write;
@@ -140,7 +141,7 @@ fn a_reset_publishes_the_will_and_a_disconnect_before_it_does_not() {
             publisher.send(&flood);
             client.send(farewell);
             drop(client);
-            while server.connections() > 2 {
+            while server.handle().connections() > 2 {
                 publisher.ping();
             }
             if will_published {
@@ -369,7 +370,7 @@ fn connections_beyond_a_listeners_limit_are_refused_with_a_reason() {
     let _fourth = Client::connect(address, "fourth");
     refuse("fifth");
     drop((first, second, third, again, moved));
-    while server.connections() > 1 {
+    while server.handle().connections() > 1 {
         thread::yield_now();
     }
     Client::connect(address, "third").ping();
@@ -425,7 +426,7 @@ fn a_password_opens_the_door_and_reload_changes_the_lock() {
     let mut config = config(2);
     config.listeners[0].allow_anonymous = false;
     config.listeners[0].password_file = Some(file.clone());
-    let (mut server, address) = start(config.clone());
+    let (server, address) = start(config.clone());
     let attempt = |bytes: &[u8], reason: u8| {
         let mut client = Client::open(address);
         client.send(bytes);
@@ -442,12 +443,12 @@ fn a_password_opens_the_door_and_reload_changes_the_lock() {
     let mut inside = attempt(&connect_as("inside", "ann", "secret"), 0);
 
     std::fs::write(&file, "not a password file\n").unwrap();
-    server.reload(config.clone()).unwrap_err();
+    server.handle().reload(config.clone()).unwrap_err();
     attempt(&connect_as("still", "ann", "secret"), 0);
 
     std::fs::write(&file, "").unwrap();
     config.listeners[0].allow_anonymous = true;
-    let changes = server.reload(config).unwrap();
+    let changes = server.handle().reload(config).unwrap();
     assert_eq!(changes.len(), 1, "{changes:?}");
     for n in 0..8 {
         attempt(&connect(&format!("anonymous-{n}")), 0);

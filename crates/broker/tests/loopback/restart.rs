@@ -8,7 +8,7 @@ use unbroken_broker::{Server, StartError};
 use crate::client::{Client, Heard, packet, publish, string, subscribe_at};
 use crate::{config, start};
 
-fn kept(shards: u8, directory: &Path) -> Config {
+pub(crate) fn kept(shards: u8, directory: &Path) -> Config {
     let mut config = config(shards);
     config.storage.in_memory = false;
     config.storage.directory = Some(directory.to_owned());
@@ -27,7 +27,7 @@ fn publish_at_1(topic: &str, id: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Comes back to its session; whether there was one.
-fn resume(client: &mut Client, id: &str) -> bool {
+pub(crate) fn resume(client: &mut Client, id: &str) -> bool {
     client.send(&stay(id));
     match client.hear() {
         Heard::Packet(0x20, body) if body[1] == 0 => body[0] == 1,

@@ -1,0 +1,270 @@
+//! What an operator asks of a running shard: who is connected, which sessions and subscriptions
+//! there are, to end a connection, to publish.
+//!
+//! Each question is answered with a page, and costs a look at [`LOOKS_MAX`] places at most, however
+//! many clients there are. Pages are not of one moment: what is there from the first page to the
+//! last is in exactly one of them.
+//!
+//! Deliberately absent: how sessions and retained messages are removed ([`crate::Forget`]), and
+//! sums of counters ([`Shard::stats`]).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName, Version};
+
+use crate::access::{Access, Identity, may_publish};
+use crate::input::{Operation, OwnMessage};
+use crate::item::{Item, Storing};
+use crate::message::Publication;
+use crate::reason::{DropReason, Fault};
+use crate::session::{Backlog, Session};
+use crate::shard::Shard;
+
+/// Places of a table that one page looks at; some are empty.
+const LOOKS_MAX: usize = 1_024;
+
+/// A part of the answer to a question.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Page<T> {
+    /// At most as many as were asked for.
+    pub entries: Vec<T>,
+    /// Where the next page begins; `None` behind the last.
+    pub next: Option<Place>,
+}
+
+/// Where a page begins. The first one at the default.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Place {
+    index: usize,
+    /// Subscriptions of the session there that were listed before.
+    offset: usize,
+}
+
+/// A client that is connected.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ClientInfo {
+    /// Its id.
+    pub client_id: Arc<str>,
+    /// As whom it was let in; `None` is anonymous.
+    pub user: Option<Arc<str>>,
+    /// From where.
+    pub address: Option<SocketAddr>,
+    /// Position of the listener in the configuration.
+    pub listener: u16,
+    /// The protocol it speaks.
+    pub version: Version,
+    /// Bytes that wait to be written to it.
+    pub output_bytes: u64,
+}
+
+/// A session, connected or not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SessionInfo {
+    /// Whose.
+    pub client_id: Arc<str>,
+    /// Whether its client is connected.
+    pub is_connected: bool,
+    /// Seconds it outlives its connection; `u32::MAX` is without end.
+    pub expiry_s: u32,
+    /// Its subscriptions.
+    pub subscriptions: u64,
+    /// Messages that wait for it and were not sent.
+    pub queued: u64,
+    /// Bytes of their topics, properties and payloads.
+    pub queued_bytes: u64,
+    /// The two before are exact. Otherwise more may wait, from before the broker started.
+    pub is_counted: bool,
+}
+
+/// A subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SubscriptionInfo {
+    /// Whose.
+    pub client_id: Arc<str>,
+    /// As the client wrote it, with `$share/` if it is shared.
+    pub filter: Box<str>,
+    /// The most a message is delivered with.
+    pub qos: QoS,
+    /// Nothing that the client itself published.
+    pub no_local: bool,
+}
+
+impl Shard {
+    /// Clients that are connected to this shard.
+    pub fn connected_clients(&self, from: Place, most: usize) -> Page<ClientInfo> {
+        let all = self.clients.connections.len();
+        let info = |index: usize| {
+            let connection = self.clients.connections[index].as_deref()?;
+            let session = self.clients.sessions.get(connection.session?.index())?;
+            Some(ClientInfo {
+                client_id: Arc::clone(&session.client_id),
+                user: connection.identity.user.clone(),
+                address: connection.peer.address,
+                listener: connection.peer.listener,
+                version: connection.version,
+                output_bytes: connection.pending() as u64,
+            })
+        };
+        page(from, all, most, info)
+    }
+
+    /// Sessions of this shard.
+    pub fn sessions(&self, from: Place, most: usize) -> Page<SessionInfo> {
+        let info = |index| {
+            let session = self.clients.sessions.get(index)?;
+            let kept = session.kept.as_deref();
+            let backlog = kept.and_then(|kept| kept.backlog.as_deref());
+            Some(SessionInfo {
+                client_id: Arc::clone(&session.client_id),
+                is_connected: session.connection.is_some(),
+                expiry_s: session.expiry_s,
+                subscriptions: session.subscriptions.len() as u64,
+                queued: session.queue.len() as u64 + backlog.map_or(0, |it| it.messages),
+                queued_bytes: session.queue_bytes + backlog.map_or(0, |it| it.bytes),
+                is_counted: backlog.is_none_or(Backlog::is_counted),
+            })
+        };
+        page(from, self.clients.sessions.capacity(), most, info)
+    }
+
+    /// Subscriptions of this shard's sessions, or of one client's.
+    pub fn subscriptions(
+        &self,
+        of: Option<&str>,
+        from: Place,
+        most: usize,
+    ) -> Page<SubscriptionInfo> {
+        let all = self.clients.sessions.capacity();
+        let (mut place, end) = match of {
+            None => (from, all),
+            Some(client_id) => match self.clients.by_client_id.get(client_id) {
+                Some(id) => {
+                    let index = id.index();
+                    (Place { index, ..from }, index + 1)
+                }
+                None => (from, 0),
+            },
+        };
+        let mut entries = Vec::new();
+        let until = place.index.saturating_add(LOOKS_MAX).min(end);
+        while place.index < until && entries.len() < most {
+            if let Some(session) = self.clients.sessions.get(place.index) {
+                let room = most - entries.len();
+                entries.extend(subscriptions_of(session, place.offset).take(room));
+                place.offset += room;
+                if place.offset < session.subscriptions.len() {
+                    break;
+                }
+            }
+            place = Place {
+                index: place.index + 1,
+                offset: 0,
+            };
+        }
+        let next = (place.index < end).then_some(place);
+        Page { entries, next }
+    }
+
+    /// Whether this client is connected to this shard.
+    pub fn is_connected(&self, client_id: &str) -> bool {
+        let id = self.clients.by_client_id.get(client_id).copied();
+        id.is_some_and(|id| self.clients.connection_of(id).is_some())
+    }
+
+    /// Why an operator's message is not taken in, if so. While the store takes nothing, that is
+    /// every message that might have to be stored.
+    pub fn refuses(&self, message: &OwnMessage) -> Option<DropReason> {
+        let limits = &self.clients.limits;
+        let levels_max = usize::from(limits.topic_levels_max);
+        let is_allowed = match TopicName::parse(&message.topic) {
+            Ok(topic) => {
+                message.topic.len() <= usize::from(limits.topic_bytes_max)
+                    && topic.levels().count() <= levels_max
+                    && may_publish(&Identity::default(), &message.topic) == Access::Allowed
+            }
+            Err(_) => false,
+        };
+        if !is_allowed {
+            return Some(DropReason::NotAuthorized);
+        }
+        let may_be_stored = message.retain || message.qos > QoS::AtMostOnce;
+        (self.options.settings.durable && may_be_stored)
+            .then(|| self.store_refuses())
+            .flatten()
+    }
+
+    pub(crate) fn operate(&mut self, now: Instant, operation: &Operation) {
+        match operation {
+            Operation::Forget(what) => self.forget(now, what),
+            Operation::Disconnect { client_id } => self.disconnect_for_operator(now, client_id),
+            Operation::Publish(message) => self.publish_own(now, message),
+        }
+    }
+
+    fn disconnect_for_operator(&mut self, now: Instant, client_id: &str) {
+        let id = self.clients.by_client_id.get(client_id).copied();
+        if let Some(id) = id.and_then(|id| self.clients.connection_of(id)) {
+            let detail = "an operator ended the connection";
+            let fault = Fault::new(ReasonCode::AdministrativeAction, detail);
+            self.disconnect(now, id, fault);
+        }
+    }
+
+    fn publish_own(&mut self, now: Instant, message: &OwnMessage) {
+        if self.refuses(message).is_some() {
+            return;
+        }
+        let publication = Publication {
+            topic: &message.topic,
+            properties: Properties::EMPTY,
+            payload: &message.payload,
+            qos: message.qos,
+            retain: message.retain,
+            expires: None,
+            stamp: now,
+            mark: None,
+        };
+        let publisher = PUBLISHER.into();
+        let mut item = Item::borrowed(publication, Some(&publisher));
+        if message.retain {
+            self.retain(now, &mut item, QoS::AtMostOnce);
+        }
+        if self.options.settings.durable && message.qos > QoS::AtMostOnce {
+            item.storing = Storing::IfWanted(None);
+        }
+        self.route(now, &mut item, None);
+        item.finish(&mut self.clients.pool);
+    }
+}
+
+/// Who publishes for an operator, where a client id is kept: unlike what the broker makes anew at
+/// each start, it may be retained on disk.
+const PUBLISHER: &str = "$operator";
+
+/// So many entries, from so many places.
+fn page<T>(from: Place, all: usize, most: usize, info: impl Fn(usize) -> Option<T>) -> Page<T> {
+    let mut entries = Vec::new();
+    let mut index = from.index;
+    let until = index.saturating_add(LOOKS_MAX).min(all);
+    while index < until && entries.len() < most {
+        entries.extend(info(index));
+        index += 1;
+    }
+    let next = (index < all).then_some(Place { index, offset: 0 });
+    Page { entries, next }
+}
+
+fn subscriptions_of(session: &Session, offset: usize) -> impl Iterator<Item = SubscriptionInfo> {
+    let all = session.subscriptions.iter().skip(offset);
+    all.map(|(filter, grant)| SubscriptionInfo {
+        client_id: Arc::clone(&session.client_id),
+        filter: filter.into(),
+        qos: grant.qos,
+        no_local: grant.no_local,
+    })
+}

@@ -1,0 +1,58 @@
+//! Events for a thread that wants them: bounded, and counted where there is no room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use unbroken_broker_core::Event;
+
+use crate::request::{Permit, Watch};
+
+/// What happens in a broker, shard by shard in order. Dropping it ends it.
+#[derive(Debug)]
+pub struct Events {
+    receiver: Receiver<Event>,
+    missed: Arc<AtomicU64>,
+    _permit: Permit,
+}
+
+/// Why there is no event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EventsError {
+    /// None came in time.
+    #[error("nothing happened in time")]
+    Timeout,
+    /// The broker has ended, and all its events were received.
+    #[error("the broker has stopped")]
+    Stopped,
+}
+
+impl Events {
+    /// The next event, waiting for so long.
+    pub fn next(&self, timeout: Duration) -> Result<Event, EventsError> {
+        let received = self.receiver.recv_timeout(timeout);
+        received.map_err(|error| match error {
+            RecvTimeoutError::Timeout => EventsError::Timeout,
+            RecvTimeoutError::Disconnected => EventsError::Stopped,
+        })
+    }
+
+    /// Events that found no room since the last call.
+    pub fn take_missed(&self) -> u64 {
+        self.missed.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// With room for so many.
+pub(super) fn watch(waiting: usize, permit: Permit) -> (Watch, Events) {
+    let (sender, receiver) = sync_channel(waiting);
+    let missed = Arc::<AtomicU64>::default();
+    let watch = Watch::new(sender, Arc::clone(&missed));
+    let events = Events {
+        receiver,
+        missed,
+        _permit: permit,
+    };
+    (watch, events)
+}

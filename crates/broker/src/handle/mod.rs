@@ -1,0 +1,275 @@
+//! A running broker from any thread: ask it, steer it, hear what happens.
+//!
+//! ```text
+//! any thread ─▶ BrokerHandle ── one bounded queue for each shard ─▶ shard thread
+//!                    ▲                                                   │
+//!                    └────────── a channel for each request ◀────────────┘
+//! ```
+//!
+//! Invariants:
+//! - A request waits for a shard's turn, never a shard for a request: an answer has its place
+//!   before it is asked for, and an event that its receiver has no room for is counted instead.
+//! - What a shard does for one request is bounded ([`Shard`](unbroken_broker_core::Shard) answers
+//!   in pages); so are the requests that wait, the bytes of messages among them, and the receivers
+//!   of events.
+//! - A request ends by its timeout. A full queue is an error ([`HandleError::Busy`]), and so is a
+//!   broker that has ended or ends meanwhile ([`HandleError::Stopped`]).
+//!
+//! Deliberately absent: who may do what; a handle may do everything.
+
+mod events;
+mod reload;
+mod requests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use unbroken_broker_core::{
+    ClientInfo, DropReason, Event, Forget, OwnMessage, SessionInfo, Stats, SubscriptionInfo,
+};
+use unbroken_broker_core::{Page, Place, ShardId};
+pub use unbroken_mqtt_proto::QoS;
+use unbroken_mqtt_proto::TopicName;
+
+use crate::bounds::{HANDLE_BYTES, HANDLE_EVENTS, HANDLE_PAGE};
+use crate::config::{Change, Config};
+use crate::request::{Answer, Asked, Request};
+pub use events::{Events, EventsError};
+pub use reload::ReloadError;
+pub(crate) use reload::{InForce, doors, listener_limits};
+pub(crate) use requests::Requests;
+use requests::receive;
+
+/// A running broker. Clones are the same broker; it stops when its [`Server`](crate::Server) does,
+/// however many handles there are.
+#[derive(Clone, Debug)]
+pub struct BrokerHandle {
+    requests: Requests,
+    in_force: Arc<InForce>,
+}
+
+/// How much a query may return, and how long it may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Within {
+    /// Entries in the answer.
+    pub entries: usize,
+    /// Time until the whole answer is there.
+    pub timeout: Duration,
+}
+
+impl Default for Within {
+    /// 1,000 entries and 5 s.
+    fn default() -> Self {
+        Self {
+            entries: 1_000,
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// An answer, or as much of it as was asked for. It is not of one moment: what is there from its
+/// beginning to its end is in it once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listing<T> {
+    /// In no order.
+    pub entries: Vec<T>,
+    /// Where the rest begins; `None` if this is all.
+    pub next: Option<Cursor>,
+}
+
+/// Where a listing begins. The first one at the default.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Cursor {
+    shard: u8,
+    place: Place,
+}
+
+/// Why a request was not answered.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandleError {
+    /// The broker has ended, or ends or loses its store before it can answer.
+    #[error("the broker has stopped, or its store has failed")]
+    Stopped,
+    /// Too many requests wait; none was added.
+    #[error("{0}; try again when some of them are answered")]
+    Busy(&'static str),
+    /// No answer came in time. What was asked for may be done all the same.
+    #[error("the broker did not answer within {}", in_words(*.0))]
+    Timeout(Duration),
+    /// It cannot be published.
+    #[error("the message cannot be published: {0}")]
+    Message(String),
+    /// It was not published: the topic is beyond the limits or the broker's own
+    /// ([`DropReason::NotAuthorized`]), or the store takes nothing.
+    #[error("the message was not published: {}", .0.name())]
+    Refused(DropReason),
+}
+
+impl BrokerHandle {
+    pub(crate) fn new(requests: Requests, in_force: InForce) -> Self {
+        Self {
+            requests,
+            in_force: Arc::new(in_force),
+        }
+    }
+
+    /// Clients that are connected.
+    pub fn clients(
+        &self,
+        from: Cursor,
+        within: Within,
+    ) -> Result<Listing<ClientInfo>, HandleError> {
+        self.list(from, within, |page, answer| Request::Clients {
+            page,
+            answer,
+        })
+    }
+
+    /// Sessions, connected or not.
+    pub fn sessions(
+        &self,
+        from: Cursor,
+        within: Within,
+    ) -> Result<Listing<SessionInfo>, HandleError> {
+        self.list(from, within, |page, answer| Request::Sessions {
+            page,
+            answer,
+        })
+    }
+
+    /// Subscriptions, of all sessions or of one client's.
+    pub fn subscriptions(
+        &self,
+        of: Option<&str>,
+        from: Cursor,
+        within: Within,
+    ) -> Result<Listing<SubscriptionInfo>, HandleError> {
+        let of: Option<Arc<str>> = of.map(Into::into);
+        self.list(from, within, |page, answer| Request::Subscriptions {
+            of: of.clone(),
+            page,
+            answer,
+        })
+    }
+
+    /// What all shards have counted together. `sleeping` is as of the last update of `$SYS`, and
+    /// `clients_maximum` the sum of the shards' maxima.
+    pub fn counters(&self, timeout: Duration) -> Result<Stats, HandleError> {
+        let all = self.requests.ask_all(timeout, Request::Counters)?;
+        let mut sum = Stats::default();
+        for stats in &all {
+            sum.add(stats);
+        }
+        Ok(sum)
+    }
+
+    /// Ends the connection of a client, if it is connected, and answers whether it was. Its session
+    /// and its will are treated as after any connection that the broker ends.
+    pub fn disconnect(&self, client_id: &str, timeout: Duration) -> Result<bool, HandleError> {
+        let client_id: Arc<str> = client_id.into();
+        let ended = self
+            .requests
+            .ask_all(timeout, |answer| Request::Disconnect {
+                client_id: Arc::clone(&client_id),
+                answer,
+            })?;
+        Ok(ended.contains(&true))
+    }
+
+    /// Publishes a message as the broker itself. Returns when it is routed, and stored where it has
+    /// to be. Messages of one thread arrive in order.
+    pub fn publish(&self, message: OwnMessage, timeout: Duration) -> Result<(), HandleError> {
+        if let Err(error) = TopicName::parse(&message.topic) {
+            return Err(HandleError::Message(format!("its topic: {error}")));
+        }
+        let bytes = message.topic.len() as u64 + message.payload.len() as u64;
+        let most = self.in_force.packet_bytes_max().min(HANDLE_BYTES);
+        if bytes > most {
+            let what = format!("it has {bytes} bytes, and at most {most} are allowed");
+            return Err(HandleError::Message(what));
+        }
+        let charge = self.requests.charge(bytes)?;
+        let deadline = Instant::now() + timeout;
+        let publish = |answer| Request::Publish(message, charge, answer);
+        match self.requests.ask(PUBLISHING, timeout, publish)? {
+            Ok(stored) => receive(&stored, deadline, timeout),
+            Err(reason) => Err(HandleError::Refused(reason)),
+        }
+    }
+
+    /// Removes a session or a retained message. Returns when it is gone, on disk too.
+    pub fn forget(&self, what: &Forget, timeout: Duration) -> Result<(), HandleError> {
+        self.requests.forget(what, timeout)
+    }
+
+    /// Events from now on: at most so many of them wait to be received, up to
+    /// 10,000; later ones are counted as missed.
+    pub fn events(&self, waiting: usize) -> Result<Events, HandleError> {
+        let permit = self.requests.permit_events()?;
+        let (watch, events) = events::watch(waiting.clamp(1, HANDLE_EVENTS), permit);
+        self.requests.tell_all(|| Request::Watch(watch.clone()))?;
+        Ok(events)
+    }
+
+    /// Applies what can be applied while running: limits, passwords, who may connect. Reports what
+    /// has changed and what waits for a restart, compared with what is in force. Whoever connects
+    /// after it is met by the new configuration, unless a shard has no time for it for 5 s.
+    pub fn reload(&self, config: Config) -> Result<Vec<Change>, ReloadError> {
+        self.in_force.reload(config, &self.requests)
+    }
+
+    /// The configuration in force, which is not what was read last where a value needs a restart.
+    /// Its listeners are the open ones.
+    pub fn config(&self) -> Arc<Config> {
+        self.in_force.config()
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> u32 {
+        self.in_force.connections()
+    }
+
+    /// Page by page, one shard after the other.
+    fn list<T>(
+        &self,
+        mut from: Cursor,
+        within: Within,
+        request: impl Fn(Asked, Answer<Page<T>>) -> Request,
+    ) -> Result<Listing<T>, HandleError> {
+        let deadline = Instant::now() + within.timeout;
+        let most = within.entries.max(1);
+        let mut entries = Vec::new();
+        while from.shard < self.requests.shards() && entries.len() < most {
+            let asked = Asked {
+                from: from.place,
+                most: HANDLE_PAGE.min(most - entries.len()),
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            let page = self
+                .requests
+                .ask(ShardId(from.shard), left, |answer| request(asked, answer))
+                .map_err(|error| match error {
+                    HandleError::Timeout(_) => HandleError::Timeout(within.timeout),
+                    other => other,
+                })?;
+            entries.extend(page.entries);
+            from = match page.next {
+                Some(place) => Cursor { place, ..from },
+                None => Cursor {
+                    shard: from.shard + 1,
+                    place: Place::default(),
+                },
+            };
+        }
+        let next = (from.shard < self.requests.shards()).then_some(from);
+        Ok(Listing { entries, next })
+    }
+}
+
+/// The shard that publishes, always the same one, so that messages keep their order.
+const PUBLISHING: ShardId = ShardId(0);
+
+fn in_words(timeout: Duration) -> String {
+    format!("{} s", timeout.as_secs_f64())
+}

@@ -1,0 +1,51 @@
+//! What a shard does with the request of a handle.
+
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use unbroken_broker_core::{Input, Operation, Shard};
+
+use crate::driver::{Driver, input};
+use crate::request::Request;
+
+/// Does what is asked of this shard. Each answer has room, unless the thread that asked has given
+/// up.
+pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, request: Request) {
+    match request {
+        Request::Clients { page, answer } => {
+            let _ = answer.try_send(shard.connected_clients(page.from, page.most));
+        }
+        Request::Sessions { page, answer } => {
+            let _ = answer.try_send(shard.sessions(page.from, page.most));
+        }
+        Request::Subscriptions { of, page, answer } => {
+            let found = shard.subscriptions(of.as_deref(), page.from, page.most);
+            let _ = answer.try_send(found);
+        }
+        Request::Counters(answer) => {
+            let _ = answer.try_send(shard.stats().clone());
+        }
+        Request::Disconnect { client_id, answer } => {
+            let is_here = shard.is_connected(&client_id);
+            operate(shard, driver, now, Operation::Disconnect { client_id });
+            let _ = answer.try_send(is_here);
+        }
+        Request::Publish(message, charge, answer) => {
+            let refused = shard.refuses(&message);
+            operate(shard, driver, now, Operation::Publish(message));
+            drop(charge);
+            let (done, told) = channel();
+            driver.tell_when_stored(done);
+            let _ = answer.try_send(refused.map_or(Ok(told), Err));
+        }
+        Request::Forget { what, done } => {
+            operate(shard, driver, now, Operation::Forget(what));
+            driver.tell_when_stored(done);
+        }
+        Request::Watch(watch) => driver.watches.push(watch),
+    }
+}
+
+fn operate(shard: &mut Shard, driver: &mut Driver, now: Instant, operation: Operation) {
+    input(shard, driver, now, Input::Operator(operation));
+}
