@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, TryAcquireError, broadcast, mpsc, oneshot, watch};
-use unbroken_mqtt_proto::QoS;
+use unbroken_mqtt_proto::{Properties, PropertyBuf, QoS, ReasonCode};
 
-use crate::engine::{Command, Engine, Outgoing, Reply, Wish};
+use crate::engine::{Asked, Batch, Command, Engine, Outgoing, Reply, Request, Wish};
 use crate::event::Events;
 use crate::inbox::{Inbox, Notice};
 use crate::limits::{COMMANDS_SPARE, EVENTS_HELD};
@@ -25,6 +25,7 @@ struct Handle {
     notices: mpsc::UnboundedSender<Notice>,
     /// One for each message that may be unfinished.
     slots: Arc<Semaphore>,
+    slots_max: usize,
     link: watch::Receiver<Link>,
     events: broadcast::Sender<Event>,
     limits: Limits,
@@ -61,8 +62,24 @@ pub struct Receipt {
     link: watch::Receiver<Link>,
 }
 
+/// The answers to come for messages that were sent together.
+#[derive(Debug)]
+pub struct Receipts {
+    answer: oneshot::Receiver<Vec<PublishError>>,
+    link: watch::Receiver<Link>,
+}
+
+/// The broker's answer to a SUBSCRIBE or UNSUBSCRIBE in the application's own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// One for each filter; none for UNSUBACK of 3.x.
+    pub reasons: Vec<ReasonCode>,
+    /// So many [unclaimed](crate::Unclaimed) messages had come before it and waited.
+    pub unclaimed: usize,
+}
+
 impl Client {
-    pub(crate) fn start(options: Options) -> Self {
+    pub(crate) fn start(options: Options, unclaimed: Option<Arc<Inbox>>) -> Self {
         let (limits, client_id) = (options.limits.clone(), options.client_id.clone());
         let version = options.version;
         let slots = limits.unfinished_max.clamp(1, Semaphore::MAX_PERMITS / 2);
@@ -71,12 +88,13 @@ impl Client {
         let (notices, told) = mpsc::unbounded_channel();
         let (events, _) = broadcast::channel(EVENTS_HELD);
         let (link, link_seen) = watch::channel(Link::Connecting);
-        let engine = Engine::new(options, notices.clone(), events.clone());
+        let engine = Engine::new(options, notices.clone(), events.clone(), unclaimed);
         tokio::spawn(driver::run(engine, wishes, told, link));
         Self(Arc::new(Handle {
             commands,
             notices,
             slots: Arc::new(Semaphore::new(slots)),
+            slots_max: slots,
             link: link_seen,
             events,
             limits,
@@ -104,6 +122,28 @@ impl Client {
         let sent = self.0.commands.send(Command::Publish(outgoing)).await;
         sent.map_err(|_| PublishError::Ended(self.why_ended()))?;
         Ok(receipt)
+    }
+
+    /// Gives many messages to the client at once, at a fraction of what each costs by itself, and
+    /// waits only for their turn. More than [`unfinished_max`](Limits::unfinished_max) have it when
+    /// no others are unfinished.
+    pub async fn send_all(&self, messages: Vec<Message>) -> Result<Receipts, PublishError> {
+        let places = messages.len().min(self.0.slots_max);
+        let places = u32::try_from(places).unwrap_or(u32::MAX);
+        let slots = Arc::clone(&self.0.slots);
+        let Ok(slots) = slots.acquire_many_owned(places).await else {
+            return Err(PublishError::Ended(self.why_ended()));
+        };
+        let (reply, answer) = oneshot::channel();
+        let batch = Batch::new(messages.len(), reply, slots);
+        let sent = self
+            .0
+            .commands
+            .send(Command::PublishAll(messages, batch))
+            .await;
+        sent.map_err(|_| PublishError::Ended(self.why_ended()))?;
+        let link = self.0.link.clone();
+        Ok(Receipts { answer, link })
     }
 
     /// Gives a message to the client if there is room for it now, and never waits.
@@ -171,6 +211,29 @@ impl Client {
         })
     }
 
+    /// Sends one SUBSCRIBE with these filters and properties (5.0), and waits for the answer. The
+    /// client does not remember the filters: their messages are [unclaimed](crate::Unclaimed), and
+    /// the next connection needs another SUBSCRIBE unless it resumes the session.
+    pub async fn send_subscribe(
+        &self,
+        filters: Vec<Filter>,
+        properties: Properties<'_>,
+    ) -> Result<Answer, SubscribeError> {
+        self.request(Asked::Subscribe(filters), properties).await
+    }
+
+    /// Sends one UNSUBSCRIBE for filters of [`send_subscribe`](Self::send_subscribe), and waits for
+    /// the answer.
+    pub async fn send_unsubscribe(
+        &self,
+        filters: Vec<Filter>,
+        properties: Properties<'_>,
+    ) -> Result<Answer, SubscribeError> {
+        let filters = filters.into_iter().map(|filter| filter.text);
+        self.request(Asked::Unsubscribe(filters.collect()), properties)
+            .await
+    }
+
     /// Asks the broker for a sign and waits for it: everything that it sent before has come.
     pub async fn ping(&self) -> Result<(), ConnectError> {
         let (reply, answer) = oneshot::channel();
@@ -218,17 +281,17 @@ impl Client {
     /// Says goodbye to the broker, which then publishes no will, and ends the client. What is not
     /// acknowledged fails with [`PublishError::Ended`].
     pub async fn disconnect(self) {
-        let (reply, answer) = oneshot::channel();
-        if self
-            .0
-            .commands
-            .send(Command::Disconnect(reply))
-            .await
-            .is_ok()
-        {
-            // It ends one way or another.
-            let _ = answer.await;
-        }
+        // It ends one way or another.
+        let _ = self.leave(None).await;
+    }
+
+    /// As [`disconnect`](Self::disconnect), with these properties of DISCONNECT (5.0), unless the
+    /// broker takes no packet so large. Returns why the connection ended if the broker named a
+    /// fault, or closed without having read everything.
+    pub async fn disconnect_with(self, properties: Properties<'_>) -> Result<(), ConnectError> {
+        let mut given = PropertyBuf::new();
+        given.extend(properties);
+        self.leave(Some(given)).await
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -247,6 +310,32 @@ impl Client {
     pub(crate) fn notice(&self, notice: Notice) {
         // Nothing is left to be told when the client has ended.
         let _ = self.0.notices.send(notice);
+    }
+
+    async fn leave(self, properties: Option<PropertyBuf>) -> Result<(), ConnectError> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self
+            .0
+            .commands
+            .send(Command::Disconnect(properties, reply))
+            .await;
+        sent.map_err(|_| self.why_ended())?;
+        answer.await.map_err(|_| self.why_ended())?
+    }
+
+    async fn request(&self, asked: Asked, given: Properties<'_>) -> Result<Answer, SubscribeError> {
+        let mut properties = PropertyBuf::new();
+        properties.extend(given);
+        let (reply, answer) = oneshot::channel();
+        let request = Request {
+            asked,
+            properties,
+            reply,
+        };
+        let ended = || SubscribeError::Ended(self.why_ended());
+        let sent = self.0.commands.send(Command::Request(request)).await;
+        sent.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
     }
 
     pub(crate) async fn unsubscribe(&self, id: u64) -> Result<(), SubscribeError> {
@@ -278,7 +367,7 @@ impl Client {
 
 impl Receipt {
     /// As [`acknowledged`](Self::acknowledged), for a caller that may stop waiting and return.
-    pub(crate) async fn answer(&mut self) -> Result<Acknowledged, PublishError> {
+    pub async fn answer(&mut self) -> Result<Acknowledged, PublishError> {
         let answer = (&mut self.answer).await;
         answer.unwrap_or_else(|_| Err(PublishError::Ended(why_ended(&self.link))))
     }
@@ -286,6 +375,14 @@ impl Receipt {
     /// Waits for what the broker says to the message.
     pub async fn acknowledged(mut self) -> Result<Acknowledged, PublishError> {
         self.answer().await
+    }
+}
+
+impl Receipts {
+    /// Waits until every message is acknowledged as its QoS demands, and gives the failures.
+    pub async fn finished(&mut self) -> Vec<PublishError> {
+        let answer = (&mut self.answer).await;
+        answer.unwrap_or_else(|_| vec![PublishError::Ended(why_ended(&self.link))])
     }
 }
 

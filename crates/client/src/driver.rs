@@ -2,24 +2,27 @@
 //! comes out.
 //!
 //! Invariants: the socket is read whatever else waits; wishes are taken while the output is below
-//! its limit; writing never keeps from reading.
+//! its limit; writing never keeps from reading; the owners of subscriptions have their turn after
+//! each [`READ_BYTES`] that came.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::client::Link;
 use crate::durations::Pauses;
 use crate::engine::{Command, Engine, Goodbye};
 use crate::inbox::Notice;
-use crate::limits::{COMMANDS_AT_ONCE, OUTPUT_BYTES, READ_BYTES};
+use crate::limits::{COMMANDS_AT_ONCE, LAST_BYTES, OUTPUT_BYTES, READ_BYTES};
 use crate::options::random;
-use crate::{ConnectError, ConnectTo, Event, RetryDuration, TakenOver};
+use crate::{ConnectError, ConnectTo, Event, Options, Retries, RetryDuration, TakenOver};
 
 pub(crate) async fn run(
     engine: Engine,
@@ -34,6 +37,7 @@ pub(crate) async fn run(
         link,
         goodbye: None,
         is_over: false,
+        last_fault: None,
     };
     let why = driver.live().await;
     // First the reason, so that whoever finds the channel closed can say it.
@@ -43,9 +47,13 @@ pub(crate) async fn run(
         Engine::refuse(command, &why);
     }
     driver.engine.end(&why);
-    if let Some(goodbye) = driver.goodbye {
+    if let Some((_, reply)) = driver.goodbye {
+        let ended = match why {
+            ConnectError::Ended => driver.last_fault.map_or(Ok(()), Err),
+            why => Err(why),
+        };
         // Whoever asked may have stopped waiting.
-        let _ = goodbye.send(());
+        let _ = reply.send(ended);
     }
 }
 
@@ -54,9 +62,11 @@ struct Driver {
     commands: mpsc::Receiver<Command>,
     notices: mpsc::UnboundedReceiver<Notice>,
     link: watch::Sender<Link>,
-    goodbye: Option<oneshot::Sender<()>>,
+    goodbye: Option<(Goodbye, oneshot::Sender<Result<(), ConnectError>>)>,
     /// The application wants no more of it.
     is_over: bool,
+    /// How the connection ended behind the last DISCONNECT, other than in good order.
+    last_fault: Option<ConnectError>,
 }
 
 /// Why a connection was left.
@@ -75,7 +85,7 @@ impl Driver {
         }
         let mut connections = 0;
         loop {
-            let stream = match self.connect().await {
+            let stream = match self.connect(connections > 0).await {
                 Ok(stream) => stream,
                 Err(why) => return why,
             };
@@ -90,12 +100,13 @@ impl Driver {
             self.link.send_replace(Link::Connecting);
             self.engine.tell(Event::Disconnected { why: why.clone() });
             let rest = match &why {
+                _ if options.retries == Retries::Never => return why,
                 _ if why.is_taken_over() && options.taken_over == TakenOver::Return => {
                     options.pauses.longest
                 }
                 // Whoever drops what comes is not to have it again at once.
                 ConnectError::LeftOpen { .. } => options.pauses.first,
-                _ if why.may_pass() => continue,
+                _ if options.retries.go_on(&why, true) => continue,
                 _ => return why,
             };
             if !self.rest(rest).await {
@@ -105,17 +116,17 @@ impl Driver {
     }
 
     /// Tries until CONNACK says yes or the patience ends.
-    async fn connect(&mut self) -> Result<TcpStream, ConnectError> {
+    async fn connect(&mut self, was_connected: bool) -> Result<TcpStream, ConnectError> {
         let options = self.engine.options();
         let give_up = options.patience.map(|patience| Instant::now() + patience.0);
         let mut failed = 0;
         loop {
-            let why = match self.attempt(&options.to, options.attempt).await {
+            let why = match self.attempt(&options).await {
                 Ok(stream) => return Ok(stream),
                 Err(why) => why,
             };
             self.engine.lost();
-            if self.is_over || !why.may_pass() {
+            if self.is_over || !options.retries.go_on(&why, was_connected) {
                 return Err(why);
             }
             failed += 1;
@@ -148,14 +159,12 @@ impl Driver {
     }
 
     /// One try, from the look-up of the name to CONNACK.
-    async fn attempt(
-        &mut self,
-        to: &ConnectTo,
-        time: RetryDuration,
-    ) -> Result<TcpStream, ConnectError> {
-        let deadline = Instant::now() + time.0;
-        let no_answer = || ConnectError::NoAnswer { to: to.clone() };
-        let opening = open(to);
+    async fn attempt(&mut self, options: &Options) -> Result<TcpStream, ConnectError> {
+        let deadline = Instant::now() + options.attempt.0;
+        let no_answer = || ConnectError::NoAnswer {
+            to: options.to.clone(),
+        };
+        let opening = open(&options.to, options.from.as_deref());
         tokio::pin!(opening);
         let mut stream = loop {
             tokio::select! {
@@ -171,7 +180,9 @@ impl Driver {
         self.engine.greet(now())?;
         while !self.engine.is_connected() {
             tokio::select! {
-                moved = exchange(&mut stream, &mut self.engine) => moved?,
+                moved = exchange(&mut stream, &mut self.engine) => if let Err(error) = moved {
+                    return Err(self.why_broken(&mut stream, error).await);
+                },
                 () = sleep_until(deadline) => return Err(no_answer()),
                 command = self.commands.recv() => self.handle_command(command),
                 notice = self.notices.recv() => self.handle_notice(notice),
@@ -186,30 +197,36 @@ impl Driver {
 
     /// Works on one connection until it ends.
     async fn serve(&mut self, mut stream: TcpStream) -> Left {
+        let mut read = 0;
         loop {
             // What was read with CONNACK, or while something else was waited for.
             if let Err(error) = self.engine.handle_input(now()) {
                 self.last_words(&mut stream).await;
                 return Left::Failed(error);
             }
+            if read >= READ_BYTES {
+                read = 0;
+                yield_now().await;
+            }
             if self.is_over {
-                self.engine.say_goodbye(Goodbye::ForGood);
-                self.last_words(&mut stream).await;
+                let goodbye = self.goodbye.as_ref().map(|(goodbye, _)| goodbye);
+                self.engine
+                    .say_goodbye(goodbye.unwrap_or(&Goodbye::ForGood));
+                self.last_fault = self.last_words(&mut stream).await;
                 return Left::Goodbye;
             }
             if let Err(error) = self.engine.check_left_open() {
-                self.engine.say_goodbye(Goodbye::UntilNextConnection);
+                self.engine.say_goodbye(&Goodbye::UntilNextConnection);
                 self.last_words(&mut stream).await;
                 return Left::Failed(error);
             }
             let timeout = self.engine.timeout();
             let has_room = self.engine.output_len() < OUTPUT_BYTES;
             tokio::select! {
-                moved = exchange(&mut stream, &mut self.engine) => {
-                    if let Err(error) = moved {
-                        return Left::Failed(error);
-                    }
-                }
+                moved = exchange(&mut stream, &mut self.engine) => match moved {
+                    Ok(bytes) => read += bytes,
+                    Err(error) => return Left::Failed(self.why_broken(&mut stream, error).await),
+                },
                 command = self.commands.recv(), if has_room => {
                     self.handle_command(command);
                     self.handle_more_commands();
@@ -242,8 +259,9 @@ impl Driver {
     /// `None`: nobody holds the client any more.
     fn handle_command(&mut self, command: Option<Command>) {
         match command {
-            Some(Command::Disconnect(reply)) => {
-                self.goodbye = Some(reply);
+            Some(Command::Disconnect(properties, reply)) => {
+                let goodbye = properties.map_or(Goodbye::ForGood, Goodbye::With);
+                self.goodbye = Some((goodbye, reply));
                 self.is_over = true;
             }
             Some(command) => self.engine.handle_command(command),
@@ -260,61 +278,116 @@ impl Driver {
 
     /// Writes what is left and waits a moment for the broker to have read it: closing with messages
     /// unread would make the system reset the connection, and the broker would take the client for
-    /// lost.
-    async fn last_words(&mut self, stream: &mut TcpStream) {
+    /// lost. Returns the fault that the broker names, or why it may not have read everything.
+    async fn last_words(&mut self, stream: &mut TcpStream) -> Option<ConnectError> {
+        let engine = &mut self.engine;
         let goodbye = async {
-            let output = self.engine.take_output();
+            let output = engine.take_output();
             stream.write_all(&output).await?;
             stream.shutdown().await?;
-            let mut rest = [0; 4096];
-            while stream.read(&mut rest).await? > 0 {}
             io::Result::Ok(())
         };
+        let written = timeout(GOODBYE, goodbye).await.unwrap_or(Ok(()));
+        let rest = async {
+            loop {
+                let (input, _) = engine.buffers();
+                let read = stream.read_buf(input).await;
+                let fault = engine.take_last_fault();
+                match read {
+                    _ if fault.is_some() => return fault,
+                    Ok(0) => return None,
+                    Ok(_) => {}
+                    Err(error) => return Some(lost(error)),
+                }
+            }
+        };
         // The connection ends in any case.
-        let _ = timeout(GOODBYE, goodbye).await;
+        let fault = timeout(GOODBYE, rest).await.unwrap_or(None);
+        fault.or_else(|| written.err().map(lost))
+    }
+
+    /// Why a connection has broken: the broker may have said so before it closed.
+    async fn why_broken(&mut self, stream: &mut TcpStream, error: ConnectError) -> ConnectError {
+        let (input, _) = self.engine.buffers();
+        let rest = async {
+            while input.len() < LAST_BYTES && stream.read_buf(input).await? > 0 {}
+            io::Result::Ok(())
+        };
+        // Reading ends with the same error, most likely.
+        let _ = timeout(GOODBYE, rest).await;
+        self.engine.handle_input(now()).err().unwrap_or(error)
     }
 }
 
-/// Moves bytes one way or the other, whichever goes. Cancelling it loses nothing.
-async fn exchange(stream: &mut TcpStream, engine: &mut Engine) -> Result<(), ConnectError> {
-    let lost = |error| ConnectError::Lost(Some(Arc::new(error)));
+/// Moves bytes one way or the other, whichever goes, and returns how many came. Cancelling it loses
+/// nothing.
+async fn exchange(stream: &mut TcpStream, engine: &mut Engine) -> Result<usize, ConnectError> {
     let (mut reading, mut writing) = stream.split();
     let (input, output) = engine.buffers();
     input.reserve(READ_BYTES);
     tokio::select! {
-        read = reading.read_buf(input) => if read.map_err(lost)? == 0 {
-            return Err(ConnectError::Lost(None));
+        read = reading.read_buf(input) => match read.map_err(lost)? {
+            0 => Err(ConnectError::Lost(None)),
+            read => Ok(read),
         },
         written = writing.write(output), if !output.is_empty() => {
             let written = written.map_err(lost)?;
             engine.written(written, now());
+            Ok(0)
         }
     }
-    Ok(())
+}
+
+fn lost(error: io::Error) -> ConnectError {
+    ConnectError::Lost(Some(Arc::new(error)))
 }
 
 /// Connects to the first of the host's addresses that answers.
-async fn open(to: &ConnectTo) -> Result<TcpStream, ConnectError> {
-    let named = tokio::net::lookup_host((to.host(), to.port())).await;
-    let addresses = named.map_err(|source| ConnectError::Resolve {
-        to: to.clone(),
-        source: Arc::new(source),
-    })?;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in addresses {
-        match TcpStream::connect(address).await {
+///
+/// [MQTT-4.2-1] [MQTT311-7.1.2-1]
+async fn open(to: &ConnectTo, from: Option<&str>) -> Result<TcpStream, ConnectError> {
+    let local = match from {
+        Some(host) => addresses(&ConnectTo::new(host, 0)).await?.next(),
+        None => None,
+    };
+    let (mut tried, mut last) = (
+        None,
+        io::Error::new(io::ErrorKind::NotFound, "the host has no address"),
+    );
+    for address in addresses(to).await? {
+        match connect(address, local).await {
             Ok(stream) => {
                 // Only latency depends on it.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
-            Err(error) => last = error,
+            Err(error) => (tried, last) = (Some(address), error),
         }
     }
     Err(ConnectError::Connect {
         to: to.clone(),
+        address: tried,
         source: Arc::new(last),
     })
+}
+
+async fn addresses(of: &ConnectTo) -> Result<impl Iterator<Item = SocketAddr>, ConnectError> {
+    let named = tokio::net::lookup_host((of.host(), of.port())).await;
+    named.map_err(|source| ConnectError::Resolve {
+        to: of.clone(),
+        source: Arc::new(source),
+    })
+}
+
+async fn connect(address: SocketAddr, local: Option<SocketAddr>) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    if let Some(local) = local {
+        socket.bind(local)?;
+    }
+    socket.connect(address).await
 }
 
 fn pause(pauses: &Pauses, failed: u32) -> RetryDuration {

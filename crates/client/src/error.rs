@@ -1,11 +1,12 @@
 //! What can go wrong, one type for each thing that is asked of a client.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use unbroken_mqtt_proto::connection::{alias::AliasError, client::Violation};
 use unbroken_mqtt_proto::session::{AckError, ReceiveMaximumExceeded};
-use unbroken_mqtt_proto::{DecodeError, EncodeError, QoS, ReasonCode, TopicError};
+use unbroken_mqtt_proto::{DecodeError, EncodeError, PacketId, QoS, ReasonCode, TopicError};
 
 use crate::{ConnectTo, Message, TotalDuration};
 
@@ -25,6 +26,8 @@ pub enum ConnectError {
     Connect {
         /// Where to.
         to: ConnectTo,
+        /// The last of the host's addresses, if it has one.
+        address: Option<SocketAddr>,
         /// What the system says.
         source: Arc<io::Error>,
     },
@@ -140,6 +143,19 @@ impl ConnectError {
         matches!(self, Self::Disconnected { reason, .. } if *reason == taken_over)
     }
 
+    /// Whether there is no connection because nothing answered or the connection broke. False: the
+    /// broker gave a reason, in CONNACK or DISCONNECT, or broke the protocol.
+    pub fn is_loss(&self) -> bool {
+        matches!(
+            self,
+            Self::Resolve { .. }
+                | Self::Connect { .. }
+                | Self::NoAnswer { .. }
+                | Self::Lost(_)
+                | Self::Silent
+        )
+    }
+
     /// Whether another try may go better.
     pub fn may_pass(&self) -> bool {
         use ReasonCode as R;
@@ -179,6 +195,8 @@ pub enum PublishError {
     Refused {
         /// Of the message.
         topic: Arc<str>,
+        /// Of the message.
+        packet_id: PacketId,
         /// Why.
         reason: ReasonCode,
         /// In the broker's words.
@@ -193,6 +211,13 @@ pub enum PublishError {
     /// The broker keeps no retained messages.
     #[error("the broker keeps no retained messages: publish without retain")]
     RetainNotSupported,
+    /// The message has a [topic alias](crate::Property::TopicAlias) that the broker does not take.
+    #[error("the broker takes topic aliases up to {max} only")]
+    TopicAliasNotSupported {
+        /// The highest; 0 also where the client chooses aliases itself
+        /// ([`topic_aliases_max`](crate::Limits::topic_aliases_max)).
+        max: u16,
+    },
     /// The broker takes no such packet.
     #[error(
         "the message for {topic:?} makes a packet of {bytes} bytes, and the broker takes {max} at most: split it"
@@ -275,6 +300,17 @@ pub enum SubscribeError {
     /// It makes no packet.
     #[error("the subscription makes no packet: {0}")]
     Invalid(#[from] EncodeError),
+    /// The broker takes no such packet.
+    #[error("the packet has {bytes} bytes, and the broker takes {max} at most")]
+    TooLarge {
+        /// How large.
+        bytes: usize,
+        /// The largest.
+        max: u32,
+    },
+    /// There is no connection, or it ended before the broker answered.
+    #[error("the connection ended before the broker answered")]
+    NotAnswered,
     /// The client ended first.
     #[error("the client ended: {0}")]
     Ended(ConnectError),

@@ -30,23 +30,25 @@ mod event;
 mod inbox;
 mod limits;
 mod message;
+mod observer;
 mod options;
 mod subscription;
 
 pub use unbroken_mqtt_proto::{
-    EncodeError, Property, QoS, ReasonCode, RetainHandling, SubscriptionOptions, TopicError,
-    Version,
+    EncodeError, Packet, PacketId, Properties, Property, QoS, ReasonCode, RetainHandling,
+    SubscriptionOptions, TopicError, Version,
 };
 
 pub use self::{
     address::{AddressError, BindTo, ConnectTo},
-    client::{Acknowledged, Client, Receipt},
+    client::{Acknowledged, Answer, Client, Receipt, Receipts},
     durations::{RetryDuration, TotalDuration},
     error::{BrokerFault, ConnectError, PublishError, SubscribeError, TrySendError},
     event::{Event, Events},
     inbox::Acknowledgement,
     limits::Limits,
     message::{Message, Received},
-    options::{Options, Session, TakenOver},
-    subscription::{Acknowledging, Filter, Subscription},
+    observer::Direction,
+    options::{Options, Retries, Session, TakenOver},
+    subscription::{Acknowledging, Filter, Subscription, Unclaimed},
 };

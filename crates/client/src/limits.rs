@@ -15,6 +15,8 @@ pub struct Limits {
     /// broker that does not keep to it, as Mosquitto 2, or cannot be told, as with 3.x, 65,535
     /// are taken.
     pub receive_maximum: u16,
+    /// Messages of QoS 1 and 2 under way to any broker, which may take fewer. At least 1.
+    pub inflight_max: u16,
     /// Messages of QoS 1 and 2 under way to a 3.x broker, which cannot say how many it takes; a
     /// 5.0 broker does. At least 1. Mosquitto takes 20 and does not keep the order of those
     /// beyond.
@@ -42,6 +44,7 @@ impl Default for Limits {
         Self {
             unfinished_max: 1_024,
             receive_maximum: 1_024,
+            inflight_max: u16::MAX,
             inflight_max_3x: 20,
             qos0_waiting_max: 16_384,
             packet_bytes_max: 16 << 20,
@@ -54,8 +57,11 @@ impl Default for Limits {
 
 /// Encoded bytes that wait for the socket before no more is taken from the application.
 pub(crate) const OUTPUT_BYTES: usize = 256 << 10;
-/// Bytes asked of the socket at a time.
+/// Bytes asked of the socket at a time, and read before the owners of subscriptions have their
+/// turn.
 pub(crate) const READ_BYTES: usize = 64 << 10;
+/// Bytes of a broken connection that are looked through for the broker's reason.
+pub(crate) const LAST_BYTES: usize = 1 << 20;
 /// Wishes of the application taken at a time, so that a busy one does not keep the socket waiting.
 pub(crate) const COMMANDS_AT_ONCE: usize = 256;
 /// Commands beside messages (subscribe, ping, …) that may wait for the client's task.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use unbroken_mqtt_proto::{
-    EncodeError, Properties, Property, PropertyBuf, QoS, TopicError, TopicName,
+    EncodeError, PacketId, Properties, Property, PropertyBuf, QoS, TopicError, TopicName,
 };
 
 use crate::inbox::Acknowledgement;
@@ -78,6 +78,25 @@ impl Message {
         self.with(Property::ContentType(name))
     }
 
+    /// With all of these too (5.0).
+    #[must_use]
+    pub fn with_properties(mut self, properties: Properties<'_>) -> Self {
+        self.properties.extend(properties);
+        self
+    }
+
+    /// The same with another payload.
+    #[must_use]
+    pub fn with_payload(&self, payload: impl Into<Arc<[u8]>>) -> Self {
+        Self {
+            topic: Arc::clone(&self.topic),
+            payload: payload.into(),
+            properties: self.properties.clone(),
+            properties_again: self.properties_again.clone(),
+            ..*self
+        }
+    }
+
     /// The topic.
     pub fn topic(&self) -> &str {
         &self.topic
@@ -120,6 +139,7 @@ pub struct Received {
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
     pub(crate) dup: bool,
+    pub(crate) packet_id: Option<PacketId>,
     pub(crate) properties: Arc<PropertyBuf>,
     pub(crate) acknowledgement: Option<Acknowledgement>,
 }
@@ -154,6 +174,11 @@ impl Received {
     /// Whether the broker says that it may have sent it before.
     pub fn is_repeated(&self) -> bool {
         self.dup
+    }
+
+    /// The packet id of this copy; QoS 0 has none.
+    pub fn packet_id(&self) -> Option<PacketId> {
+        self.packet_id
     }
 
     /// Everything a 5.0 broker passed on with it.

@@ -1,12 +1,18 @@
 //! How to connect, and as whom.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use unbroken_mqtt_proto::{EncodeError, Property, PropertyBuf, Version};
+use unbroken_mqtt_proto::{EncodeError, Packet, Properties, Property, PropertyBuf, Version};
 
 use crate::durations::Pauses;
-use crate::{Client, ConnectError, ConnectTo, Limits, Message, RetryDuration, TotalDuration};
+use crate::inbox::Inbox;
+use crate::observer::Observer;
+use crate::{
+    Acknowledging, Client, ConnectError, ConnectTo, Direction, Limits, Message, RetryDuration,
+    TotalDuration, Unclaimed,
+};
 
 /// How to connect, and as whom. Everything but the broker has a default.
 ///
@@ -22,6 +28,7 @@ use crate::{Client, ConnectError, ConnectTo, Limits, Message, RetryDuration, Tot
 #[derive(Clone)]
 pub struct Options {
     pub(crate) to: ConnectTo,
+    pub(crate) from: Option<String>,
     pub(crate) version: Version,
     pub(crate) client_id: String,
     /// The application chose it, so the next client can have it too.
@@ -37,6 +44,8 @@ pub struct Options {
     pub(crate) pauses: Pauses,
     pub(crate) patience: Option<TotalDuration>,
     pub(crate) taken_over: TakenOver,
+    pub(crate) retries: Retries,
+    pub(crate) observer: Option<Observer>,
 }
 
 /// What a client does when the broker says that another connection has its client id now.
@@ -50,6 +59,30 @@ pub enum TakenOver {
     /// For a client of which there is one alone, whose broker mistakes its old connection for
     /// another's, or that others may only replace for a while.
     Return,
+}
+
+/// After which failures a client connects again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Retries {
+    /// After all that another try may change, from the first try on.
+    #[default]
+    Always,
+    /// After the [loss](ConnectError::is_loss) of a connection, until the broker can be reached
+    /// again. A first try that fails ends the client, and so does a refusal in CONNACK or a
+    /// DISCONNECT.
+    AfterLoss,
+    /// Never: the client ends with its first connection.
+    Never,
+}
+
+impl Retries {
+    pub(crate) fn go_on(self, why: &ConnectError, was_connected: bool) -> bool {
+        match self {
+            Self::Always => why.may_pass(),
+            Self::AfterLoss => was_connected && why.is_loss(),
+            Self::Never => false,
+        }
+    }
 }
 
 /// What of a session outlives its connection.
@@ -92,6 +125,7 @@ impl Options {
     pub fn new(to: ConnectTo) -> Self {
         Self {
             to,
+            from: None,
             version: Version::V5,
             client_id: random_client_id(),
             has_own_name: false,
@@ -109,7 +143,16 @@ impl Options {
             },
             patience: None,
             taken_over: TakenOver::default(),
+            retries: Retries::default(),
+            observer: None,
         }
+    }
+
+    /// The local address to connect from, by name or number.
+    #[must_use]
+    pub fn connect_from(mut self, host: impl Into<String>) -> Self {
+        self.from = Some(host.into());
+        self
     }
 
     /// Another version of the protocol.
@@ -146,12 +189,20 @@ impl Options {
 
     /// Who the client says it is.
     #[must_use]
-    pub fn credentials(
-        mut self,
-        user_name: impl Into<String>,
-        password: impl Into<Vec<u8>>,
-    ) -> Self {
-        self.user_name = Some(user_name.into());
+    pub fn credentials(self, user_name: impl Into<String>, password: impl Into<Vec<u8>>) -> Self {
+        self.user_name(user_name).password(password)
+    }
+
+    /// Who the client says it is, without a password.
+    #[must_use]
+    pub fn user_name(mut self, name: impl Into<String>) -> Self {
+        self.user_name = Some(name.into());
+        self
+    }
+
+    /// A password alone is possible since 5.0.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<Vec<u8>>) -> Self {
         self.password = Some(password.into());
         self
     }
@@ -168,6 +219,14 @@ impl Options {
     pub fn user_property(mut self, name: &str, value: &str) -> Result<Self, EncodeError> {
         self.properties.push(Property::UserProperty(name, value))?;
         Ok(self)
+    }
+
+    /// Properties of CONNECT (5.0). They take the place of those that follow from the session and
+    /// the limits. With a Topic Alias Maximum the broker may name topics by aliases.
+    #[must_use]
+    pub fn properties(mut self, properties: Properties<'_>) -> Self {
+        self.properties.extend(properties);
+        self
     }
 
     /// How much the client holds.
@@ -207,6 +266,25 @@ impl Options {
         self
     }
 
+    /// After which failures the client connects again.
+    #[must_use]
+    pub fn retries(mut self, retries: Retries) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// Shows `observer` every packet: one to be sent when it is encoded, one that came before the
+    /// client acts on it; a PUBLISH with its topic, also where it has only an alias. It is called
+    /// by the client's task, so it must not wait.
+    #[must_use]
+    pub fn observer(
+        mut self,
+        observer: impl Fn(Direction, &Packet<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
     /// Connects, and goes on trying as long as the patience lasts. Returns at once what another
     /// try cannot change, such as a wrong password.
     pub async fn connect(self) -> Result<Client, ConnectError> {
@@ -228,7 +306,17 @@ impl Options {
     /// Gives a client that connects on its own; what it is given waits until it has. Must be called
     /// within a tokio runtime with timers and sockets.
     pub fn start(self) -> Client {
-        Client::start(self)
+        Client::start(self, None)
+    }
+
+    /// As [`start`](Self::start), with the messages that come for no subscription.
+    pub fn start_with_unclaimed(self, acknowledging: Acknowledging) -> (Client, Unclaimed) {
+        let inbox = Arc::new(Inbox::new(self.limits.qos0_waiting_max));
+        let unclaimed = Unclaimed {
+            inbox: Arc::clone(&inbox),
+            acknowledging,
+        };
+        (Client::start(self, Some(inbox)), unclaimed)
     }
 }
 

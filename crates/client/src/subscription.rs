@@ -54,6 +54,13 @@ impl Filter {
         self
     }
 
+    /// Whether the retain flag of a message is the publisher's (5.0).
+    #[must_use]
+    pub fn retain_as_published(mut self) -> Self {
+        self.options.retain_as_published = true;
+        self
+    }
+
     /// As it was written.
     pub fn text(&self) -> &str {
         &self.text
@@ -77,6 +84,20 @@ pub enum Acknowledging {
     /// the client takes a new connection for them:
     /// [`ConnectError::LeftOpen`](crate::ConnectError::LeftOpen).
     ByHand,
+}
+
+impl Acknowledging {
+    /// A message on its way out of an inbox.
+    pub(crate) fn taken(
+        self,
+        received: Result<Received, SubscribeError>,
+    ) -> Result<Received, SubscribeError> {
+        let mut message = received?;
+        if self == Self::Automatic {
+            message.acknowledge_now();
+        }
+        Ok(message)
+    }
 }
 
 /// The messages that match some filters.
@@ -110,14 +131,12 @@ pub struct Subscription {
 impl Subscription {
     /// The next message. An error says why there will be none. Cancelling loses nothing.
     pub async fn recv(&mut self) -> Result<Received, SubscribeError> {
-        let received = self.inbox.recv().await;
-        self.taken(received)
+        self.acknowledging.taken(self.inbox.recv().await)
     }
 
     /// The next message, if one waits here.
     pub fn try_recv(&mut self) -> Option<Result<Received, SubscribeError>> {
-        let received = self.inbox.try_recv()?;
-        Some(self.taken(received))
+        Some(self.acknowledging.taken(self.inbox.try_recv()?))
     }
 
     /// Whether nothing waits here. The broker may still have something.
@@ -145,21 +164,40 @@ impl Subscription {
     pub(crate) fn end(self) {
         self.client.notice(Notice::Ended(self.id));
     }
-
-    fn taken(
-        &self,
-        received: Result<Received, SubscribeError>,
-    ) -> Result<Received, SubscribeError> {
-        let mut message = received?;
-        if self.acknowledging == Acknowledging::Automatic {
-            message.acknowledge_now();
-        }
-        Ok(message)
-    }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.client.notice(Notice::Dropped(self.id));
+    }
+}
+
+/// The messages that come for no [`Subscription`](crate::Subscription) of a client, each copy as
+/// the broker sends it: what [`Client::send_subscribe`](crate::Client::send_subscribe) asked for,
+/// and what a resumed session still has.
+///
+/// It is to be read as long as it is held, as a subscription is. Dropped, it leaves open what waits
+/// in it, and what comes after that is [unclaimed](crate::Event::Unclaimed).
+#[derive(Debug)]
+pub struct Unclaimed {
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) acknowledging: Acknowledging,
+}
+
+impl Unclaimed {
+    /// The next message. An error says why there will be none. Cancelling loses nothing.
+    pub async fn recv(&mut self) -> Result<Received, SubscribeError> {
+        self.acknowledging.taken(self.inbox.recv().await)
+    }
+
+    /// The next message, if one waits here.
+    pub fn try_recv(&mut self) -> Option<Result<Received, SubscribeError>> {
+        Some(self.acknowledging.taken(self.inbox.try_recv()?))
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        self.inbox.leave_open();
     }
 }

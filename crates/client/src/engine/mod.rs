@@ -6,6 +6,7 @@
 //! - `receiving`: packets that come.
 //! - `arrivals`: in which order messages of the broker are to be acknowledged.
 //! - `routes`: filters to subscriptions.
+//! - `requests`: SUBSCRIBE and UNSUBSCRIBE in the application's own words.
 //!
 //! Invariants: what outlives a connection is in `sending`, `arrivals`, `routes` and the session
 //! halves of `unbroken-mqtt-proto`, the rest begins anew with [`Engine::greet`]; a wish is answered
@@ -13,6 +14,7 @@
 
 mod arrivals;
 mod receiving;
+mod requests;
 mod routes;
 mod sending;
 mod wire;
@@ -22,43 +24,49 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
-use unbroken_mqtt_proto::connection::client::Phase;
+use unbroken_mqtt_proto::connection::{alias, client::Phase};
 use unbroken_mqtt_proto::session::Inbound;
 use unbroken_mqtt_proto::{
     Connect, Disconnect, Packet, Property, PropertyBuf, QoS, ReasonCode, Version, Will,
 };
 
 use self::arrivals::Arrivals;
+pub(crate) use self::requests::{Asked, Request};
 use self::routes::Routes;
 use self::sending::Sending;
-pub(crate) use self::sending::{Outgoing, Reply};
+pub(crate) use self::sending::{Batch, Outgoing, Reply};
 use self::wire::Wire;
 use crate::inbox::{Done, Inbox, Notice};
 use crate::{
-    ConnectError, Event, Filter, Options, PublishError, Received, Session, SubscribeError,
+    ConnectError, Event, Filter, Message, Options, PublishError, Received, Session, SubscribeError,
 };
 
 /// What the application wishes.
 #[derive(Debug)]
 pub(crate) enum Command {
     Publish(Outgoing),
+    PublishAll(Vec<Message>, Arc<Batch>),
     Subscribe(Wish),
     Unsubscribe(u64, oneshot::Sender<()>),
+    Request(Request),
     Ping(oneshot::Sender<()>),
-    Disconnect(oneshot::Sender<()>),
+    /// With properties, unless the usual ones do.
+    Disconnect(
+        Option<PropertyBuf>,
+        oneshot::Sender<Result<(), ConnectError>>,
+    ),
 }
 
 /// Why a client sends DISCONNECT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Goodbye {
     /// It connects again at once.
     UntilNextConnection,
     /// It ends, and with it a session that is for as long as it runs.
     ForGood,
+    /// It ends, with these properties.
+    With(PropertyBuf),
 }
-
-/// A DISCONNECT that ends the session.
-const GOODBYE_BYTES: u32 = 9;
 
 /// A subscription to be made.
 #[derive(Debug)]
@@ -84,6 +92,8 @@ pub(crate) struct Engine {
     /// Without a Receive Maximum of its own: Mosquitto 2 sends more than it is told, and taking
     /// that, which the packet ids bound, serves better than hanging up on it.
     inbound: Inbound,
+    /// What the broker calls topics, as far as the application lets it.
+    aliases: alias::Inbound,
     arrivals: Arrivals,
     routes: Routes,
     /// Messages of a resumed session whose subscription the application has not claimed yet.
@@ -101,17 +111,19 @@ impl Engine {
         options: Options,
         notices: mpsc::UnboundedSender<Notice>,
         events: broadcast::Sender<Event>,
+        unclaimed: Option<Arc<Inbox>>,
     ) -> Self {
         Self {
             phase: Phase::Closed,
             input: Vec::new(),
-            wire: Wire::new(options.version),
+            wire: Wire::new(&options),
             was_connected: false,
             is_resumed: false,
             sending: Sending::new(),
             inbound: Inbound::new(),
+            aliases: alias::Inbound::default(),
             arrivals: Arrivals::default(),
-            routes: Routes::new(&options),
+            routes: Routes::new(&options, unclaimed),
             unclaimed: VecDeque::new(),
             pings: VecDeque::new(),
             ping_wishes: Vec::new(),
@@ -128,9 +140,11 @@ impl Engine {
     /// Begins a connection with CONNECT.
     pub(crate) fn greet(&mut self, now: Instant) -> Result<(), ConnectError> {
         let options = Arc::clone(&self.options);
+        let given = options.properties.as_properties();
         self.phase = Phase::AwaitConnAck {
-            extended_auth: false,
+            extended_auth: given.authentication_method().is_some(),
         };
+        self.aliases = alias::Inbound::new(given.topic_alias_maximum().unwrap_or(0));
         self.input.clear();
         self.wire.begin(now);
         let properties = connect_properties(&options)?;
@@ -172,6 +186,14 @@ impl Engine {
                 let wire = self.phase.is_connected().then_some(&mut self.wire);
                 self.sending.handle_wish(outgoing, wire);
             }
+            Command::PublishAll(messages, batch) => {
+                let wire = self.phase.is_connected().then_some(&mut self.wire);
+                self.sending.handle_batch(messages, &batch, wire);
+            }
+            Command::Request(request) if self.phase.is_connected() => {
+                self.routes.request(request, &mut self.wire, &self.sending);
+            }
+            Command::Request(request) => request.fail(SubscribeError::NotAnswered),
             Command::Subscribe(wish) => self.handle_subscribe(wish),
             Command::Unsubscribe(id, reply) => self.handle_unsubscribe(id, Some(reply)),
             Command::Ping(reply) => {
@@ -179,7 +201,7 @@ impl Engine {
                 self.ping_wishes.push(reply);
             }
             // The driver's own.
-            Command::Disconnect(_) => {}
+            Command::Disconnect(..) => {}
         }
     }
 
@@ -187,12 +209,14 @@ impl Engine {
     pub(crate) fn refuse(command: Command, why: &ConnectError) {
         match command {
             Command::Publish(outgoing) => outgoing.fail(PublishError::Ended(why.clone())),
+            Command::PublishAll(_, batch) => batch.fail(why),
+            Command::Request(request) => request.fail(SubscribeError::Ended(why.clone())),
             Command::Subscribe(wish) => {
                 // Whoever wished may have stopped waiting.
                 let _ = wish.reply.send(Err(SubscribeError::Ended(why.clone())));
             }
             // Their callers take the end of the channel for the end of the client.
-            Command::Unsubscribe(..) | Command::Ping(_) | Command::Disconnect(_) => {}
+            Command::Unsubscribe(..) | Command::Ping(_) | Command::Disconnect(..) => {}
         }
     }
 
@@ -285,19 +309,28 @@ impl Engine {
     /// Puts DISCONNECT behind everything else.
     ///
     /// [MQTT-3.14.4-1, MQTT-3.14.4-2, MQTT311-3.14.4-1, MQTT311-3.14.4-2]
-    pub(crate) fn say_goodbye(&mut self, goodbye: Goodbye) {
+    pub(crate) fn say_goodbye(&mut self, goodbye: &Goodbye) {
         let mut disconnect = Disconnect::new(ReasonCode::Success);
         let mut properties = PropertyBuf::new();
-        let ends_session = goodbye == Goodbye::ForGood
+        let ends_session = *goodbye == Goodbye::ForGood
             && matches!(self.options.session, Session::WhileRunning { .. })
             && self.options.version == Version::V5;
-        if ends_session && self.wire.takes(GOODBYE_BYTES) {
+        if ends_session {
             // One property is within the bounds of a PropertyBuf.
             let _ = properties.push(Property::SessionExpiryInterval(0));
             disconnect.properties = properties.as_properties();
         }
-        // Without a property its three bytes are within every limit.
-        let _ = self.wire.put(&Packet::Disconnect(disconnect));
+        if let Goodbye::With(given) = goodbye {
+            disconnect.properties = given.as_properties();
+        }
+        if self
+            .wire
+            .put_if_taken(&Packet::Disconnect(disconnect))
+            .is_err()
+        {
+            // Without a property its three bytes are within every limit.
+            let _ = (self.wire).put(&Packet::Disconnect(Disconnect::new(ReasonCode::Success)));
+        }
         self.phase = Phase::Closed;
     }
 
@@ -384,16 +417,22 @@ fn connect_properties(options: &Options) -> Result<PropertyBuf, ConnectError> {
     if options.version != Version::V5 {
         return Ok(properties);
     }
+    let given = options.properties.as_properties();
     let expiry_s = match options.session {
         Session::Temporary => 0,
         Session::WhileRunning { expiry_s } | Session::Kept { expiry_s } => expiry_s,
     };
-    if expiry_s > 0 {
+    if expiry_s > 0 && given.session_expiry_interval().is_none() {
         properties.push(Property::SessionExpiryInterval(expiry_s))?;
     }
     let limits = &options.limits;
-    properties.push(Property::ReceiveMaximum(limits.receive_maximum.max(1)))?;
-    properties.push(Property::MaximumPacketSize(limits.packet_bytes_max.max(1)))?;
-    properties.extend(options.properties.as_properties());
+    // What is not said is that there is no limit.
+    if limits.receive_maximum < u16::MAX && given.receive_maximum().is_none() {
+        properties.push(Property::ReceiveMaximum(limits.receive_maximum.max(1)))?;
+    }
+    if limits.packet_bytes_max < u32::MAX && given.maximum_packet_size().is_none() {
+        properties.push(Property::MaximumPacketSize(limits.packet_bytes_max.max(1)))?;
+    }
+    properties.extend(given);
     Ok(properties)
 }

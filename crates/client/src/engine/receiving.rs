@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::connection::alias;
 use unbroken_mqtt_proto::session::{Arrival, Inbound};
 use unbroken_mqtt_proto::{
     ConnAck, Disconnect, Packet, PropertyBuf, Publish, QoS, ReasonCode, Version, next_frame,
@@ -12,7 +11,7 @@ use unbroken_mqtt_proto::{
 use super::Engine;
 use super::routes::Route;
 use crate::inbox::{Acknowledgement, Pushed};
-use crate::{BrokerFault, ConnectError, Event, Received};
+use crate::{BrokerFault, ConnectError, Direction, Event, Received};
 
 impl Engine {
     /// Works on all whole packets that have come.
@@ -48,6 +47,10 @@ impl Engine {
         let version = self.wire.version();
         let expected = self.phase.expect(packet.packet_type(), version);
         expected.map_err(|error| ConnectError::Broker(error.into()))?;
+        // The topic of a PUBLISH is not known yet.
+        if !matches!(packet, Packet::Publish(_)) {
+            self.observe(&packet);
+        }
         let wire = &mut self.wire;
         let acknowledged = match packet {
             Packet::ConnAck(connack) => return self.handle_connack(&connack),
@@ -71,7 +74,8 @@ impl Engine {
                 Ok(())
             }
             Packet::UnsubAck(unsuback) => {
-                self.routes.handle_unsuback(unsuback.packet_id);
+                self.routes
+                    .handle_unsuback(unsuback.packet_id, unsuback.reasons);
                 Ok(())
             }
             Packet::PingResp => {
@@ -87,10 +91,7 @@ impl Engine {
                 Ok(())
             }
             Packet::Disconnect(disconnect) => {
-                return Err(ConnectError::Disconnected {
-                    reason: disconnect.reason,
-                    text: disconnect.properties.reason_string().map(Arc::from),
-                });
+                return Err(disconnected(&disconnect));
             }
             Packet::Auth(_) => return Err(ConnectError::Broker(BrokerFault::Authentication)),
             // `Phase::expect` lets no packet through that only a client sends.
@@ -130,10 +131,11 @@ impl Engine {
             self.forget_session();
         }
         self.tell(Event::Connected { session_present });
-        let receive_maximum = match self.options.version {
+        let theirs = match self.options.version {
             Version::V5 => connack.properties.receive_maximum().unwrap_or(u16::MAX),
             Version::V3_1 | Version::V3_1_1 => self.options.limits.inflight_max_3x.max(1),
         };
+        let receive_maximum = theirs.min(self.options.limits.inflight_max.max(1));
         // Subscriptions first: an answer to what is published next then finds its way.
         let (wire, sending) = (&mut self.wire, &mut self.sending);
         self.routes.handle_connected(session_present, wire, sending);
@@ -166,11 +168,16 @@ impl Engine {
     }
 
     fn handle_publish(&mut self, publish: &Publish<'_>) -> Result<(), ConnectError> {
-        // We announce no aliases, so none may come.
-        let mut aliases = alias::Inbound::default();
-        let topic = aliases
+        let topic = (self.aliases)
             .resolve(publish.topic, publish.properties.topic_alias())
             .map_err(|error| ConnectError::Broker(error.into()))?;
+        if let Some(observer) = &self.options.observer {
+            let topic = topic.as_str();
+            observer(
+                Direction::Received,
+                &Packet::Publish(Publish { topic, ..*publish }),
+            );
+        }
         let mut acknowledgement = None;
         if let Some(id) = publish.packet_id {
             let arrival = self.inbound.handle_publish(publish.qos, id);
@@ -197,6 +204,7 @@ impl Engine {
             qos: publish.qos,
             retain: publish.retain,
             dup: publish.dup,
+            packet_id: publish.packet_id,
             properties: Arc::new(properties),
             acknowledgement,
         };
@@ -235,6 +243,31 @@ impl Engine {
         }
     }
 
+    fn observe(&self, packet: &Packet<'_>) {
+        if let Some(observer) = &self.options.observer {
+            observer(Direction::Received, packet);
+        }
+    }
+
+    /// What the broker said at last, behind a DISCONNECT of ours: a DISCONNECT that names a fault.
+    pub(crate) fn take_last_fault(&mut self) -> Option<ConnectError> {
+        let mut rest = &*self.input;
+        let mut fault = None;
+        while fault.is_none()
+            && let Ok(Some(frame)) = next_frame(rest, self.options.limits.packet_bytes_max.max(1))
+        {
+            rest = rest.get(frame.bytes.len()..).unwrap_or_default();
+            if let Ok(Packet::Disconnect(last)) = Packet::decode(frame, self.wire.version())
+                && last.reason.is_error()
+            {
+                fault = Some(disconnected(&last));
+            }
+        }
+        let used = self.input.len() - rest.len();
+        self.input.drain(..used);
+        fault
+    }
+
     /// Tells a 5.0 broker what it did wrong.
     fn complain(&mut self, fault: &BrokerFault) {
         if self.phase.is_connected() && self.wire.version() == Version::V5 {
@@ -242,5 +275,12 @@ impl Engine {
             // A reason that DISCONNECT cannot carry is not said; the connection ends all the same.
             let _ = self.wire.put(&disconnect);
         }
+    }
+}
+
+fn disconnected(disconnect: &Disconnect<'_>) -> ConnectError {
+    ConnectError::Disconnected {
+        reason: disconnect.reason,
+        text: disconnect.properties.reason_string().map(Arc::from),
     }
 }

@@ -18,6 +18,7 @@ use unbroken_mqtt_proto::{
     SubscriptionFilter, Subscriptions, TopicFilters, TopicName, Unsubscribe,
 };
 
+use super::requests::{Request, Requests};
 use super::sending::Sending;
 use super::wire::Wire;
 use super::{Granting, Wish};
@@ -37,6 +38,9 @@ pub(super) struct Routes {
     /// where its owner asks for it.
     is_session_kept: bool,
     next_id: u64,
+    requests: Requests,
+    /// Where the messages of no entry go.
+    unclaimed: Option<Arc<Inbox>>,
 }
 
 struct Entry {
@@ -74,7 +78,7 @@ pub(super) enum Route {
 }
 
 impl Routes {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &Options, unclaimed: Option<Arc<Inbox>>) -> Self {
         Self {
             is_session_kept: matches!(options.session, Session::Kept { .. }),
             entries: Vec::new(),
@@ -82,6 +86,8 @@ impl Routes {
             endings: Vec::new(),
             filters_max: options.limits.filters_max,
             next_id: 0,
+            requests: Requests::default(),
+            unclaimed,
         }
     }
 
@@ -199,6 +205,12 @@ impl Routes {
         }
     }
 
+    /// A packet of the application's own.
+    pub(super) fn request(&mut self, request: Request, wire: &mut Wire, sending: &Sending) {
+        let id = sending.control_id(|id| self.is_used(id));
+        self.requests.send(id, request, wire);
+    }
+
     /// CONNACK said yes: asks for what the broker does not know.
     pub(super) fn handle_connected(
         &mut self,
@@ -225,6 +237,7 @@ impl Routes {
     }
 
     pub(super) fn handle_disconnected(&mut self) {
+        self.requests.handle_disconnected();
         for held in self.entries.iter_mut().flat_map(|entry| &mut entry.filters) {
             held.asked = None;
         }
@@ -240,6 +253,12 @@ impl Routes {
         wire: &mut Wire,
         sending: &Sending,
     ) -> Option<Event> {
+        if self
+            .requests
+            .handle_answer(suback.packet_id, suback.reasons, self.waiting_unclaimed())
+        {
+            return None;
+        }
         let reason = suback.reasons.first().copied()?;
         let reason = ReasonCode::try_from(reason).unwrap_or(ReasonCode::UnspecifiedError);
         let is_asked = |held: &Held| held.asked == Some(suback.packet_id);
@@ -278,7 +297,11 @@ impl Routes {
         None
     }
 
-    pub(super) fn handle_unsuback(&mut self, id: PacketId) {
+    pub(super) fn handle_unsuback(&mut self, id: PacketId, reasons: &[u8]) {
+        let waiting = self.waiting_unclaimed();
+        if self.requests.handle_answer(id, reasons, waiting) {
+            return;
+        }
         let ended = self
             .endings
             .extract_if(.., |ending| ending.asked == Some(id));
@@ -328,6 +351,8 @@ impl Routes {
             Route::To(inboxes)
         } else if matches {
             Route::Copy
+        } else if let Some(unclaimed) = &self.unclaimed {
+            Route::To(vec![Arc::clone(unclaimed)])
         } else if self.given_up.iter().any(|text| matches_text(text, topic)) {
             Route::GivenUp
         } else {
@@ -344,7 +369,8 @@ impl Routes {
     }
 
     pub(super) fn inboxes(&self) -> impl Iterator<Item = &Inbox> {
-        self.entries.iter().map(|entry| &*entry.inbox)
+        let entries = self.entries.iter().map(|entry| &*entry.inbox);
+        entries.chain(self.unclaimed.as_deref())
     }
 
     pub(super) fn end(&mut self, why: &ConnectError) {
@@ -356,6 +382,10 @@ impl Routes {
             }
         }
         self.endings.clear();
+        self.requests.end();
+        if let Some(unclaimed) = &self.unclaimed {
+            unclaimed.end(SubscribeError::Ended(why.clone()));
+        }
     }
 
     fn ask(&mut self, id: u64, wire: &mut Wire, sending: &Sending) {
@@ -415,9 +445,14 @@ impl Routes {
         self.endings.retain(|ending| !ending.filters.is_empty());
     }
 
+    fn waiting_unclaimed(&self) -> usize {
+        self.unclaimed.as_ref().map_or(0, |inbox| inbox.len())
+    }
+
     fn is_used(&self, id: PacketId) -> bool {
         let mut endings = self.endings.iter();
-        self.all_filters().any(|held| held.asked == Some(id))
+        self.requests.is_used(id)
+            || self.all_filters().any(|held| held.asked == Some(id))
             || endings.any(|ending| ending.asked == Some(id))
     }
 

@@ -5,7 +5,8 @@
 //! is one only those that the broker's window does not admit.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use unbroken_mqtt_proto::session::{AckError, Outbound, PubRec, Resend};
@@ -23,15 +24,32 @@ pub(crate) struct Outgoing {
     begun: bool,
 }
 
-/// The place of an unfinished message, and whom to tell its end.
+/// The place of an unfinished message, and where its end is reported.
 #[derive(Debug)]
-pub(crate) struct Reply {
-    answer: oneshot::Sender<Result<Acknowledged, PublishError>>,
-    _slot: OwnedSemaphorePermit,
+pub(crate) enum Reply {
+    /// Its own.
+    Own {
+        answer: oneshot::Sender<Result<Acknowledged, PublishError>>,
+        _slot: OwnedSemaphorePermit,
+    },
+    /// It is one of a batch.
+    OfBatch(Arc<Batch>),
+}
+
+/// Messages with one answer: their failures, when the last of them is finished.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    messages: usize,
+    finished: AtomicUsize,
+    failures: Mutex<Vec<PublishError>>,
+    /// Given when the last message has gone.
+    answer: Option<oneshot::Sender<Vec<PublishError>>>,
+    _slots: OwnedSemaphorePermit,
 }
 
 pub(super) struct Sending {
     outbound: Outbound<Outgoing>,
+    /// Messages that the window does not admit yet. No other packet waits for it [MQTT-3.3.4-8].
     waiting: VecDeque<Outgoing>,
     /// Messages of QoS 2 that the broker has taken over, until PUBCOMP.
     completing: HashMap<PacketId, (Reply, Acknowledged)>,
@@ -57,15 +75,66 @@ impl Reply {
         answer: oneshot::Sender<Result<Acknowledged, PublishError>>,
         slot: OwnedSemaphorePermit,
     ) -> Self {
-        Self {
+        Self::Own {
             answer,
             _slot: slot,
         }
     }
 
     fn give(self, result: Result<Acknowledged, PublishError>) {
-        // Nobody need be waiting.
-        let _ = self.answer.send(result);
+        match self {
+            Self::Own { answer, .. } => {
+                // Nobody need be waiting.
+                let _ = answer.send(result);
+            }
+            Self::OfBatch(batch) => batch.finish(1, result.err()),
+        }
+    }
+}
+
+impl Batch {
+    pub(crate) fn new(
+        messages: usize,
+        answer: oneshot::Sender<Vec<PublishError>>,
+        slots: OwnedSemaphorePermit,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            messages,
+            finished: AtomicUsize::new(0),
+            failures: Mutex::default(),
+            answer: Some(answer),
+            _slots: slots,
+        })
+    }
+
+    /// All of its messages came too late.
+    pub(crate) fn fail(&self, why: &ConnectError) {
+        self.finish(self.messages, Some(PublishError::Ended(why.clone())));
+    }
+
+    fn finish(&self, messages: usize, failure: Option<PublishError>) {
+        self.finished.fetch_add(messages, Ordering::Relaxed);
+        if let Some(failure) = failure {
+            // Only `push` runs under the lock.
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.push(failure);
+        }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // Otherwise the client's task was ended under it, and nothing is known.
+        if *self.finished.get_mut() == self.messages
+            && let Some(answer) = self.answer.take()
+        {
+            let failures = self
+                .failures
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner);
+            // Nobody need be waiting.
+            let _ = answer.send(std::mem::take(failures));
+        }
     }
 }
 
@@ -88,6 +157,34 @@ impl Sending {
                 self.send_waiting(wire);
             }
             None => self.waiting.push_back(outgoing),
+        }
+    }
+
+    /// New messages, in their order.
+    pub(super) fn handle_batch(
+        &mut self,
+        messages: Vec<Message>,
+        batch: &Arc<Batch>,
+        mut wire: Option<&mut Wire>,
+    ) {
+        let mut sent = 0;
+        for message in messages {
+            match &mut wire {
+                Some(wire) if message.qos == QoS::AtMostOnce => {
+                    match wire.publish(&message, None, false, false) {
+                        Ok(()) => sent += 1,
+                        Err(why) => batch.finish(1, Some(why)),
+                    }
+                }
+                _ => {
+                    let reply = Reply::OfBatch(Arc::clone(batch));
+                    self.waiting.push_back(Outgoing::new(message, reply));
+                }
+            }
+        }
+        batch.finish(sent, None);
+        if let Some(wire) = wire {
+            self.send_waiting(wire);
         }
     }
 
@@ -187,8 +284,8 @@ impl Sending {
         }
     }
 
-    /// A packet id for SUBSCRIBE or UNSUBSCRIBE: as far as possible from those that messages get
-    /// next, and none that is in use, here or in `others`.
+    /// A packet id for SUBSCRIBE or UNSUBSCRIBE: down from the top of the half that messages do not
+    /// come to soon, and none that is in use, here or in `others`.
     ///
     /// [MQTT-2.2.1-3, MQTT311-2.3.1-2]
     pub(super) fn control_id(&self, others: impl Fn(PacketId) -> bool) -> PacketId {
@@ -200,12 +297,14 @@ impl Sending {
                     Entry::Publish { id: used, .. } | Entry::PubRel { id: used } => used == id,
                 })
         };
-        let far = self.last_id.get().wrapping_add(1 << 15);
-        let mut id = PacketId::new(far).unwrap_or(PacketId::FIRST);
-        while is_used(id) {
-            id = id.next();
-        }
-        id
+        let top = if self.last_id.get() < 1 << 15 {
+            u16::MAX
+        } else {
+            (1 << 15) - 1
+        };
+        let mut ids = (1..=top).rev().filter_map(PacketId::new);
+        let free = ids.find(|id| !is_used(*id));
+        free.unwrap_or(PacketId::FIRST)
     }
 
     fn send_waiting(&mut self, wire: &mut Wire) {
@@ -273,6 +372,7 @@ fn finish(outgoing: Outgoing, ack: &Ack<'_>) {
     let result = if ack.reason.is_error() {
         Err(PublishError::Refused {
             topic: Arc::clone(&outgoing.message.topic),
+            packet_id: ack.packet_id,
             reason: ack.reason,
             text: ack.properties.reason_string().map(Arc::from),
         })

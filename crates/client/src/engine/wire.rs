@@ -9,7 +9,8 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::inbox::Done;
-use crate::{Message, PublishError};
+use crate::observer::Observer;
+use crate::{Direction, Message, Options, PublishError, SubscribeError};
 
 /// The way out of one connection.
 pub(super) struct Wire {
@@ -22,6 +23,7 @@ pub(super) struct Wire {
     aliases: alias::Outbound,
     /// Kept for its memory.
     scratch: PropertyBuf,
+    observer: Option<Observer>,
 }
 
 /// What CONNACK said.
@@ -31,18 +33,21 @@ struct Server {
     qos_max: QoS,
     retain_available: bool,
     identifiers_available: bool,
+    /// The highest alias that a message may have of its own.
+    own_alias_max: u16,
 }
 
 impl Wire {
-    pub(super) fn new(version: Version) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self {
-            version,
+            version: options.version,
             output: Vec::new(),
             written: 0,
             last_written: Instant::now(),
             server: Server::generous(),
             aliases: alias::Outbound::default(),
             scratch: PropertyBuf::new(),
+            observer: options.observer.clone(),
         }
     }
 
@@ -62,6 +67,7 @@ impl Wire {
         topic_aliases_max: u16,
     ) {
         let properties = connack.properties;
+        let aliases_max = properties.topic_alias_maximum().unwrap_or(0);
         // [MQTT-3.1.2-21]
         let keep_alive_s = properties.server_keep_alive().unwrap_or(keep_alive_s);
         self.server = Server {
@@ -71,9 +77,14 @@ impl Wire {
             retain_available: properties.retain_available(),
             identifiers_available: self.version == Version::V5
                 && properties.subscription_identifier_available(),
+            // Aliases of two origins could mean two topics.
+            own_alias_max: if topic_aliases_max == 0 {
+                aliases_max
+            } else {
+                0
+            },
         };
-        let taken = properties.topic_alias_maximum().unwrap_or(0);
-        self.aliases = alias::Outbound::new(taken.min(topic_aliases_max));
+        self.aliases = alias::Outbound::new(aliases_max.min(topic_aliases_max));
     }
 
     pub(super) fn version(&self) -> Version {
@@ -111,13 +122,26 @@ impl Wire {
         std::mem::take(&mut self.output)
     }
 
-    /// Whether the broker takes a packet of so many bytes [MQTT-3.2.2-15].
-    pub(super) fn takes(&self, bytes: u32) -> bool {
-        bytes <= self.server.packet_bytes_max
+    pub(super) fn put(&mut self, packet: &Packet<'_>) -> Result<(), EncodeError> {
+        packet.encode(self.version, &mut self.output)?;
+        self.observe(packet);
+        Ok(())
     }
 
-    pub(super) fn put(&mut self, packet: &Packet<'_>) -> Result<(), EncodeError> {
-        packet.encode(self.version, &mut self.output)
+    /// As [`put`](Self::put), unless the broker takes no such packet [MQTT-3.2.2-15].
+    pub(super) fn put_if_taken(&mut self, packet: &Packet<'_>) -> Result<(), SubscribeError> {
+        let before = self.output.len();
+        let encoded = packet.encode(self.version, &mut self.output);
+        let bytes = self.output.len() - before;
+        let max = self.server.packet_bytes_max;
+        let is_taken = u32::try_from(bytes).is_ok_and(|bytes| bytes <= max);
+        if encoded.is_err() || !is_taken {
+            self.output.truncate(before);
+            encoded?;
+            return Err(SubscribeError::TooLarge { bytes, max });
+        }
+        self.observe(packet);
+        Ok(())
     }
 
     /// PUBACK or PUBREC, with success.
@@ -202,7 +226,15 @@ impl Wire {
             let topic = std::sync::Arc::clone(&message.topic);
             return Err(PublishError::TooLarge { topic, bytes, max });
         }
+        let topic = &*message.topic;
+        self.observe(&Packet::Publish(Publish { topic, ..publish }));
         Ok(())
+    }
+
+    fn observe(&self, packet: &Packet<'_>) {
+        if let Some(observer) = &self.observer {
+            observer(Direction::Sent, packet);
+        }
     }
 
     fn check(&self, message: &Message) -> Result<(), PublishError> {
@@ -212,6 +244,15 @@ impl Wire {
         }
         if message.retain && !self.server.retain_available {
             return Err(PublishError::RetainNotSupported); // [MQTT-3.2.2-14]
+        }
+        let max = self.server.own_alias_max;
+        // [MQTT-3.2.2-17] [MQTT-3.2.2-18]
+        if message
+            .properties()
+            .topic_alias()
+            .is_some_and(|alias| alias > max)
+        {
+            return Err(PublishError::TopicAliasNotSupported { max });
         }
         Ok(())
     }
@@ -231,6 +272,7 @@ impl Server {
             qos_max: QoS::ExactlyOnce,
             retain_available: true,
             identifiers_available: false,
+            own_alias_max: 0,
         }
     }
 }
