@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName, Version};
 
-use crate::access::{Access, Identity, may_publish};
+use crate::connection::access::{Access, Identity, may_publish};
 use crate::input::{Operation, OwnMessage};
 use crate::item::{Item, Storing};
 use crate::message::Publication;
@@ -97,9 +97,10 @@ pub struct SubscriptionInfo {
 impl Shard {
     /// Clients that are connected to this shard.
     pub fn connected_clients(&self, from: Place, most: usize) -> Page<ClientInfo> {
-        let all = self.clients.connections.len();
+        let all = self.clients.connections.end();
         let info = |index: usize| {
-            let connection = self.clients.connections[index].as_deref()?;
+            let index = u32::try_from(index).ok()?;
+            let connection = self.clients.connections.at(index)?;
             let session = self.clients.sessions.get(connection.session?.index())?;
             Some(ClientInfo {
                 client_id: Arc::clone(&session.client_id),
@@ -107,7 +108,7 @@ impl Shard {
                 address: connection.peer.address,
                 listener: connection.peer.listener,
                 version: connection.version,
-                output_bytes: connection.pending() as u64,
+                output_bytes: connection.unwritten() as u64,
             })
         };
         page(from, all, most, info)

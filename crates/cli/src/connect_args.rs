@@ -2,18 +2,24 @@
 //! and meanings.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ArgAction;
-use unbroken_client::ConnectTo;
-use unbroken_mqtt_proto::{Property, PropertyBuf, QoS, TopicName, Version};
+use unbroken_client::{ConnectTo, Limits, Message, Retries, RetryDuration, Session};
+use unbroken_mqtt_proto::{Property, PropertyBuf, QoS, Version};
 
-use crate::client::{Message, Options};
 use crate::exit::Failure;
 use crate::properties::{self, Given, Place};
+use crate::trace::Trace;
 use crate::url::Url;
 
 /// What a mistake in the arguments ends with, as in Mosquitto's commands.
 pub(crate) const USAGE: u8 = 1;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+/// Messages given to the client and not acknowledged.
+const UNFINISHED_MAX: usize = 1 << 16;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Connection")]
@@ -127,6 +133,77 @@ pub(crate) struct ConnectArgs {
     transport: Option<String>,
 }
 
+/// How to connect, and as whom.
+pub(crate) struct Options {
+    pub(crate) to: ConnectTo,
+    /// The local address to connect from.
+    pub(crate) bind: Option<String>,
+    pub(crate) version: Version,
+    pub(crate) client_id: String,
+    pub(crate) keep_session: bool,
+    pub(crate) keep_alive_s: u16,
+    pub(crate) user_name: Option<String>,
+    pub(crate) password: Option<Vec<u8>>,
+    pub(crate) will: Option<Message>,
+    pub(crate) properties: PropertyBuf,
+    /// Our own limit of messages in flight; the broker's may be smaller.
+    pub(crate) inflight_max: u16,
+    /// Print each packet, as Mosquitto's `-d` does.
+    pub(crate) trace: bool,
+}
+
+impl Options {
+    /// For the client library.
+    pub(crate) fn client(&self, retries: Retries) -> unbroken_client::Options {
+        let properties = self.properties.as_properties();
+        let mut limits = Limits::default();
+        limits.unfinished_max = UNFINISHED_MAX;
+        limits.inflight_max = self.inflight_max;
+        limits.inflight_max_3x = self.inflight_max;
+        // As Mosquitto's, they set the broker no limits unless -D does. Nothing is read while
+        // messages are printed, so few wait.
+        limits.receive_maximum = properties.receive_maximum().unwrap_or(u16::MAX);
+        limits.packet_bytes_max = u32::MAX;
+        limits.qos0_waiting_max = usize::MAX;
+        let session = if self.keep_session {
+            // The properties say for how long.
+            Session::Kept { expiry_s: 0 }
+        } else {
+            Session::Temporary
+        };
+        let mut options = unbroken_client::Options::new(self.to.clone())
+            .version(self.version)
+            .client_id(self.client_id.as_str())
+            .session(session)
+            .keep_alive_s(self.keep_alive_s)
+            .properties(properties)
+            .limits(limits)
+            .attempt(RetryDuration(CONNECT_TIMEOUT))
+            .pauses(
+                RetryDuration(RECONNECT_DELAY),
+                RetryDuration(RECONNECT_DELAY),
+            )
+            .retries(retries);
+        if let Some(host) = &self.bind {
+            options = options.connect_from(host.as_str());
+        }
+        if let Some(name) = &self.user_name {
+            options = options.user_name(name.as_str());
+        }
+        if let Some(password) = &self.password {
+            options = options.password(password.as_slice());
+        }
+        if let Some(will) = &self.will {
+            options = options.will(will.clone(), 0);
+        }
+        if self.trace {
+            let trace = Trace::new(self.version, &self.client_id);
+            options = options.observer(move |direction, packet| trace.show(direction, packet));
+        }
+        options
+    }
+}
+
 /// What the shared flags say.
 pub(crate) struct Connection {
     pub(crate) options: Options,
@@ -185,12 +262,11 @@ impl ConnectArgs {
             None => ConnectTo::with_port(&self.host, self.port).map_err(usage)?,
         };
         let options = Options {
-            host: to.host().to_owned(),
-            port: to.port(),
+            to,
             bind: self.bind.clone(),
             version,
             client_id,
-            clean_start: !self.keep_session,
+            keep_session: self.keep_session,
             keep_alive_s: self.keepalive,
             user_name: user_name.cloned(),
             password: password.map(|password| password.clone().into_bytes()),
@@ -208,13 +284,13 @@ impl ConnectArgs {
 
     fn client_id(&self, version: Version) -> Result<String, Failure> {
         match (&self.id, &self.id_prefix) {
-            (Some(id), _) => Ok(id.clone()),
+            (Some(id), _) if !(id.is_empty() && self.keep_session) => Ok(id.clone()),
             (None, Some(prefix)) => Ok(format!("{prefix}{}", std::process::id())),
-            (None, None) if self.keep_session => Err(usage(
+            _ if self.keep_session => Err(usage(
                 "-c keeps the session, which needs a client id to be found by: add -i ID",
             )),
             // 3.1 has no empty client id, and takes 23 characters. [MQTT311-3.1.3-5]
-            (None, None) if version == Version::V3_1 => {
+            _ if version == Version::V3_1 => {
                 let mut random = [0; 6];
                 getrandom::fill(&mut random).map_err(|error| {
                     Failure::new(USAGE, format!("no random client id: {error}"))
@@ -223,7 +299,7 @@ impl ConnectArgs {
                     .iter()
                     .fold("unbroken-".to_owned(), |id, byte| format!("{id}{byte:02x}")))
             }
-            (None, None) => Ok(String::new()),
+            _ => Ok(String::new()),
         }
     }
 
@@ -245,7 +321,7 @@ impl ConnectArgs {
             .map_err(|error| usage(error.to_string()))
     }
 
-    fn will(&self, properties: &mut Given) -> Result<Option<(Message, PropertyBuf)>, Failure> {
+    fn will(&self, properties: &mut Given) -> Result<Option<Message>, Failure> {
         let properties = properties.take(Place::Will);
         let Some(topic) = &self.will_topic else {
             if properties == PropertyBuf::new() {
@@ -253,15 +329,9 @@ impl ConnectArgs {
             }
             return Err(usage("-D will … needs a will: add --will-topic TOPIC"));
         };
-        check_topic(topic)?;
-        let will = Message {
-            topic: topic.clone(),
-            payload: self.will_payload.clone().unwrap_or_default().into_bytes(),
-            qos: self.will_qos,
-            retain: self.will_retain,
-            properties: PropertyBuf::new(),
-        };
-        Ok(Some((will, properties)))
+        let payload = self.will_payload.clone().unwrap_or_default();
+        let will = message(topic, payload.as_bytes(), self.will_qos, self.will_retain)?;
+        Ok(Some(will.with_properties(properties.as_properties())))
     }
 }
 
@@ -270,14 +340,21 @@ pub(crate) fn usage(message: impl std::fmt::Display) -> Failure {
     Failure::new(USAGE, message)
 }
 
-/// Whether a message can be published there.
-pub(crate) fn check_topic(topic: &str) -> Result<(), Failure> {
-    TopicName::parse(topic).map(|_| ()).map_err(|error| {
+/// A message, if it can be published there.
+pub(crate) fn message(
+    topic: &str,
+    payload: &[u8],
+    qos: QoS,
+    retain: bool,
+) -> Result<Message, Failure> {
+    let message = Message::new(topic, payload).map_err(|error| {
         usage(format!(
             "`{}` is not a topic to publish to: {error}",
             topic.escape_debug()
         ))
-    })
+    })?;
+    let message = message.qos(qos);
+    Ok(if retain { message.retained() } else { message })
 }
 
 pub(crate) fn qos(text: &str) -> Result<QoS, String> {
@@ -342,9 +419,9 @@ mod tests {
     #[test]
     fn without_flags_it_is_localhost_in_version_3_1_1_with_a_clean_session() {
         let options = options("");
-        assert_eq!((options.host.as_str(), options.port), ("localhost", 1883));
+        assert_eq!(options.to, ConnectTo::new("localhost", 1883));
         assert_eq!(options.version, Version::V3_1_1);
-        assert!(options.clean_start && options.client_id.is_empty() && options.will.is_none());
+        assert!(!options.keep_session && options.client_id.is_empty() && options.will.is_none());
         assert_eq!(options.keep_alive_s, 60);
     }
 
@@ -358,12 +435,7 @@ mod tests {
             ("-h [::1]:7", "::1", 7),
             ("-L mqtt://[::1] -p 7", "::1", 7),
         ] {
-            let options = options(flags);
-            assert_eq!(
-                (options.host.as_str(), options.port),
-                (host, port),
-                "{flags}"
-            );
+            assert_eq!(options(flags).to, ConnectTo::new(host, port), "{flags}");
         }
     }
 
@@ -372,7 +444,7 @@ mod tests {
         let connection =
             resolve("-L mqtt://ann:pw@host:1884/a/b").unwrap_or_else(|why| panic!("{why}"));
         let options = connection.options;
-        assert_eq!((options.host.as_str(), options.port), ("host", 1884));
+        assert_eq!(options.to, ConnectTo::new("host", 1884));
         assert_eq!(options.user_name.as_deref(), Some("ann"));
         assert_eq!(options.password.as_deref(), Some(b"pw".as_slice()));
         assert_eq!(connection.topic.as_deref(), Some("a/b"));
@@ -420,6 +492,7 @@ mod tests {
             ("-h host:7 -p 8", "names port 7"),
             ("-h host:x", "does not end in a port"),
             ("-c", "-c keeps the session, which needs a client id"),
+            ("-c -i=", "-c keeps the session, which needs a client id"),
             ("-P secret", "a password needs a user name"),
             ("-i a -I b", "cannot be used with"),
             ("-V 4", "mqttv31, mqttv311 or mqttv5"),
@@ -448,8 +521,8 @@ mod tests {
         assert_eq!(options.user_name.as_deref(), Some("-5"));
         assert_eq!(options.client_id, "-id");
         assert_eq!(
-            options.will.map(|(will, _)| will.payload),
-            Some(b"-1".to_vec())
+            options.will.as_ref().map(Message::payload),
+            Some(b"-1".as_slice())
         );
     }
 }

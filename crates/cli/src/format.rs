@@ -9,8 +9,8 @@ use jiff::Zoned;
 use jiff::fmt::strtime;
 use unbroken_mqtt_proto::PacketId;
 
-use crate::client::Received;
 use crate::json::{self, PayloadForm};
+use crate::message::Message;
 
 /// A format, read.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl Format {
     pub(crate) fn print(
         &self,
         out: &mut dyn Write,
-        received: &Received,
+        message: &Message<'_>,
         at: &Zoned,
         pretty: bool,
     ) -> io::Result<bool> {
@@ -127,7 +127,7 @@ impl Format {
                     Err(_) => write!(out, "%{name}")?,
                 },
                 Piece::Value { name, layout } => {
-                    whole &= print_value(out, *name, *layout, received, at, pretty)?;
+                    whole &= print_value(out, *name, *layout, message, at, pretty)?;
                 }
             }
         }
@@ -140,13 +140,12 @@ fn print_value(
     out: &mut dyn Write,
     name: char,
     layout: Layout,
-    received: &Received,
+    message: &Message<'_>,
     at: &Zoned,
     pretty: bool,
 ) -> io::Result<bool> {
-    let message = &received.message;
-    let properties = message.properties.as_properties();
-    let id = received.packet_id.map_or(0, PacketId::get);
+    let properties = message.properties;
+    let id = message.packet_id.map_or(0, PacketId::get);
     match name {
         'A' => layout.number(out, properties.topic_alias())?,
         'C' => layout.text(out, properties.content_type())?,
@@ -154,8 +153,8 @@ fn print_value(
         'E' => layout.number(out, properties.message_expiry_interval())?,
         'F' => layout.number(out, properties.payload_format_indicator().map(u8::from))?,
         'I' => layout.text(out, Some(&iso_8601(at)))?,
-        'j' => return json::print(out, received, at, PayloadForm::Text, pretty),
-        'J' => return json::print(out, received, at, PayloadForm::Json, pretty),
+        'j' => return json::print(out, message, at, PayloadForm::Text, pretty),
+        'J' => return json::print(out, message, at, PayloadForm::Json, pretty),
         'l' => layout.number(out, Some(message.payload.len()))?,
         'm' => layout.number(out, Some(id))?,
         'P' => {
@@ -163,20 +162,20 @@ fn print_value(
                 write!(out, "{}{name}:{value}", if i > 0 { " " } else { "" })?;
             }
         }
-        'p' => layout.payload(out, &message.payload, None)?,
+        'p' => layout.payload(out, message.payload, None)?,
         'q' => write!(out, "{}", message.qos)?,
         'R' => layout.text(out, properties.response_topic())?,
         'r' => write!(out, "{}", u8::from(message.retain))?,
         'S' => layout.number(out, properties.subscription_identifiers().next())?,
-        't' => layout.text(out, Some(&message.topic))?,
+        't' => layout.text(out, Some(message.topic))?,
         'U' => write!(
             out,
             "{}.{:09}",
             at.timestamp().as_second(),
             at.subsec_nanosecond()
         )?,
-        'x' => layout.payload(out, &message.payload, Some(b"0123456789abcdef"))?,
-        'X' => layout.payload(out, &message.payload, Some(b"0123456789ABCDEF"))?,
+        'x' => layout.payload(out, message.payload, Some(b"0123456789abcdef"))?,
+        'X' => layout.payload(out, message.payload, Some(b"0123456789ABCDEF"))?,
         // `parse` lets nothing else through.
         _ => {}
     }
@@ -286,10 +285,9 @@ const WIDTH_MAX: usize = 10_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Message;
     use unbroken_mqtt_proto::{Property, PropertyBuf, QoS};
 
-    fn received() -> Received {
+    fn properties() -> PropertyBuf {
         let mut properties = PropertyBuf::new();
         for property in [
             Property::ContentType("text/x"),
@@ -302,27 +300,27 @@ mod tests {
         ] {
             properties.push(property).unwrap();
         }
-        Received {
-            message: Message {
-                topic: "fmt/one".to_owned(),
-                payload: b"h\"i".to_vec(),
-                qos: QoS::AtLeastOnce,
-                retain: true,
-                properties,
-            },
-            dup: false,
-            packet_id: PacketId::new(1),
-        }
+        properties
     }
 
     fn check(format: &str, expect: &str) {
         let at: Zoned = "2026-11-21T04:05:06.000000789+01:00[+01:00]"
             .parse()
             .unwrap();
+        let properties = properties();
+        let message = Message {
+            topic: "fmt/one",
+            payload: b"h\"i",
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            dup: false,
+            packet_id: PacketId::new(1),
+            properties: properties.as_properties(),
+        };
         let mut out = Vec::new();
         Format::parse(format)
             .unwrap()
-            .print(&mut out, &received(), &at, false)
+            .print(&mut out, &message, &at, false)
             .unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), expect, "{format}");
     }

@@ -6,9 +6,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Zoned;
 use serde_json::Value;
-use unbroken_mqtt_proto::Property;
+use unbroken_mqtt_proto::{Properties, Property};
 
-use crate::client::Received;
+use crate::message::Message;
 use crate::properties::hyphenated;
 
 /// How the payload stands in the object.
@@ -26,50 +26,46 @@ pub(crate) enum PayloadForm {
 /// printed.
 pub(crate) fn print(
     out: &mut dyn Write,
-    received: &Received,
+    message: &Message<'_>,
     at: &Zoned,
     form: PayloadForm,
     pretty: bool,
 ) -> io::Result<bool> {
-    let message = &received.message;
     let mut object = Object {
         out,
         pretty,
         depth: 0,
         empty: true,
     };
-    let payload = match (form, std::str::from_utf8(&message.payload)) {
+    let payload = match (form, std::str::from_utf8(message.payload)) {
         (PayloadForm::Text | PayloadForm::Json, Ok("")) => ("payload", "null".to_owned()),
         (PayloadForm::Json, Ok(text)) if serde_json::from_str::<Value>(text).is_ok() => {
             ("payload", text.to_owned())
         }
         (PayloadForm::Json, _) => return Ok(false),
         (PayloadForm::Lossless, Err(_)) => {
-            ("payload_base64", quoted(&STANDARD.encode(&message.payload)))
+            ("payload_base64", quoted(&STANDARD.encode(message.payload)))
         }
-        _ => (
-            "payload",
-            quoted(&String::from_utf8_lossy(&message.payload)),
-        ),
+        _ => ("payload", quoted(&String::from_utf8_lossy(message.payload))),
     };
     object.open()?;
     object.field(
         "tst",
         &quoted(&at.strftime("%Y-%m-%dT%H:%M:%S.%6f%z").to_string()),
     )?;
-    object.field("topic", &quoted(&message.topic))?;
+    object.field("topic", &quoted(message.topic))?;
     object.field("qos", &message.qos.to_string())?;
     object.field("retain", &u8::from(message.retain).to_string())?;
-    if form == PayloadForm::Lossless && received.dup {
+    if form == PayloadForm::Lossless && message.dup {
         object.field("dup", "1")?;
     }
     object.field("payloadlen", &message.payload.len().to_string())?;
-    if let Some(id) = received.packet_id {
+    if let Some(id) = message.packet_id {
         object.field("mid", &id.to_string())?;
     }
-    if !message.properties.as_properties().is_empty() {
+    if !message.properties.is_empty() {
         object.key("properties")?;
-        print_properties(&mut object, received)?;
+        print_properties(&mut object, message.properties)?;
     }
     object.field(payload.0, &payload.1)?;
     object.close()?;
@@ -77,8 +73,7 @@ pub(crate) fn print(
 }
 
 /// User properties as an object of their own, in order and repeated if they are.
-fn print_properties(object: &mut Object<'_>, received: &Received) -> io::Result<()> {
-    let properties = received.message.properties.as_properties();
+fn print_properties(object: &mut Object<'_>, properties: Properties<'_>) -> io::Result<()> {
     object.open()?;
     for property in &properties {
         if let Some(value) = property_value(&property) {
@@ -169,7 +164,6 @@ impl Object<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Message;
     use unbroken_mqtt_proto::{PacketId, PropertyBuf, QoS};
 
     fn check(payload: &[u8], form: PayloadForm, pretty: bool, expect: &str) {
@@ -178,20 +172,17 @@ mod tests {
         properties.push(Property::ContentType("c")).unwrap();
         properties.push(Property::UserProperty("k", "2")).unwrap();
         let message = Message {
-            topic: "a\"b".to_owned(),
-            payload: payload.to_vec(),
+            topic: "a\"b",
+            payload,
             qos: QoS::AtLeastOnce,
             retain: false,
-            properties,
-        };
-        let received = Received {
-            message,
             dup: false,
             packet_id: PacketId::new(7),
+            properties: properties.as_properties(),
         };
         let at: Zoned = "2026-11-21T04:05:06.000007+00:00[UTC]".parse().unwrap();
         let mut out = Vec::new();
-        let printed = print(&mut out, &received, &at, form, pretty).unwrap();
+        let printed = print(&mut out, &message, &at, form, pretty).unwrap();
         assert_eq!(printed, !expect.is_empty());
         assert_eq!(String::from_utf8(out).unwrap(), expect);
     }

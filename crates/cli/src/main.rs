@@ -4,7 +4,7 @@ mod audit;
 mod bench;
 mod broker_args;
 mod check;
-mod client;
+mod client_error;
 mod command;
 mod completions;
 mod connect_args;
@@ -14,6 +14,7 @@ mod exit;
 mod format;
 mod json;
 mod man;
+mod message;
 mod options_file;
 mod passwd;
 mod pipe;
@@ -22,8 +23,8 @@ mod publish;
 mod report;
 mod runtime;
 mod serve;
-mod signals;
 mod subscribe;
+mod trace;
 mod url;
 
 fn main() -> std::process::ExitCode {

@@ -2,19 +2,23 @@
 
 mod lines;
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use unbroken_mqtt_proto::{PropertyBuf, QoS, ReasonCode};
+use unbroken_client::{
+    Client, ConnectError, Event, Events, Message, PublishError, QoS, Receipts, Retries, Version,
+};
+use unbroken_mqtt_proto::PropertyBuf;
 
-use crate::client::{Client, ClientError, Event, Message, Outside};
-use crate::connect_args::{ConnectArgs, Connection, check_topic, qos, usage};
+use crate::client_error::ClientError;
+use crate::connect_args::{ConnectArgs, Connection, message, qos, usage};
 use crate::exit::Failure;
 use crate::properties::Place;
 use crate::report::Report;
-use crate::signals;
+use crate::runtime;
 use lines::Lines;
 
 /// Publish messages, with Mosquitto's flags
@@ -121,122 +125,145 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     } = args.connect.resolve()?;
     let topic = args.topic.clone().or(topic);
     let topic = topic.ok_or_else(|| usage("a message needs a topic: add -t TOPIC"))?;
-    check_topic(&topic)?;
+    let template = message(&topic, b"", args.qos, args.retain)?;
+    let template = template.with_properties(properties.take(Place::Publish).as_properties());
     let payload = args.source.payload()?;
     let report = Report::new(args.connect.quiet);
-    let template = Message {
-        topic,
-        payload: Vec::new(),
-        qos: args.qos,
-        retain: args.retain,
-        properties: properties.take(Place::Publish),
-    };
     let goodbye = properties.take(Place::Disconnect);
-    let publish = || -> Result<(), ClientError> {
-        let client = Client::connect(options)?;
-        signals::watch(&client).map_err(ClientError::Io)?;
+    let publish = async {
+        let client = options.client(Retries::Never).start();
         let publisher = Publisher {
+            events: client.events(),
             client,
+            version: options.version,
             report,
-            interrupted: false,
         };
-        match payload {
-            Some(payload) => publisher.repeat(
-                &Message {
-                    payload,
-                    ..template
-                },
-                args,
-                &goodbye,
-            ),
-            None => publisher.lines(&template, &goodbye),
-        }
+        publisher.run(args, payload, &template, &goodbye).await
     };
-    publish().map_err(|error| report.failure(&error))
+    let published = runtime::block_on(publish).unwrap_or_else(|error| Err(ClientError::Io(error)));
+    published.map_err(|error| report.failure(&error))
 }
 
 struct Publisher {
     client: Client,
+    events: Events,
+    version: Version,
     report: Report,
-    interrupted: bool,
 }
 
 impl Publisher {
-    fn repeat(
+    /// Publishes everything, or what there is until the user ends it.
+    async fn run(
         mut self,
-        message: &Message,
         args: &Args,
+        payload: Option<Vec<u8>>,
+        template: &Message,
         goodbye: &PropertyBuf,
     ) -> Result<(), ClientError> {
+        let connected = self.client.connected().await;
+        connected.map_err(|why| ClientError::connection(why, self.version))?;
+        let interrupted = runtime::interrupted();
+        let publishing = async {
+            match payload {
+                Some(payload) => self.repeat(&template.with_payload(payload), args).await,
+                None => self.lines(template).await,
+            }
+        };
+        tokio::select! {
+            published = publishing => published?,
+            () = interrupted => {}
+        }
+        let left = self.client.disconnect_with(goodbye.as_properties()).await;
+        left.map_err(|why| ClientError::connection(why, self.version))
+    }
+
+    async fn repeat(&mut self, message: &Message, args: &Args) -> Result<(), ClientError> {
         for left in (0..args.repeat).rev() {
-            self.client.publish(message.clone())?;
-            self.until(None, |client| client.unfinished() == 0)?;
+            let published = self.client.publish(message.clone()).await;
+            self.note(published.err())?;
             if left > 0 && !args.repeat_delay.is_zero() {
-                self.until(Some(Instant::now() + args.repeat_delay), |_| false)?;
-            }
-            if self.interrupted {
-                break;
-            }
-        }
-        self.client
-            .disconnect(ReasonCode::Success, goodbye.as_properties())
-    }
-
-    fn lines(mut self, template: &Message, goodbye: &PropertyBuf) -> Result<(), ClientError> {
-        let mut lines = Lines::start(self.client.outside()).map_err(ClientError::Io)?;
-        loop {
-            while let Some(line) = lines.next_line() {
-                self.client.publish(Message {
-                    payload: line,
-                    ..template.clone()
-                })?;
-                // Memory is bounded by the window, not by the length of the input.
-                self.until(None, Client::window_open)?;
-            }
-            if self.interrupted || lines.ended() {
-                break;
-            }
-            lines.ask();
-            match self.client.next_event(None)? {
-                Event::Outside(Outside::Input(bytes)) => lines.push(&bytes),
-                Event::Outside(Outside::EndOfInput(ended)) => {
-                    ended.map_err(ClientError::Io)?;
-                    lines.end();
+                tokio::select! {
+                    () = tokio::time::sleep(args.repeat_delay) => {}
+                    why = ended(&mut self.events) => return Err(self.lost(why)),
                 }
-                event => self.note(&event),
-            }
-        }
-        self.until(None, |client| client.unfinished() == 0)?;
-        self.client
-            .disconnect(ReasonCode::Success, goodbye.as_properties())
-    }
-
-    /// Lets the client work until `done`, a deadline, or an interruption.
-    fn until(
-        &mut self,
-        deadline: Option<Instant>,
-        done: impl Fn(&Client) -> bool,
-    ) -> Result<(), ClientError> {
-        while !self.interrupted && !done(&self.client) {
-            match self.client.next_event(deadline)? {
-                Event::Deadline => return Ok(()),
-                event => self.note(&event),
             }
         }
         Ok(())
     }
 
-    fn note(&mut self, event: &Event) {
-        match event {
-            Event::Published { id, reason } if reason.is_error() => {
-                self.report
-                    .warn(format_args!("Publish {id} failed: {reason}"));
+    async fn lines(&mut self, template: &Message) -> Result<(), ClientError> {
+        let (mut input, mut lines) = (tokio::io::stdin(), Lines::default());
+        let mut unfinished: VecDeque<Piece> = VecDeque::new();
+        let mut unfinished_bytes = 0;
+        while !lines.ended() || !unfinished.is_empty() {
+            let has_room = unfinished_bytes < UNFINISHED_BYTES_MAX;
+            tokio::select! {
+                read = lines.read(&mut input), if has_room && !lines.ended() => {
+                    let bytes = read.map_err(ClientError::Io)?;
+                    let messages = lines.take(|line| template.with_payload(line));
+                    let sent = self.client.send_all(messages).await;
+                    let receipts = sent.map_err(|why| ClientError::publish(why, self.version))?;
+                    unfinished.push_back(Piece { bytes, receipts });
+                    unfinished_bytes += bytes;
+                }
+                failures = finished(unfinished.front_mut()) => {
+                    unfinished_bytes -= unfinished.pop_front().map_or(0, |piece| piece.bytes);
+                    for why in failures {
+                        self.note(Some(why))?;
+                    }
+                }
+                why = ended(&mut self.events) => return Err(self.lost(why)),
             }
-            Event::Outside(Outside::Interrupted) => self.interrupted = true,
-            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Warns of a message that the broker refused; anything else ends the command.
+    fn note(&self, why: Option<PublishError>) -> Result<(), ClientError> {
+        match why {
+            None => Ok(()),
+            Some(PublishError::Refused {
+                packet_id, reason, ..
+            }) => {
+                self.report
+                    .warn(format_args!("Publish {packet_id} failed: {reason}"));
+                Ok(())
+            }
+            Some(why) => Err(ClientError::publish(why, self.version)),
         }
     }
+
+    fn lost(&self, why: ConnectError) -> ClientError {
+        ClientError::connection(why, self.version)
+    }
 }
+
+/// Why the client has ended.
+async fn ended(events: &mut Events) -> ConnectError {
+    while let Some(event) = events.next().await {
+        if let Event::Ended { why } = event {
+            return why;
+        }
+    }
+    ConnectError::Ended
+}
+
+/// A piece of standard input whose messages are sent.
+struct Piece {
+    bytes: usize,
+    receipts: Receipts,
+}
+
+/// Never, if there is no piece.
+async fn finished(piece: Option<&mut Piece>) -> Vec<PublishError> {
+    match piece {
+        Some(piece) => piece.receipts.finished().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Standard input whose messages are not acknowledged, before no more is read.
+const UNFINISHED_BYTES_MAX: usize = 128 * 1024;
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use crate::client::ClientError;
+use crate::client_error::ClientError;
 use crate::exit::Failure;
 
 #[derive(Clone, Copy, Debug)]

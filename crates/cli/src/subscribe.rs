@@ -1,24 +1,30 @@
 //! `unbroken sub`: messages as they come, on standard output.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::pin::Pin;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ArgAction;
 use jiff::Zoned;
+use unbroken_client::{
+    Acknowledged, Acknowledging, Answer, Client, ConnectError, Event, Events, Filter, PublishError,
+    Receipt, Received, Retries, SubscribeError, Unclaimed,
+};
 use unbroken_mqtt_proto::{
-    PropertyBuf, QoS, ReasonCode, RetainHandling, SubscriptionFilter, SubscriptionOptions,
-    TopicFilter, TopicName, Version,
+    PropertyBuf, QoS, ReasonCode, RetainHandling, TopicFilter, TopicName, Version,
 };
 
-use crate::client::{Client, ClientError, Event, Message, Outside, Received};
-use crate::connect_args::{ConnectArgs, Connection, qos, usage};
+use crate::client_error::ClientError;
+use crate::connect_args::{ConnectArgs, Connection, Options, qos, usage};
 use crate::exit::Failure;
 use crate::format::Format;
 use crate::json::{self, PayloadForm};
+use crate::message::Message;
 use crate::properties::Place;
 use crate::report::Report;
-use crate::signals;
+use crate::runtime;
 
 /// Subscribe and print what comes, with Mosquitto's flags
 #[derive(Debug, clap::Args)]
@@ -108,7 +114,6 @@ pub(crate) struct Args {
 
 /// Mosquitto's code for -W.
 const TIMED_OUT: u8 = 27;
-const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let Connection {
@@ -116,18 +121,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         topic,
         mut properties,
     } = args.connect.resolve()?;
-    let filters: Vec<String> = args.topic.iter().cloned().chain(topic).collect();
     // With -U alone, too: as in Mosquitto's, it goes with a subscription.
-    if filters.is_empty() {
+    if args.topic.is_empty() && topic.is_none() {
         return Err(usage("there is nothing to subscribe to: add -t FILTER"));
     }
-    for filter in filters.iter().chain(&args.unsubscribe) {
-        let wrong = |error| format!("`{}` is not a filter: {error}", filter.escape_debug());
-        SubscriptionFilter::parse(filter).map_err(|error| usage(wrong(error)))?;
-    }
+    let filters = args
+        .topic
+        .iter()
+        .chain(&topic)
+        .map(|text| args.filter(text));
+    let filters: Vec<_> = filters.collect::<Result<_, _>>()?;
+    let unsubscribe = args.unsubscribe.iter().map(|text| args.filter(text));
+    let unsubscribe: Vec<_> = unsubscribe.collect::<Result<_, _>>()?;
     for filter in &args.filter_out {
-        let wrong = |error| format!("`{}` is not a filter: {error}", filter.escape_debug());
-        TopicFilter::parse(filter).map_err(|error| usage(wrong(error)))?;
+        TopicFilter::parse(filter).map_err(|error| no_filter(filter, error))?;
     }
     if options.version != Version::V5
         && (args.retain_as_published
@@ -142,37 +149,64 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut subscriber = Subscriber {
         args,
         filters,
+        unsubscribe,
         report,
+        version: options.version,
         subscribe_properties: properties.take(Place::Subscribe),
         unsubscribe_properties: properties.take(Place::Unsubscribe),
         out: io::BufWriter::new(io::stdout()),
+        unacknowledged: Vec::new(),
+        removals: VecDeque::new(),
         printed: 0,
-        awaited: Awaited::default(),
     };
     let goodbye = properties.take(Place::Disconnect);
-    match subscriber.run(options, &goodbye) {
+    let subscribed = runtime::block_on(subscriber.run(&options, &goodbye))
+        .unwrap_or_else(|error| Err(Ended::Client(ClientError::Io(error))));
+    match subscribed {
         Ok(code) => Ok(code),
         Err(Ended::Client(error)) => Err(report.failure(&error)),
         Err(Ended::Output(error)) => Err(Failure::output(&error)),
     }
 }
 
+impl Args {
+    fn filter(&self, text: &str) -> Result<Filter, Failure> {
+        let filter = Filter::new(text).map_err(|error| no_filter(text, error))?;
+        let filter = filter.qos(self.qos).retained(self.retain_handling);
+        let filter = if self.no_local {
+            filter.no_local()
+        } else {
+            filter
+        };
+        Ok(if self.retain_as_published {
+            filter.retain_as_published()
+        } else {
+            filter
+        })
+    }
+}
+
+fn no_filter(text: &str, error: impl std::fmt::Display) -> Failure {
+    usage(format!(
+        "`{}` is not a filter: {error}",
+        text.escape_debug()
+    ))
+}
+
 struct Subscriber<'a> {
     args: &'a Args,
-    filters: Vec<String>,
+    filters: Vec<Filter>,
+    unsubscribe: Vec<Filter>,
     report: Report,
+    version: Version,
     subscribe_properties: PropertyBuf,
     unsubscribe_properties: PropertyBuf,
     out: io::BufWriter<io::Stdout>,
+    /// Messages that `out` may still hold a part of.
+    unacknowledged: Vec<Received>,
+    /// Of --remove-retained.
+    removals: VecDeque<Receipt>,
     printed: u64,
-    awaited: Awaited,
-}
-
-/// Acknowledgements that are still to come.
-#[derive(Default)]
-struct Awaited {
-    suback: bool,
-    unsuback: bool,
 }
 
 /// Why it ended, other than by being asked to.
@@ -193,178 +227,198 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// What a message, or another event, means for the run.
-enum Verdict {
-    GoOn,
-    /// Nothing more is printed; the connection closes when everything sent is acknowledged.
-    Done(ExitCode),
-    /// As `Done`, with no connection left to close.
-    Gone(ExitCode),
-}
+/// The broker's answers on one connection.
+type Asking = Pin<Box<dyn Future<Output = Result<Answer, SubscribeError>>>>;
 
 impl Subscriber<'_> {
-    fn run(
-        &mut self,
-        options: crate::client::Options,
-        goodbye: &PropertyBuf,
-    ) -> Result<ExitCode, Ended> {
-        let mut client = Client::connect(options)?;
-        signals::watch(&client).map_err(ClientError::Io)?;
-        let deadline = self
-            .args
-            .timeout
-            .map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        self.subscribe(&mut client)?;
-        let code = loop {
-            if !client.has_input() {
-                // Nothing waits: whoever reads this should have all of it before we do.
-                self.out.flush()?;
-            }
-            let verdict = match client.next_event(deadline) {
-                Ok(event) => self.handle(&mut client, event)?,
-                Err(error) if error.may_pass() => self.reconnect(&mut client, &error, deadline)?,
-                Err(error) => return Err(error.into()),
-            };
-            match verdict {
-                Verdict::GoOn => {}
-                Verdict::Done(code) => break code,
-                Verdict::Gone(code) => return Ok(code),
+    async fn run(&mut self, options: &Options, goodbye: &PropertyBuf) -> Result<ExitCode, Ended> {
+        let options = options.client(Retries::AfterLoss);
+        let (client, mut messages) = options.start_with_unclaimed(Acknowledging::ByHand);
+        let mut events = client.events();
+        let connected = client.connected().await;
+        connected.map_err(|why| self.lost(why))?;
+        let interrupted = runtime::interrupted();
+        let deadline = self.args.timeout.map(Duration::from_secs);
+        let code = tokio::select! {
+            code = self.listen(&client, &mut messages, &mut events) => code?,
+            () = interrupted => ExitCode::SUCCESS,
+            () = pass(deadline) => {
+                self.report.line("Timed out");
+                ExitCode::from(TIMED_OUT)
             }
         };
-        self.out.flush()?;
-        while client.unfinished() > 0 {
-            client.next_event(deadline)?;
+        self.flush()?;
+        if client.connection().is_some() {
+            self.finish(&mut events).await?;
         }
-        match client.disconnect(ReasonCode::Success, goodbye.as_properties()) {
+        match client.disconnect_with(goodbye.as_properties()).await {
             // What was wanted is here; how the connection ends does not matter.
-            Err(error) if !error.may_pass() => Err(error.into()),
+            Err(why) if !why.is_loss() => Err(self.lost(why).into()),
             _ => Ok(code),
         }
     }
 
-    fn subscribe(&mut self, client: &mut Client) -> Result<(), ClientError> {
-        let options = SubscriptionOptions {
-            qos: self.args.qos,
-            no_local: self.args.no_local,
-            retain_as_published: self.args.retain_as_published,
-            retain_handling: self.args.retain_handling,
-        };
-        let filters: Vec<_> = self
-            .filters
-            .iter()
-            .map(|filter| (filter.as_str(), options))
-            .collect();
-        if !filters.is_empty() {
-            client.subscribe(&filters, self.subscribe_properties.as_properties())?;
+    /// Prints messages until there is enough.
+    async fn listen(
+        &mut self,
+        client: &Client,
+        messages: &mut Unclaimed,
+        events: &mut Events,
+    ) -> Result<ExitCode, Ended> {
+        let mut asking: Option<Asking> = None;
+        loop {
+            // Until the broker has answered, messages are taken one by one, so that the answer
+            // keeps its place.
+            while asking.is_none()
+                && let Some(received) = messages.try_recv()
+            {
+                if let Some(code) = self.handle_message(client, received).await? {
+                    return Ok(code);
+                }
+            }
+            self.flush()?;
+            let ended = tokio::select! {
+                biased;
+                answer = answered(&mut asking) => {
+                    asking = None;
+                    self.handle_answer(answer, client, messages).await?
+                }
+                event = events.next() => match event {
+                    Some(Event::Connected { .. }) => {
+                        asking = Some(self.ask(client));
+                        None
+                    }
+                    Some(Event::Disconnected { why }) if why.is_loss() => {
+                        let why = self.lost(why);
+                        self.report.warn(format_args!("{why}; connecting again"));
+                        None
+                    }
+                    Some(Event::Ended { why }) => return Err(self.lost(why).into()),
+                    _ => None,
+                },
+                removed = answer_of(self.removals.front_mut()) => {
+                    self.removals.pop_front();
+                    self.check_removal(removed)?;
+                    None
+                }
+                received = messages.recv() => self.handle_message(client, received).await?,
+            };
+            if let Some(code) = ended {
+                return Ok(code);
+            }
         }
-        let unsubscribe: Vec<_> = self.args.unsubscribe.iter().map(String::as_str).collect();
-        if !unsubscribe.is_empty() {
-            client.unsubscribe(&unsubscribe, self.unsubscribe_properties.as_properties())?;
-        }
-        self.awaited = Awaited {
-            suback: !filters.is_empty(),
-            unsuback: !unsubscribe.is_empty(),
-        };
-        Ok(())
     }
 
-    fn handle(&mut self, client: &mut Client, event: Event) -> Result<Verdict, Ended> {
-        match event {
-            Event::Message(received) => self.handle_message(client, &received),
-            Event::Subscribed { codes } => {
-                self.awaited.suback = false;
-                Ok(self.handle_suback(&codes))
+    /// Subscribes, as on every new connection.
+    fn ask(&self, client: &Client) -> Asking {
+        let client = client.clone();
+        let (filters, properties) = (self.filters.clone(), self.subscribe_properties.clone());
+        let (others, other_properties) = (
+            self.unsubscribe.clone(),
+            self.unsubscribe_properties.clone(),
+        );
+        Box::pin(async move {
+            let subscribing = client.send_subscribe(filters, properties.as_properties());
+            if others.is_empty() {
+                return subscribing.await;
             }
-            Event::Unsubscribed => {
-                self.awaited.unsuback = false;
-                Ok(self.exit_if_subscribed())
-            }
-            Event::Outside(Outside::Interrupted) => Ok(Verdict::Done(ExitCode::SUCCESS)),
-            Event::Deadline => {
-                self.report.line("Timed out");
-                Ok(Verdict::Done(ExitCode::from(TIMED_OUT)))
-            }
-            Event::Published { .. } | Event::Outside(_) | Event::Connected => Ok(Verdict::GoOn),
-        }
+            let unsubscribing = client.send_unsubscribe(others, other_properties.as_properties());
+            let (subscribed, unsubscribed) = tokio::join!(subscribing, unsubscribing);
+            Ok(Answer {
+                unclaimed: unsubscribed?.unclaimed,
+                ..subscribed?
+            })
+        })
     }
 
-    /// Tells each filter that was refused. With none left there is nothing to wait for.
-    fn handle_suback(&self, codes: &[u8]) -> Verdict {
-        let refused: Vec<_> = self
-            .filters
-            .iter()
-            .zip(codes)
-            .filter(|(_, code)| **code >= 0x80)
-            .collect();
-        for (filter, code) in &refused {
-            let reason = ReasonCode::try_from(**code).unwrap_or(ReasonCode::UnspecifiedError);
+    async fn handle_answer(
+        &mut self,
+        answer: Result<Answer, SubscribeError>,
+        client: &Client,
+        messages: &mut Unclaimed,
+    ) -> Result<Option<ExitCode>, Ended> {
+        let Answer { reasons, unclaimed } = match answer {
+            Ok(answer) => answer,
+            // The next connection asks again.
+            Err(SubscribeError::NotAnswered) => return Ok(None),
+            Err(why) => return Err(ClientError::subscribe(why, self.version).into()),
+        };
+        for _ in 0..unclaimed {
+            if let Some(received) = messages.try_recv()
+                && let Some(code) = self.handle_message(client, received).await?
+            {
+                return Ok(Some(code));
+            }
+        }
+        Ok(self.handle_reasons(&reasons))
+    }
+
+    /// Warns of each filter that was refused. With none left there is nothing to wait for.
+    fn handle_reasons(&self, reasons: &[ReasonCode]) -> Option<ExitCode> {
+        let pairs = self.filters.iter().zip(reasons);
+        let refused: Vec<_> = pairs.filter(|(_, reason)| reason.is_error()).collect();
+        for (filter, reason) in &refused {
+            let filter = filter.text();
             self.report.warn(format_args!(
                 "the broker refuses the subscription to {filter}: {reason}"
             ));
         }
         match refused.first() {
-            Some((_, code)) if refused.len() == self.filters.len() => {
+            Some((_, reason)) if refused.len() == self.filters.len() => {
                 self.report.line("All subscription requests were denied.");
-                Verdict::Done(ExitCode::from(**code))
+                Some(ExitCode::from(reason.code()))
             }
-            _ => self.exit_if_subscribed(),
+            _ => self.args.exit_after_subscribe.then_some(ExitCode::SUCCESS),
         }
     }
 
-    fn exit_if_subscribed(&self) -> Verdict {
-        let done = !self.awaited.suback && !self.awaited.unsuback;
-        if self.args.exit_after_subscribe && done {
-            return Verdict::Done(ExitCode::SUCCESS);
-        }
-        Verdict::GoOn
-    }
-
-    fn handle_message(
+    async fn handle_message(
         &mut self,
-        client: &mut Client,
-        received: &Received,
-    ) -> Result<Verdict, Ended> {
-        let (args, message) = (self.args, &received.message);
-        if args.retained_only && !message.retain {
-            return Ok(Verdict::Done(ExitCode::SUCCESS));
+        client: &Client,
+        received: Result<Received, SubscribeError>,
+    ) -> Result<Option<ExitCode>, Ended> {
+        let received = received.map_err(|why| ClientError::subscribe(why, self.version))?;
+        let message = Message::from(&received);
+        let is_last = self.args.retained_only && !message.retain;
+        if !is_last && !self.is_filtered_out(message.topic) {
+            if self.args.remove_retained
+                && message.retain
+                && let Ok(removal) = unbroken_client::Message::new(message.topic, *b"")
+            {
+                let sent = client.send(removal.retained()).await;
+                let receipt = sent.map_err(|why| ClientError::publish(why, self.version))?;
+                self.removals.push_back(receipt);
+            }
+            let is_wanted = !(self.args.no_retained && message.retain)
+                && self.args.random_filter.is_none_or(chosen);
+            if is_wanted {
+                self.print(&message)?;
+                self.printed += 1;
+            }
         }
-        let filtered_out = TopicName::parse(&message.topic).is_ok_and(|topic| {
-            let mut filters = args
-                .filter_out
-                .iter()
-                .filter_map(|text| TopicFilter::parse(text).ok());
-            filters.any(|filter| filter.matches(topic))
-        });
-        if filtered_out {
-            return Ok(Verdict::GoOn);
+        // Also if it is not printed. [MQTT-4.5.0-2, MQTT311-4.5.0-2]
+        if received.qos() != QoS::AtMostOnce {
+            self.unacknowledged.push(received);
         }
-        if args.remove_retained && message.retain {
-            client.publish(Message {
-                topic: message.topic.clone(),
-                payload: Vec::new(),
-                qos: QoS::AtLeastOnce,
-                retain: true,
-                properties: PropertyBuf::new(),
-            })?;
-        }
-        if (args.no_retained && message.retain) || !args.random_filter.is_none_or(chosen) {
-            return Ok(Verdict::GoOn);
-        }
-        self.print(received)?;
-        self.printed += 1;
-        if args.count == Some(self.printed) {
-            return Ok(Verdict::Done(ExitCode::SUCCESS));
-        }
-        Ok(Verdict::GoOn)
+        let is_enough = is_last || self.args.count == Some(self.printed);
+        Ok(is_enough.then_some(ExitCode::SUCCESS))
     }
 
-    fn print(&mut self, received: &Received) -> io::Result<()> {
-        let (args, message) = (self.args, &received.message);
+    fn is_filtered_out(&self, topic: &str) -> bool {
+        TopicName::parse(topic).is_ok_and(|topic| {
+            let filters = self.args.filter_out.iter();
+            let mut filters = filters.filter_map(|text| TopicFilter::parse(text).ok());
+            filters.any(|filter| filter.matches(topic))
+        })
+    }
+
+    fn print(&mut self, message: &Message<'_>) -> io::Result<()> {
+        let args = self.args;
         let whole = match &args.format {
-            Some(format) => format.print(&mut self.out, received, &Zoned::now(), args.pretty)?,
+            Some(format) => format.print(&mut self.out, message, &Zoned::now(), args.pretty)?,
             None if args.json => json::print(
                 &mut self.out,
-                received,
+                message,
                 &Zoned::now(),
                 PayloadForm::Lossless,
                 args.pretty,
@@ -380,7 +434,7 @@ impl Subscriber<'_> {
                 if message.payload.is_empty() {
                     self.out.write_all(b"(null)")?;
                 }
-                self.out.write_all(&message.payload)?;
+                self.out.write_all(message.payload)?;
                 true
             }
         };
@@ -391,37 +445,76 @@ impl Subscriber<'_> {
             ));
         }
         if !args.no_newline {
-            self.out.write_all(b"\n")?;
+            self.out.write_all(
+                b"
+",
+            )?;
         }
         Ok(())
     }
 
-    /// Tries again until the broker is back, is against it, or nobody wants to wait longer.
-    fn reconnect(
-        &mut self,
-        client: &mut Client,
-        lost: &ClientError,
-        deadline: Option<Instant>,
-    ) -> Result<Verdict, Ended> {
-        self.report.warn(format_args!("{lost}; connecting again"));
+    /// Writes what is printed, and acknowledges it.
+    fn flush(&mut self) -> io::Result<()> {
         self.out.flush()?;
-        loop {
-            match client.reconnect() {
-                Ok(()) => {
-                    self.subscribe(client)?;
-                    return Ok(Verdict::GoOn);
+        for received in self.unacknowledged.drain(..) {
+            received.acknowledge();
+        }
+        Ok(())
+    }
+
+    /// Waits until the broker has removed what it is to remove.
+    async fn finish(&mut self, events: &mut Events) -> Result<(), Ended> {
+        while let Some(removal) = self.removals.front_mut() {
+            tokio::select! {
+                removed = removal.answer() => {
+                    self.removals.pop_front();
+                    self.check_removal(removed)?;
                 }
-                Err(error) if error.may_pass() => {}
-                Err(error) => return Err(error.into()),
-            }
-            if let Some(Outside::Interrupted) = client.rest(RECONNECT_DELAY) {
-                return Ok(Verdict::Gone(ExitCode::SUCCESS));
-            }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                self.report.line("Timed out");
-                return Ok(Verdict::Gone(ExitCode::from(TIMED_OUT)));
+                event = events.next() => if let Some(Event::Disconnected { why }) = event {
+                    return Err(self.lost(why).into());
+                },
             }
         }
+        Ok(())
+    }
+
+    fn check_removal(
+        &self,
+        removed: Result<Acknowledged, PublishError>,
+    ) -> Result<(), ClientError> {
+        match removed {
+            // The user may not publish there.
+            Ok(_) | Err(PublishError::Refused { .. }) => Ok(()),
+            Err(why) => Err(ClientError::publish(why, self.version)),
+        }
+    }
+
+    fn lost(&self, why: ConnectError) -> ClientError {
+        ClientError::connection(why, self.version)
+    }
+}
+
+/// Never, if nothing is asked.
+async fn answered(asking: &mut Option<Asking>) -> Result<Answer, SubscribeError> {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Never, if there is no message.
+async fn answer_of(receipt: Option<&mut Receipt>) -> Result<Acknowledged, PublishError> {
+    match receipt {
+        Some(receipt) => receipt.answer().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends after that time, if there is one.
+async fn pass(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the standards ask of a client, seen from the other end: our own `pub` and `sub` against a
 //! broker that says exactly what a test makes it say.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -294,6 +294,35 @@ fn sub_acknowledges_messages_even_if_it_does_not_print_them() {
         guest.send_hex("62 02 00 07");
         assert_eq!(guest.expect(0x70)[..2], [0, 7]);
     }
+}
+
+#[test]
+fn sub_acknowledges_a_message_after_it_is_written() {
+    // More than a pipe holds, so that it is written only while the test reads.
+    let payload = "x".repeat(1 << 20);
+    let broker = FakeBroker::listen();
+    let mut ours = Ours::start(&broker, &["sub", "-t", "a", "-q", "1"]);
+    let mut output = ours.0.stdout.take().expect("stdout is piped");
+    let mut guest = broker.welcome(WELCOME_311);
+    grant(&mut guest, false);
+    guest.send([b"\x32\x85\x80\x40\0\x01a\0\x07", payload.as_bytes()].concat());
+    let early = guest.poll(Duration::from_millis(300));
+    assert_eq!(early, None, "acknowledged before it was written");
+    let mut printed = vec![0; payload.len() + 1];
+    output.read_exact(&mut printed).unwrap();
+    assert_eq!(guest.expect(0x40), [0, 7]);
+}
+
+#[test]
+fn sub_does_not_acknowledge_what_it_cannot_write() {
+    let broker = FakeBroker::listen();
+    let mut ours = Ours::start(&broker, &["sub", "-t", "a", "-q", "1"]);
+    drop(ours.0.stdout.take());
+    let mut guest = broker.welcome(WELCOME_311);
+    grant(&mut guest, false);
+    guest.send_hex("32 06 00 01 61 00 07 78");
+    guest.expect_closed();
+    assert!(ours.finish().status.success());
 }
 
 /// [MQTT-3.2.2-4]

@@ -86,6 +86,11 @@ impl Connections {
         (connection.id == id).then_some(connection)
     }
 
+    /// Behind the greatest index in use.
+    pub(crate) fn end(&self) -> usize {
+        self.table.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.table.iter().flatten().map(|connection| &**connection)
     }

@@ -1,95 +1,47 @@
-//! Standard input as lines, read on a thread of its own so that the connection is not left alone
-//! meanwhile.
-//!
-//! The thread reads a piece only when it is asked to ([`Lines::ask`]); so at most one piece and one
-//! unfinished line are held, however slow the broker is.
+//! Standard input as lines.
 
-use std::io::{self, Read};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::io;
 
-use crate::client::{Outside, OutsideSender};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
+/// At most one piece and one unfinished line are held.
+#[derive(Default)]
 pub(super) struct Lines {
     /// Read, and not given out as lines yet.
     bytes: Vec<u8>,
-    /// The position in `bytes` from which no line was given out.
-    start: usize,
-    ask: Sender<()>,
-    asked: bool,
     ended: bool,
 }
 
 impl Lines {
-    pub(super) fn start(client: OutsideSender) -> io::Result<Self> {
-        let (ask, asked) = channel();
-        thread::Builder::new()
-            .name("stdin".to_owned())
-            .spawn(move || read(&asked, &client))?;
-        Ok(Self {
-            bytes: Vec::new(),
-            start: 0,
-            ask,
-            asked: false,
-            ended: false,
-        })
+    /// Reads a piece, and returns how many bytes it has. Cancelling it loses nothing of standard
+    /// input.
+    pub(super) async fn read(&mut self, input: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
+        self.bytes.reserve(PIECE_BYTES);
+        let bytes = input.read_buf(&mut self.bytes).await?;
+        self.ended = bytes == 0;
+        Ok(bytes)
     }
 
-    /// Asks for another piece, unless one is on its way.
-    pub(super) fn ask(&mut self) {
-        if !self.asked && !self.ended {
-            // The thread ends only after saying that input has ended.
-            let _ = self.ask.send(());
-            self.asked = true;
-        }
-    }
-
-    pub(super) fn push(&mut self, piece: &[u8]) {
-        self.asked = false;
-        self.bytes.drain(..self.start);
-        self.start = 0;
-        self.bytes.extend_from_slice(piece);
-    }
-
-    pub(super) fn end(&mut self) {
-        self.ended = true;
-    }
-
-    /// Whether all input was given out.
+    /// Whether there is no more to read.
     pub(super) fn ended(&self) -> bool {
-        self.ended && self.start == self.bytes.len()
+        self.ended
     }
 
-    /// A line without its end; the last one needs none.
-    pub(super) fn next_line(&mut self) -> Option<Vec<u8>> {
-        let rest = self.bytes.get(self.start..)?;
-        let line = match rest.iter().position(|byte| *byte == b'\n') {
-            Some(end) => {
-                self.start += end + 1;
-                rest.get(..end)
-            }
-            None if self.ended && !rest.is_empty() => {
-                self.start = self.bytes.len();
-                Some(rest)
-            }
-            None => None,
-        };
-        line.map(<[u8]>::to_vec)
-    }
-}
-
-fn read(asked: &Receiver<()>, client: &OutsideSender) {
-    let mut buffer = vec![0; PIECE_BYTES];
-    while asked.recv().is_ok() {
-        let outside = match io::stdin().lock().read(&mut buffer) {
-            Ok(0) => Outside::EndOfInput(Ok(())),
-            Ok(length) => Outside::Input(buffer.get(..length).unwrap_or_default().to_vec()),
-            Err(error) => Outside::EndOfInput(Err(error)),
-        };
-        let ended = matches!(outside, Outside::EndOfInput(_));
-        if !client.send(outside) || ended {
-            return;
+    /// Gives the lines that are whole, without their ends; the last one needs none.
+    pub(super) fn take<T>(&mut self, mut each: impl FnMut(&[u8]) -> T) -> Vec<T> {
+        let mut lines = Vec::new();
+        let mut rest = &*self.bytes;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            lines.push(each(&rest[..end]));
+            rest = &rest[end + 1..];
         }
+        let mut used = self.bytes.len() - rest.len();
+        if self.ended && !rest.is_empty() {
+            lines.push(each(rest));
+            used = self.bytes.len();
+        }
+        self.bytes.drain(..used);
+        lines
     }
 }
 
@@ -101,29 +53,16 @@ mod tests {
 
     #[test]
     fn pieces_become_lines_wherever_they_are_cut() {
-        let (ask, _asked) = channel();
-        let mut lines = Lines {
-            bytes: Vec::new(),
-            start: 0,
-            ask,
-            asked: false,
-            ended: false,
-        };
+        let mut lines = Lines::default();
         let mut seen = Vec::new();
+        let text = |line: &[u8]| String::from_utf8(line.to_vec()).unwrap();
         for piece in ["a", "b\n\nc", "", "d\ne"] {
-            lines.push(piece.as_bytes());
-            while let Some(line) = lines.next_line() {
-                seen.push(String::from_utf8(line).unwrap());
-            }
-            assert!(!lines.ended());
+            lines.bytes.extend_from_slice(piece.as_bytes());
+            seen.extend(lines.take(text));
         }
-        lines.end();
-        seen.extend(
-            lines
-                .next_line()
-                .map(|line| String::from_utf8(line).unwrap()),
-        );
+        lines.ended = true;
+        seen.extend(lines.take(text));
         assert_eq!(seen, ["ab", "", "cd", "e"]);
-        assert!(lines.ended() && lines.next_line().is_none());
+        assert!(lines.take(text).is_empty());
     }
 }
