@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName, Version};
 
-use crate::connection::access::{Access, Identity, may_publish};
+use crate::connection::{Access, Identity, may_publish};
 use crate::input::{Operation, OwnMessage};
 use crate::item::{Item, Storing};
 use crate::message::Publication;
@@ -101,13 +101,13 @@ impl Shard {
         let info = |index: usize| {
             let index = u32::try_from(index).ok()?;
             let connection = self.clients.connections.at(index)?;
-            let session = self.clients.sessions.get(connection.session?.index())?;
+            let session = self.clients.sessions.get(connection.session()?.index())?;
             Some(ClientInfo {
                 client_id: Arc::clone(&session.client_id),
-                user: connection.identity.user.clone(),
-                address: connection.peer.address,
-                listener: connection.peer.listener,
-                version: connection.version,
+                user: connection.identity().user.clone(),
+                address: connection.peer().address,
+                listener: connection.peer().listener,
+                version: connection.version(),
                 output_bytes: connection.unwritten() as u64,
             })
         };
