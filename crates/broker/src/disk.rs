@@ -19,7 +19,7 @@
 //! - A shard that the committer has no room for is behind: it reads no client, and what it writes
 //!   to other shards waits until its requests are in the queue.
 //!
-//! Deliberately absent: what a record says in bytes, which is `unbroken-durable`'s.
+//! Deliberately absent: what a record says in bytes, which is `unbroken-persist`'s.
 
 mod keeper;
 mod room;
@@ -39,7 +39,7 @@ use unbroken_broker_core::{
     DropReason, Forget, Frontier, Limits, ReadRequest, RestoreError, Shard, ShardId, StoreId,
     StoreRequest,
 };
-use unbroken_durable::{Restored, Times, batch_of, restore};
+use unbroken_persist::{Restored, Times, batch_of, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
 use unbroken_store::{
     Batch, COMMIT_BYTES_MAX, Committer, Durability, Embedded, Log as _, LogId, Options, Refusal,

@@ -21,7 +21,7 @@ const ROWS: [&[&str]; 8] = [
         "unbroken-payload-seal",
     ],
     &["unbroken-broker-core", "unbroken-client", "unbroken-store"],
-    &["unbroken-durable"],
+    &["unbroken-persist"],
     &["unbroken-broker", "unbroken-load", "unbroken-demo"],
     &["unbroken"],
     &[

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use unbroken_broker_core::{CommitTimes, Frontier, Position, ReadRequest, ShardId, StoreSize};
-use unbroken_durable::{Needs, Times, left_out, log_of, read};
+use unbroken_persist::{Needs, Times, left_out, log_of, read};
 use unbroken_store::{CommitStats, Embedded, Sequence, Store, StoreError};
 
 use super::room::Room;

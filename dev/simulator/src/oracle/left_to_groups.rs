@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use unbroken_broker_core::{DropReason, Entry, HandOver, Message, Record, RestoredEntry};
-use unbroken_durable::Restored;
 use unbroken_mqtt_proto::QoS;
+use unbroken_persist::Restored;
 
 use super::disk::number_of;
 use crate::message::{MessageId, identify};

@@ -12,8 +12,8 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{Message, RestoredSession, StoredSubscription};
-use unbroken_durable::Restored;
 use unbroken_mqtt_proto::QoS;
+use unbroken_persist::Restored;
 
 use super::disk::Disk;
 use super::retained::current;

@@ -14,8 +14,8 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{Message, RestoredEntry, RestoredSession, StoredSubscription};
-use unbroken_durable::Restored;
 use unbroken_mqtt_proto::{PacketId, QoS};
+use unbroken_persist::Restored;
 
 use super::retained::{current, superseded};
 use super::session::{Filter, Session};

@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use unbroken_durable::Restored;
 use unbroken_mqtt_proto::QoS;
+use unbroken_persist::Restored;
 
 use super::{GRACE, Oracle, ROUNDED, Will};
 use crate::message::{MessageId, identify};

@@ -8,7 +8,7 @@
 use std::io;
 
 use unbroken_broker_core::{DropReason, Input, Shard};
-use unbroken_durable::Restored;
+use unbroken_persist::Restored;
 use unbroken_store::{Fault, On};
 
 use super::{At, World, new_shards};

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use unbroken_broker_core::{Frontier, ReadAnswer, ReadRequest, StoreId, StoreRequest};
-use unbroken_durable::{Needs, Restored, Times, batch_of, log_of, read, restore};
+use unbroken_persist::{Needs, Restored, Times, batch_of, log_of, read, restore};
 use unbroken_store::hand_over;
 use unbroken_store::session::{PartView, parse_key};
 use unbroken_store::{

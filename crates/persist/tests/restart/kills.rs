@@ -3,10 +3,10 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use unbroken_broker_core::{DropReason, Limits};
-use unbroken_durable::{Times, restore};
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Property, PropertyBuf, Publish, QoS, Version,
 };
+use unbroken_persist::{Times, restore};
 use unbroken_store::errand::Errand;
 use unbroken_store::session::{Carried, Inbound, Outbound, Part, ToRetain, key};
 use unbroken_store::{

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
 
-use unbroken_durable::{Times, restore};
 use unbroken_merkle_log::{Epoch, Lane, LaneId, LaneLimits, Xxh3};
 use unbroken_mqtt_proto::{Packet, PacketId, Property, PropertyBuf, Publish, QoS};
+use unbroken_persist::{Times, restore};
 use unbroken_store::{Log, LogId, Memory, Sequence};
 
 use crate::shard_bus::{Client, publish, stay};

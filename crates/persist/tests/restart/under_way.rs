@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use unbroken_broker_core::{Message, RestoredEntry};
-use unbroken_durable::{Restored, Times, restore};
 use unbroken_mqtt_proto::PacketId;
+use unbroken_persist::{Restored, Times, restore};
 use unbroken_store::session::{Carried, Head, Outbound, Part, key};
 use unbroken_store::{
     Batch, Kv, Log, LogId, Memory, MessageRecord, Position, Sequence, Space, Store,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use unbroken_broker_core::{DropReason, Shard};
-use unbroken_durable::log_of;
 use unbroken_mqtt_proto::{Packet, PacketId, Properties, QoS, TopicFilters, Unsubscribe};
+use unbroken_persist::log_of;
 use unbroken_store::{Kv, Sequence, Space, Store, hand_over};
 
 use crate::shard_bus::{join, publish, stay, subscribe};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use unbroken_broker_core::{DropReason, Forget, Limits, LogId, StoreFull};
-use unbroken_durable::log_of;
 use unbroken_mqtt_proto::{
     Connect, Packet, Property, PropertyBuf, QoS, SubscriptionOptions, Version,
 };
+use unbroken_persist::log_of;
 use unbroken_store::{Kv, Log, Sequence, Space, Store};
 
 use crate::shard_bus::{Client, connect, join, publish, retained, send_subscribe, stay, subscribe};

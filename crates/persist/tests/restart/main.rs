@@ -36,11 +36,11 @@ use shard_bus::{
 use unbroken_broker_core::{
     AuditRule, DropReason, Limits, LogId, ReadAnswer, ReadRequest, Record, Settings,
 };
-use unbroken_durable::{Times, batch_of, left_out, read, restore};
 use unbroken_mqtt_proto::{
     Ack, Connect, Packet, PacketId, Properties, QoS, SubscriptionOptions, TopicFilters,
     Unsubscribe, Version,
 };
+use unbroken_persist::{Times, batch_of, left_out, read, restore};
 use unbroken_store::{Log, Memory, Store};
 
 /// What survives a broker.
