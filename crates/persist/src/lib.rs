@@ -5,6 +5,7 @@
 //!   message has.
 //! - [`restore`]: all shards as the store had them.
 //! - [`Needs`]: up to where logs may be trimmed.
+//! - [`log_of`], [`behind`]: a shard's positions as the store's; the only conversion is in `position`.
 //! - [`Times`]: the broker's clock, which begins anew with it, as time of day.
 //!
 //! Invariant: what is restored from the batches of some records is what the shard that asked for
@@ -18,6 +19,7 @@ mod lane;
 mod message;
 mod needs;
 mod owed;
+mod position;
 mod read;
 mod restore;
 mod times;
@@ -26,8 +28,9 @@ mod write;
 
 pub use self::{
     needs::Needs,
+    position::{behind, log_of},
     read::{left_out, read},
     restore::{Restored, restore},
     times::Times,
-    write::{batch_of, log_of},
+    write::batch_of,
 };

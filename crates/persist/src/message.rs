@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unbroken_broker_core::{LogId, MarkParts, Message, MessageParts, Position, Will};
+use unbroken_broker_core::{MarkParts, Message, MessageParts, Position, Will};
 use unbroken_store::{self as store, LaneMark, MessageBytes, MessageRecord};
 
 use crate::times::Times;
@@ -82,19 +82,4 @@ fn parts_of<'a>(record: &MessageRecord<'a>, times: &Times) -> MessageParts<'a> {
         publisher: record.publisher.map(Arc::from),
         mark,
     }
-}
-
-pub(crate) fn stored(position: Position) -> store::Position {
-    store::Position {
-        log: store::LogId(position.log.0),
-        sequence: store::Sequence(position.number),
-    }
-}
-
-/// `None` for 0, which is before the first.
-pub(crate) fn position_of(log: store::LogId, sequence: store::Sequence) -> Option<Position> {
-    (sequence > store::Sequence::BEFORE_ALL).then_some(Position {
-        log: LogId(log.0),
-        number: sequence.0,
-    })
 }

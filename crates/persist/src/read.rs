@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use unbroken_broker_core::{LogId, Position, ReadAnswer, ReadRequest};
+use unbroken_broker_core::{LogId, ReadAnswer, ReadRequest};
 use unbroken_mqtt_proto::TopicFilter;
-use unbroken_store::{Log, Selection, Sequence, StoreError};
+use unbroken_store::{Log, Selection, StoreError};
 
 use crate::message::message_of;
+use crate::position::{behind, last_before, log_of, position_of, shard_log};
 use crate::times::Times;
-use crate::write::log_of;
 
 /// Reads what was asked for: on until there is something, or nothing more. In the background, and
 /// with many filters, which take long, one piece, also if there is nothing in it, since others wait
@@ -22,8 +22,8 @@ pub fn read(
     let log = log_of(request.log);
     let filters = request.filters.iter();
     let wanted = Selection::new(filters.filter_map(|filter| TopicFilter::parse(filter).ok()));
-    let mut from = Sequence(request.after).next();
-    let end = store.bounds(log)?.next.min(Sequence(request.last).next());
+    let mut from = behind(request.after);
+    let end = store.bounds(log)?.next.min(behind(request.last));
     let reads_on = !request.in_background && wanted.len() <= READ_ON_FILTERS_MAX;
     let mut messages = Vec::new();
     let mut is_first = true;
@@ -31,11 +31,8 @@ pub fn read(
         is_first = false;
         let chunk = store.read_matching(log, from..end, &wanted, request.bytes_max)?;
         messages.extend(chunk.entries.iter().map(|entry| {
-            let position = Position {
-                log: request.log,
-                number: entry.sequence.0,
-            };
-            Arc::new(message_of(&entry.message, Some(position), times))
+            let position = position_of(log, entry.sequence);
+            Arc::new(message_of(&entry.message, position, times))
         }));
         from = chunk.next;
     }
@@ -44,7 +41,7 @@ pub fn read(
         token: request.token,
         log: request.log,
         messages,
-        through: from.0.saturating_sub(1).max(request.after),
+        through: last_before(from).max(request.after),
     })
 }
 
@@ -53,7 +50,7 @@ pub fn left_out(store: &dyn Log) -> Result<Vec<(LogId, Range<u64>)>, StoreError>
     let mut all = Vec::new();
     for log in store.logs()? {
         let left_out = store.left_out(log)?.into_iter();
-        all.extend(left_out.map(|range| (LogId(log.0), range.start.0..range.end.0)));
+        all.extend(left_out.map(|range| (shard_log(log), range.start.0..range.end.0)));
     }
     Ok(all)
 }

@@ -23,8 +23,9 @@ use unbroken_store::{
 };
 
 use crate::lane::lane_state;
-use crate::message::{message_of, position_of, will_of};
+use crate::message::{message_of, will_of};
 use crate::owed::give_what_is_owed;
+use crate::position::{frontier_of, last_before, position_of, positions_of, shard_log};
 use crate::times::Times;
 use crate::under_way::UnderWay;
 
@@ -128,8 +129,8 @@ pub fn restore<S: Store + ?Sized>(
         ..Restored::default()
     };
     for log in store.logs()? {
-        let last = store.bounds(log)?.next.0.saturating_sub(1);
-        restored.tails.set(LogId(log.0), last);
+        let last = last_before(store.bounds(log)?.next);
+        restored.tails.set(shard_log(log), last);
     }
     retain_what_is_owed(store)?;
     restored.undelivered = give_what_is_owed(store)?;
@@ -237,7 +238,7 @@ fn note_moves<S: Store + ?Sized>(
     let noted = moves::of(store)?;
     let tails = &restored.tails;
     let there = |positions: &Vec<Position>| -> Frontier {
-        let before = frontier(positions);
+        let before = frontier_of(positions);
         let logs = tails.iter();
         logs.map(|(log, tail)| (log, tail.min(before.of(log))))
             .collect()
@@ -258,7 +259,7 @@ fn note_moves<S: Store + ?Sized>(
     all.drain(..all.len().saturating_sub(MOVES_MAX));
     let now = Moves {
         shards,
-        moves: all.iter().map(positions).collect(),
+        moves: all.iter().map(positions_of).collect(),
     };
     if now != noted {
         let mut batch = Batch::new();
@@ -266,22 +267,6 @@ fn note_moves<S: Store + ?Sized>(
         store.commit(&[batch])?;
     }
     Ok(all)
-}
-
-fn positions(frontier: &Frontier) -> Vec<Position> {
-    let numbers = frontier.iter();
-    let positions = numbers.map(|(log, number)| Position {
-        log: store::LogId(log.0),
-        sequence: store::Sequence(number),
-    });
-    positions.collect()
-}
-
-fn frontier(positions: &[Position]) -> Frontier {
-    let positions = positions.iter();
-    positions
-        .map(|at| (LogId(at.log.0), at.sequence.0))
-        .collect()
 }
 
 /// A message of QoS 2 that is marked is not taken in again, so it is not retained again either.
@@ -388,7 +373,7 @@ impl Parts {
             }
             PartView::Cursor(log) => {
                 let cursor = Cursor::decode(value)?;
-                self.through.insert(LogId(log.0), cursor.through.0);
+                self.through.insert(shard_log(log), cursor.through.0);
             }
             PartView::Outbound(number) => {
                 self.outbound.push((number, Outbound::decode(value)?));
@@ -474,7 +459,7 @@ impl Parts {
 
 fn maybe_sent(stored: &store::session::MaybeSent) -> MaybeSent {
     MaybeSent {
-        through: frontier(&stored.through),
+        through: frontier_of(&stored.through),
         entries: stored.entries,
     }
 }
@@ -484,10 +469,10 @@ fn stored_subscription(era: u32, subscription: Subscription) -> StoredSubscripti
     let mut until = Frontier::new();
     let mut since = Frontier::new();
     for holds in &subscription.holds {
-        let log = LogId(holds.log.0);
-        since.set(log, holds.from.0.saturating_sub(1));
+        let log = shard_log(holds.log);
+        since.set(log, last_before(holds.from));
         if let Some(end) = holds.until {
-            until.set(log, end.0.saturating_sub(1));
+            until.set(log, last_before(end));
         }
     }
     StoredSubscription {

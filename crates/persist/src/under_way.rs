@@ -11,7 +11,8 @@ use std::sync::Arc;
 use unbroken_broker_core::Message;
 use unbroken_store::{Log, MessageBytes, Position, StoreError};
 
-use crate::message::{message_of, position_of};
+use crate::message::message_of;
+use crate::position::position_of;
 use crate::times::Times;
 
 /// Some of the messages of all logs.

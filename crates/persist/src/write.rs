@@ -18,7 +18,8 @@ use unbroken_store::session::{
 use unbroken_store::{self as store, Batch, Sequence, Space, owed};
 
 use crate::lane::lane_value;
-use crate::message::{bytes_of, stored, will_value};
+use crate::message::{bytes_of, will_value};
+use crate::position::{behind, log_of, stored};
 use crate::times::Times;
 
 /// The changes of a record that was asked for at this moment.
@@ -172,11 +173,6 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         } => put_progress(&mut batch, client_id, progress, now, times),
     }
     batch
-}
-
-/// The log of a shard.
-pub fn log_of(log: LogId) -> store::LogId {
-    store::LogId(log.0)
 }
 
 fn put(batch: &mut Batch, client_id: &str, part: Part<'_>, value: Vec<u8>) {
@@ -363,8 +359,8 @@ fn subscription(held: &StoredSubscription) -> Subscription {
     let within = until.into_iter().flat_map(Frontier::iter);
     let logs: BTreeSet<LogId> = since.iter().chain(within).map(|(log, _)| log).collect();
     let holds = logs.into_iter().map(|log| {
-        let from = Sequence(since.of(log)).next();
-        let until = until.map(|until| Sequence(until.of(log)).next());
+        let from = behind(since.of(log));
+        let until = until.map(|until| behind(until.of(log)));
         session::Holding {
             log: log_of(log),
             // One that ends before it was in force there holds for nothing.

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use unbroken_broker_core::{CommitTimes, Frontier, Position, ReadRequest, ShardId, StoreSize};
-use unbroken_persist::{Needs, Times, left_out, log_of, read};
+use unbroken_persist::{Needs, Times, behind, left_out, log_of, read};
 use unbroken_store::{CommitStats, Embedded, Sequence, Store, StoreError};
 
 use super::room::Room;
@@ -191,13 +191,12 @@ impl Keeper {
     /// Tells the store, which has the newest of it in memory only. What is left on disk, and how
     /// large it is, is seen to when all shards are asked.
     fn let_go(&self, needed: &Frontier) -> Result<(), StoreError> {
-        let below = |number| Sequence(number).next();
         for (log, number) in needed.iter() {
-            self.store.let_go(log_of(log), below(number));
+            self.store.let_go(log_of(log), behind(number));
         }
         // One generation at the most, for which a read waits here as well.
         for (log, number) in needed.iter() {
-            if self.store.trim(log_of(log), below(number))? {
+            if self.store.trim(log_of(log), behind(number))? {
                 break;
             }
         }
@@ -212,7 +211,7 @@ impl Keeper {
             return Ok(());
         };
         while let Some(Position { log, number }) = trimming.logs.front().copied() {
-            if self.store.trim(log_of(log), Sequence(number).next())? {
+            if self.store.trim(log_of(log), behind(number))? {
                 return Ok(());
             }
             // No shard appends to it any more, which alone would end its newest generation.

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use unbroken_broker_core::{Frontier, ReadAnswer, ReadRequest, StoreId, StoreRequest};
-use unbroken_persist::{Needs, Restored, Times, batch_of, log_of, read, restore};
+use unbroken_persist::{Needs, Restored, Times, batch_of, behind, log_of, read, restore};
 use unbroken_store::hand_over;
 use unbroken_store::session::{PartView, parse_key};
 use unbroken_store::{
@@ -233,7 +233,7 @@ impl Storage {
 
     fn trim_to(&mut self, needed: &Frontier) {
         for (log, number) in needed.iter() {
-            let (log, below) = (log_of(log), Sequence(number).next());
+            let (log, below) = (log_of(log), behind(number));
             let trimmed = self.store.trim(log, below);
             trimmed.expect("no fault of trimming is planned");
             if self.durability != Durability::Strict {
