@@ -10,6 +10,8 @@
 //!   duplicated, reordered, altered or injected, gets it again, and proves that the list is
 //!   complete; a [`Processor`](audit::Processor) between them keeps the proof whole.
 //!
+//! - [`relay`]: a bad network between clients and a broker, for tests and demonstrations.
+//!
 //! Invariants: one task owns the connection, and its state is a value without I/O (`engine`); every
 //! queue has a limit in [`Limits`]; a message that is not delivered is told to somebody: to its
 //! publisher as an error, as an [`Event`], or by coming again.
@@ -32,6 +34,7 @@ mod limits;
 mod message;
 mod observer;
 mod options;
+pub mod relay;
 mod subscription;
 
 pub use unbroken_mqtt_proto::{

@@ -62,6 +62,9 @@ pub(crate) const OUTPUT_BYTES: usize = 256 << 10;
 pub(crate) const READ_BYTES: usize = 64 << 10;
 /// Bytes of a broken connection that are looked through for the broker's reason.
 pub(crate) const LAST_BYTES: usize = 1 << 20;
+/// The largest packet that a relay passes, held once a way while it is incomplete. A larger one
+/// ends its connection.
+pub(crate) const RELAYED_PACKET_BYTES: u32 = 16 << 20;
 /// Wishes of the application taken at a time, so that a busy one does not keep the socket waiting.
 pub(crate) const COMMANDS_AT_ONCE: usize = 256;
 /// Commands beside messages (subscribe, ping, …) that may wait for the client's task.

@@ -2,13 +2,6 @@
 
 use std::time::Duration;
 
-/// The largest packet that a relay passes, in bytes: 16 MiB, held once a way while it is
-/// incomplete. A larger one ends its connection.
-pub(crate) const PACKET_BYTES_MAX: u32 = 16 << 20;
-
-/// Room for one read of a relay: 64 KiB, twice a connection.
-pub(crate) const READ_BYTES: usize = 64 << 10;
-
 /// The largest file that is played: 64 MiB, held as lines with 16 bytes more each.
 pub(crate) const INPUT_BYTES_MAX: u64 = 64 << 20;
 

@@ -1,6 +1,10 @@
 //! Raw bytes through real sockets.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use unbroken_merkle_log::{Epoch, Hasher, LaneId, Property as Audit};
 use unbroken_mqtt_proto::{Packet, PacketId, Property, PropertyBuf, Publish, QoS};
