@@ -1,6 +1,5 @@
 //! `unbroken demo`: a pipeline from producer to consumer, with a fault injector.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -80,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         program,
         input: args.input.clone(),
         rate: args.rate,
-        is_plain: args.plain || !std::io::stdout().is_terminal(),
+        is_plain: args.plain || !unbroken_terminal::is_live(),
         within: Duration::from_secs(args.within),
         keys: args.inject.clone(),
         broker: args.broker.clone(),

@@ -255,7 +255,7 @@ impl Demo {
             }
             self.look()?;
             screen.show(&self.board, self.begin.elapsed());
-            keys = Screen::keys();
+            keys = screen.keys();
         }
     }
 

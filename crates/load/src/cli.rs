@@ -16,7 +16,7 @@ use crate::{
 use clap::{ArgAction, Subcommand};
 use std::{
     fs,
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     net::{SocketAddr, TcpStream, ToSocketAddrs},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -183,8 +183,8 @@ pub fn run(args: Args) -> Result<ExitCode, LoadError> {
     let stdout = io::stdout();
     let report = if args.quiet || json_on_stdout {
         run_scenario(settings, &mut Unobserved)?
-    } else if stdout.is_terminal() {
-        // Dropping the screen gives the terminal back, before the report is written.
+    } else if unbroken_terminal::is_live() {
+        // Dropping the screen restores the terminal, before the report is written.
         run_scenario(settings.clone(), &mut Screen::open(&settings)?)?
     } else {
         let observer: &mut dyn Observer = &mut Lines::new(stdout.lock());

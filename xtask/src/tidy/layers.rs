@@ -12,7 +12,7 @@ use crate::Outcome;
 
 /// The rows, from the top. A new crate is added here, which is the decision about its place.
 const ROWS: [&[&str]; 8] = [
-    &["session-channels-macros"],
+    &["session-channels-macros", "unbroken-terminal"],
     &[
         "unbroken-mqtt-proto",
         "unbroken-merkle-log",

@@ -12,7 +12,7 @@ mod pieces;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -413,7 +413,7 @@ fn write(to: Option<&Path>, bytes: &[u8], content: Content) -> Result<(), Failur
         });
     }
     let mut out = io::stdout().lock();
-    if content == Content::Tree && out.is_terminal() {
+    if content == Content::Tree && unbroken_terminal::is_live() {
         let why = "a tree is not text; name a file for it with -o, or give it to a pipe";
         return Err(Failure::new(exit::USAGE, why));
     }

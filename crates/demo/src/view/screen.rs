@@ -1,18 +1,19 @@
 //! The live view on a terminal: the sentence, the parts, the windows, the faults, the keys.
 //!
-//! The terminal is given back whatever happens, also on a panic. At 80 columns and 24 rows the
-//! sentence, the pipeline, the keys and five faults are readable; smaller terminals are cut.
+//! At 80 columns and 24 rows the sentence, the pipeline, the keys and five faults are readable;
+//! smaller terminals are cut.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use ratatui::layout::{Alignment, Constraint, Layout};
-use ratatui::style::{Color, Style, Stylize};
-use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Borders, Paragraph, Sparkline, Wrap};
-use ratatui::{DefaultTerminal, Frame};
 use unbroken_merkle_log::ledger::State;
+use unbroken_terminal::ratatui::Frame;
+use unbroken_terminal::ratatui::crossterm::event::KeyCode;
+use unbroken_terminal::ratatui::layout::{Alignment, Constraint, Layout};
+use unbroken_terminal::ratatui::style::{Color, Style, Stylize};
+use unbroken_terminal::ratatui::text::{Line, Span};
+use unbroken_terminal::ratatui::widgets::{Block, Borders, Paragraph, Sparkline, Wrap};
+use unbroken_terminal::{Pressed, Terminal};
 
 use super::lines::after;
 use crate::board::{Board, Incident, Strip, grouped};
@@ -21,57 +22,30 @@ use crate::run::Key;
 
 const REDRAW_EVERY: Duration = Duration::from_millis(100);
 
-pub(crate) struct Screen {
-    terminal: DefaultTerminal,
-    drawn: Option<Instant>,
-}
+pub(crate) struct Screen(Terminal);
 
 impl Screen {
     pub(crate) fn open() -> io::Result<Self> {
-        Ok(Self {
-            terminal: ratatui::try_init()?,
-            drawn: None,
-        })
+        Ok(Self(Terminal::open(REDRAW_EVERY)?))
     }
 
     /// Draws the board, if it is time to.
     pub(crate) fn show(&mut self, board: &Board, now: Duration) {
-        if self.drawn.is_some_and(|at| at.elapsed() < REDRAW_EVERY) {
-            return;
+        if self.0.due().is_some() {
+            self.0.draw(|frame| draw(board, now, frame));
         }
-        self.drawn = Some(Instant::now());
-        // A terminal that cannot be drawn on is no reason to end the line.
-        drop(self.terminal.draw(|frame| draw(board, now, frame)));
     }
 
     /// The keys pressed since the last call that mean something.
-    pub(crate) fn keys() -> Vec<Key> {
-        let mut keys = Vec::new();
-        while event::poll(Duration::ZERO).unwrap_or(false) {
-            match event::read() {
-                Ok(Event::Key(pressed)) if pressed.kind != KeyEventKind::Release => {
-                    let control = pressed.modifiers.contains(KeyModifiers::CONTROL);
-                    keys.extend(key(pressed.code, control));
-                }
-                Ok(_) => {}
-                Err(_) => break,
-            }
-        }
-        keys
+    pub(crate) fn keys(&mut self) -> Vec<Key> {
+        self.0.pressed().into_iter().filter_map(key).collect()
     }
 }
 
-impl Drop for Screen {
-    fn drop(&mut self) {
-        ratatui::restore();
-    }
-}
-
-fn key(code: KeyCode, control: bool) -> Option<Key> {
-    match code {
-        KeyCode::Esc => Some(Key::Quit),
-        KeyCode::Char('c') if control => Some(Key::Quit),
-        KeyCode::Char(letter) if !control => Key::of(letter),
+fn key(pressed: Pressed) -> Option<Key> {
+    match pressed.code {
+        _ if pressed.ends() => Some(Key::Quit),
+        KeyCode::Char(letter) if !pressed.control => Key::of(letter),
         _ => None,
     }
 }
@@ -286,7 +260,7 @@ mod tests {
     use super::*;
     use crate::board::What;
     use crate::doubt::Doubt;
-    use ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
+    use unbroken_terminal::ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
 
     const NOW: Duration = Duration::from_secs(9);
 
@@ -450,6 +424,7 @@ mod tests {
 
     #[test]
     fn every_key_on_the_screen_means_something() {
+        let key = |code, control| key(Pressed { code, control });
         for letter in "ldsafihLDSAFIHknq".chars() {
             assert!(key(KeyCode::Char(letter), false).is_some(), "{letter}");
         }

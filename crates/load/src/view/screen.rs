@@ -1,7 +1,6 @@
 //! The live view on a terminal: phase, rate over time, latency bars.
 //!
-//! `q`, Escape and Ctrl-C end the run. The terminal is given back whatever happens, also on a
-//! panic.
+//! `q`, Escape and Ctrl-C end the run.
 
 use crate::{
     error::LoadError,
@@ -10,17 +9,15 @@ use crate::{
     settings::Settings,
     tally::class_end_us,
 };
-use ratatui::{
-    DefaultTerminal, Frame,
-    crossterm::event::{self, Event, KeyCode, KeyModifiers},
+use std::{ops::ControlFlow, time::Duration};
+use unbroken_terminal::Terminal;
+use unbroken_terminal::ratatui::{
+    Frame,
+    crossterm::event::KeyCode,
     layout::{Constraint, Layout},
     style::{Color, Style, Stylize},
     text::Line,
     widgets::{Bar, BarChart, BarGroup, Block, Gauge, Paragraph, Sparkline},
-};
-use std::{
-    ops::ControlFlow,
-    time::{Duration, Instant},
 };
 
 const REDRAW_EVERY: Duration = Duration::from_millis(250);
@@ -28,9 +25,8 @@ const REDRAW_EVERY: Duration = Duration::from_millis(250);
 const HISTORY: usize = 400;
 
 pub(crate) struct Screen {
-    terminal: DefaultTerminal,
+    terminal: Terminal,
     title: String,
-    drawn: Instant,
     published: u64,
     delivered: u64,
     publish_rate: u64,
@@ -49,9 +45,8 @@ impl Screen {
             settings.target,
         );
         Ok(Self {
-            terminal: ratatui::try_init()?,
+            terminal: Terminal::open(REDRAW_EVERY)?,
             title,
-            drawn: Instant::now(),
             published: 0,
             delivered: 0,
             publish_rate: 0,
@@ -59,9 +54,8 @@ impl Screen {
         })
     }
 
-    fn note_rates(&mut self, progress: &Progress) {
-        let seconds = self.drawn.elapsed().as_secs_f64().max(1e-3);
-        self.drawn = Instant::now();
+    fn note_rates(&mut self, progress: &Progress, elapsed: Duration) {
+        let seconds = elapsed.as_secs_f64().max(1e-3);
         self.publish_rate = per_second(progress.published.saturating_sub(self.published), seconds);
         self.rates.push(per_second(
             progress.delivered.saturating_sub(self.delivered),
@@ -74,45 +68,25 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
-    fn drop(&mut self) {
-        ratatui::restore();
-    }
-}
-
 impl Observer for Screen {
     fn observe(&mut self, progress: &Progress) -> ControlFlow<()> {
-        if end_was_asked() {
+        let mut pressed = self.terminal.pressed().into_iter();
+        if pressed.any(|key| key.ends() || key.code == KeyCode::Char('q')) {
             return ControlFlow::Break(());
         }
-        if self.drawn.elapsed() < REDRAW_EVERY {
+        let Some(elapsed) = self.terminal.due() else {
             return ControlFlow::Continue(());
-        }
-        self.note_rates(progress);
+        };
+        self.note_rates(progress, elapsed);
         let view = View {
             title: &self.title,
             rates: &self.rates,
             publish_rate: self.publish_rate,
             progress,
         };
-        // A terminal that cannot be drawn on is no reason to end the run.
-        drop(self.terminal.draw(|frame| view.draw(frame)));
+        self.terminal.draw(|frame| view.draw(frame));
         ControlFlow::Continue(())
     }
-}
-
-fn end_was_asked() -> bool {
-    while event::poll(Duration::ZERO).unwrap_or(false) {
-        let Ok(Event::Key(key)) = event::read() else {
-            continue;
-        };
-        let interrupt =
-            key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
-        if interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-            return true;
-        }
-    }
-    false
 }
 
 struct View<'a> {
@@ -251,7 +225,7 @@ fn per_second(count: u64, seconds: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::{run::Phase, tally::CLASSES};
-    use ratatui::{Terminal, backend::TestBackend};
+    use unbroken_terminal::ratatui::{Terminal, backend::TestBackend};
 
     #[test]
     fn phase_rates_and_latencies_are_on_the_screen() {
