@@ -5,7 +5,8 @@
 //!   message has.
 //! - [`restore`]: all shards as the store had them.
 //! - [`Needs`]: up to where logs may be trimmed.
-//! - [`log_of`], [`behind`]: a shard's positions as the store's; the only conversion is in `position`.
+//! - [`log_of`], [`behind`]: a shard's positions as the store's; the only conversion is in
+//!   `position`.
 //! - [`Times`]: the broker's clock, which begins anew with it, as time of day.
 //!
 //! Invariant: what is restored from the batches of some records is what the shard that asked for

@@ -21,7 +21,7 @@ use std::time::{Instant, SystemTime};
 
 use unbroken_broker_core::{CommitTimes, Frontier, Position, ReadRequest, ShardId, StoreSize};
 use unbroken_persist::{Needs, Times, behind, left_out, log_of, read};
-use unbroken_store::{CommitStats, Embedded, Sequence, Store, StoreError};
+use unbroken_store::{CommitStats, Embedded, Store, StoreError};
 
 use super::room::Room;
 use super::{tell_damaged, tell_failed};
