@@ -280,7 +280,9 @@ mod tests {
     use std::sync::mpsc;
 
     use unbroken_broker_core::SessionId;
-    use unbroken_store::{Batch, Committer, Log, LogId, MessageRecord, Options, Space};
+    use unbroken_store::{
+        Batch, Committer, Embedded, Log, LogId, MessageRecord, Options, Sequence, Space,
+    };
 
     use super::*;
     use crate::mailbox::{Incoming, outside_feed};
