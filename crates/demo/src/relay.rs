@@ -40,7 +40,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens, and connects to `broker` for everybody who connects; faults are injected into what
+    /// Listens, and connects to `broker` for every client; faults are injected into what
     /// goes `towards` one side. Must be called within a runtime.
     pub async fn start(broker: impl Into<ConnectTo>, towards: Towards) -> io::Result<Self> {
         let orders: Arc<Mutex<Orders>> = Arc::default();
@@ -116,7 +116,7 @@ struct Faults {
 
 impl Passage for Faults {
     fn handle(&mut self, towards: Towards, packet: Frame<'_>, out: &mut Outputs) {
-        // Nobody else sets it: only one way has a CONNECT.
+        // Only the way to the broker has a CONNECT.
         self.version = self.version.or_else(|| Connect::claimed_version(packet));
         let Some(injector) = &mut self.injector else {
             return;

@@ -84,7 +84,7 @@ impl Reply {
     fn give(self, result: Result<Acknowledged, PublishError>) {
         match self {
             Self::Own { answer, .. } => {
-                // Nobody need be waiting.
+                // The application may have stopped waiting.
                 let _ = answer.send(result);
             }
             Self::OfBatch(batch) => batch.finish(1, result.err()),
@@ -132,7 +132,7 @@ impl Drop for Batch {
                 .failures
                 .get_mut()
                 .unwrap_or_else(PoisonError::into_inner);
-            // Nobody need be waiting.
+            // The application may have stopped waiting.
             let _ = answer.send(std::mem::take(failures));
         }
     }
