@@ -11,6 +11,15 @@ use std::time::Duration;
 /// Readiness events taken from the kernel at once; 12 bytes each on Linux.
 pub(crate) const EVENTS: usize = 1_024;
 
+/// Size of the read buffer, one per event loop; the longest packet that is read without a copy.
+/// Three whole messages of 64 KiB fit, and it stays in the core's cache.
+pub(crate) const READ_BUFFER_BYTES: usize = 192 * 1024;
+
+/// A sixteenth of `output_bytes_max`: after so many bytes of input all outputs are written, because
+/// topic aliases and many subscription identifiers make an output longer than the input. So no
+/// output is full only because its turn has not come.
+pub(crate) const OUTPUT_PARTS: usize = 16;
+
 /// Letters that wait in the feed from one shard to another, about 100 bytes each and what they
 /// hold. A sender that has this many more of its own stops reading its clients.
 pub(crate) const FEED_LETTERS: u32 = 4_096;

@@ -39,7 +39,7 @@ use unbroken_broker_core::{CloseCause, ConnectionId, Input, Shard, ShardId};
 
 use crate::authenticator::{Authenticator, Doors};
 use crate::batching::{Batching, Turn};
-use crate::bounds::EVENTS;
+use crate::bounds::{EVENTS, OUTPUT_PARTS, READ_BUFFER_BYTES};
 use crate::cpu_time;
 use crate::disk::Desk;
 use crate::driver::{Driver, input, open};
@@ -47,9 +47,7 @@ use crate::hearing::Hearing;
 use crate::listener::{self, Acceptor};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel};
 use crate::sockets::{Found, Sockets};
-use crate::tuning::{
-    OUTPUT_PARTS, READ_BUFFER_BYTES, TURN_READ_BYTES, TURN_READS, TURN_WRITES, WRITE_QUANTUM,
-};
+use crate::tuning::{TURN_READ_BYTES, TURN_READS, TURN_WRITES, WRITE_QUANTUM};
 
 pub(crate) use exchange::{introduce, settle};
 

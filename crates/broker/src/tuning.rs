@@ -8,11 +8,6 @@
 
 use std::time::Duration;
 
-/// Size in bytes of the read buffer, one per event loop; the longest packet that is read at once.
-/// Doubled: the buffer leaves the core's cache, large messages cost more. Halved: fewer whole
-/// messages of 64 KiB fit into one read, so that more of them are copied.
-pub(crate) const READ_BUFFER_BYTES: usize = 192 * 1024;
-
 /// Bytes that are read of a connection per round, unless a packet is longer: the quantum of the
 /// round robin.
 /// Doubled: a quiet client waits twice as long beside a busy one. Halved: a busy client costs more
@@ -75,8 +70,3 @@ pub(crate) const BATCHING_ALWAYS: Duration = Duration::from_millis(1);
 /// Doubled: a publisher that writes in batches is delayed for nothing. Halved: streams of small
 /// writes are not batched.
 pub(crate) const BATCHING_PACKETS: u64 = 24;
-
-/// The part of `output_bytes_max` after whose size in input all outputs are written: a sixteenth.
-/// Doubled: outputs are written more often than needed. Halved: topic aliases and many subscription
-/// identifiers can fill an output before its turn comes.
-pub(crate) const OUTPUT_PARTS: usize = 16;

@@ -7,8 +7,8 @@ use std::io::Write;
 use mio::{Events, Poll};
 
 use super::*;
+use crate::bounds::READ_BUFFER_BYTES;
 use crate::listener::tests::arrival_and_peer;
-use crate::tuning::READ_BUFFER_BYTES;
 
 /// Until so many are to be read.
 fn note_readable(poll: &mut Poll, sockets: &mut Sockets, count: usize) {
