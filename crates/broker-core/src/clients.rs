@@ -135,6 +135,16 @@ impl Clients {
         connection.may_consume(self.promises.stored(), output_bytes_max)
     }
 
+    /// Whether what is written to this connection may leave.
+    pub(crate) fn gate_open(&self, connection: &Connection) -> bool {
+        connection.gate_open(self.promises.stored())
+    }
+
+    /// Whether the client is not read because of what it waits for, which is not for it to change.
+    pub(crate) fn keeps_waiting(&self, connection: &Connection) -> bool {
+        connection.keeps_waiting(&self.promises, self.limits.output_bytes_max as usize)
+    }
+
     pub(crate) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.sessions.get_mut(id.index())
     }

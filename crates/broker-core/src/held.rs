@@ -68,6 +68,8 @@ struct Unsettled {
     /// So many are not answered.
     letters: u32,
     who: Option<Asker>,
+    /// Where the message is, if it is in a log.
+    position: Option<Position>,
     /// The message is noted as owed by groups until then.
     owed: Option<Position>,
 }
@@ -177,9 +179,17 @@ impl Promises {
                 .is_none_or(|token| !self.unsettled.contains_key(&token))
     }
 
-    /// A letter with this token is about to be sent, and will be answered.
-    pub(crate) fn expect_settled(&mut self, token: u64) {
-        self.unsettled.entry(token).or_default().letters += 1;
+    /// A letter with this token is about to be sent, and will be answered: about this message.
+    pub(crate) fn expect_settled(&mut self, token: u64, position: Option<Position>) {
+        let unsettled = self.unsettled.entry(token).or_default();
+        unsettled.letters += 1;
+        unsettled.position = position.or(unsettled.position);
+    }
+
+    /// Messages that other shards have not answered for: the entry of a session that gets one late
+    /// refers to the log.
+    pub(crate) fn unsettled_positions(&self) -> impl Iterator<Item = Position> {
+        self.unsettled.values().filter_map(|it| it.position)
     }
 
     fn wait(&mut self, request: StoreId, who: Waiter) {
@@ -266,16 +276,6 @@ impl Clients {
             connection.close_gate(gate);
             self.promises.wait(gate, Waiter::Gate(id));
         }
-    }
-
-    /// Whether what is written to this connection may leave.
-    pub(crate) fn gate_open(&self, connection: &Connection) -> bool {
-        connection.gate_open(self.promises.stored)
-    }
-
-    /// Whether the client is not read because of what it waits for, which is not for it to change.
-    pub(crate) fn keeps_waiting(&self, connection: &Connection) -> bool {
-        connection.keeps_waiting(&self.promises, self.limits.output_bytes_max as usize)
     }
 
     /// Sends an answer, or holds it until what it promises is true; later ones stand behind it.

@@ -361,7 +361,8 @@ impl Shard {
         for (_, session) in &self.clients.sessions {
             session.lower_to_needs(&mut needed, tails);
         }
-        for position in self.hand_overs.positions() {
+        let sent = self.clients.promises.unsettled_positions();
+        for position in self.hand_overs.positions().chain(sent) {
             needed.lower(position);
         }
         needed

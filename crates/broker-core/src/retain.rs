@@ -68,7 +68,8 @@ impl Shard {
     pub(crate) fn expect_settled(&mut self, item: &mut Item<'_>) -> u64 {
         let token = item.until.settled.unwrap_or_else(|| self.token());
         item.until.settled = Some(token);
-        self.clients.promises.expect_settled(token);
+        let position = item.position();
+        self.clients.promises.expect_settled(token, position);
         token
     }
 

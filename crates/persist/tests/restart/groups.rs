@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use unbroken_broker_core::LogId;
 use unbroken_mqtt_proto::{Packet, PacketId, QoS};
 use unbroken_store::{Kv, Space, owed};
 
@@ -302,4 +303,29 @@ fn what_a_group_owes_that_has_no_member_any_more_is_named() {
         assert!(world.undelivered.iter().all(|one| one.starts_with(&what)));
     }
     assert!(named > 0, "it never happened");
+}
+
+/// The letter to the member that a group has chosen may be late. Its entry will refer to the log.
+#[test]
+fn the_log_is_held_while_a_group_gives_a_message() {
+    for (group, member) in ["g", "h", "i", "j"].map(|group| (group, format!("of-{group}"))) {
+        for qos in [QOS1, QOS2] {
+            let mut world = World::new(2);
+            world.resident(&member, &[(&format!("$share/{group}/t"), qos)]);
+            let publisher = stay(&mut world.broker, "p", false);
+            world.settle();
+            world.broker.take(publisher);
+            let log = LogId(u16::try_from(world.broker.shard_of(publisher)).unwrap());
+            world.broker.hold_mail = true;
+            world.broker.send(publisher, publish("t", "x", qos, 1));
+            let mut letters = 0;
+            while world.broker.take(publisher).is_empty() {
+                world.broker.stored();
+                let shards = world.broker.shards.iter();
+                let needed = shards.map(|shard| shard.needed().of(log)).min();
+                assert_eq!(needed, Some(0), "{group} {qos:?}, {letters} letters");
+                letters += u32::from(world.broker.deliver_letter());
+            }
+        }
+    }
 }
