@@ -91,5 +91,5 @@ pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardO
 pub use shard::{Outputs, Shard};
 pub use sleeping::SleepingSession;
 pub use telemetry::{
-    Aside, AuditTotals, CommitTimes, Event, PublishersTotals, SleepingTotals, Stats,
+    Aside, AuditTotals, CommitTimes, Event, PublishersTotals, SleepingTotals, Stats, Work,
 };

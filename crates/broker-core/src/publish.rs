@@ -17,6 +17,8 @@
 //! - An acknowledgement leaves after everything it promises is true: stored for those that wait,
 //!   retained by its shard.
 
+mod check;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,18 +27,21 @@ use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::audit::receipt::News;
-use crate::connection::{Access, Answer, Connection, may_publish};
+use crate::connection::{Access, Answer, may_publish};
 use crate::durability::{Marker, Record, Until};
 use crate::ids::{ConnectionId, Errand, SessionId, ShardId};
 use crate::item::{Item, Storing};
 use crate::limits::{BUNDLED_FOR_MAX, QueueFull};
 use crate::mail::{Duty, Letter};
 use crate::message::{self, Publication};
-use crate::reason::{DropReason, Fault};
+use crate::reason::{DropReason, Fault, Flow};
 use crate::routing::Terms;
 use crate::session::Session;
 use crate::shard::Shard;
+use crate::telemetry::Again;
 use crate::{placement, read_only};
+
+use check::{check_properties, check_topic, invalid_topic};
 
 /// What became of a routed message.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,22 +64,35 @@ impl Shard {
         id: ConnectionId,
         session_id: SessionId,
         publish: Publish<'_>,
-    ) -> Result<(), Fault> {
-        self.clients.stats.publishes_received += 1;
-        self.clients.stats.publish_bytes_received += publish.payload.len() as u64;
+    ) -> Result<Flow, Fault> {
+        let flow = self.resolve_topic(now, id, session_id, &publish);
+        if !matches!(flow, Ok(Flow::Requeue)) {
+            self.clients.stats.publishes_received += 1;
+            self.clients.stats.publish_bytes_received += publish.payload.len() as u64;
+        }
+        flow
+    }
+
+    fn resolve_topic(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        publish: &Publish<'_>,
+    ) -> Result<Flow, Fault> {
         if publish.properties.is_empty() && !publish.topic.is_empty() {
             let topic = TopicName::parse(publish.topic).map_err(invalid_topic)?;
-            return self.take_publish(now, id, session_id, &publish, topic);
+            return self.take_checked(now, id, session_id, publish, topic);
         }
-        check_properties(&publish)?;
+        check_properties(publish)?;
         // The table of aliases lends the topic, so it is taken off its connection meanwhile.
         let Some(connection) = self.clients.connections.get_mut(id) else {
-            return Ok(());
+            return Ok(Flow::Done);
         };
         let mut aliases = connection.take_aliases();
         let taken = match aliases.as_deref_mut() {
             Some(table) => match table.resolve(publish.topic, publish.properties.topic_alias()) {
-                Ok(topic) => self.take_publish(now, id, session_id, &publish, topic),
+                Ok(topic) => self.take_checked(now, id, session_id, publish, topic),
                 Err(error) => Err(Fault {
                     reason: error.reason(),
                     detail: error.to_string().into(),
@@ -82,12 +100,52 @@ impl Shard {
             },
             None => TopicName::parse(publish.topic)
                 .map_err(invalid_topic)
-                .and_then(|topic| self.take_publish(now, id, session_id, &publish, topic)),
+                .and_then(|topic| self.take_checked(now, id, session_id, publish, topic)),
         };
         if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.restore_aliases(aliases);
         }
         taken
+    }
+
+    fn take_checked(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        publish: &Publish<'_>,
+        topic: TopicName<'_>,
+    ) -> Result<Flow, Fault> {
+        check_topic(&self.clients.limits, topic)?;
+        let again = self.came_again(id, publish, topic.as_str());
+        let flow = self.take_publish(now, id, session_id, publish, topic.as_str());
+        if let Some(again) = again
+            && !matches!(flow, Ok(Flow::Requeue))
+        {
+            self.clients.stats.audit.note_again(again);
+        }
+        flow
+    }
+
+    /// How a message came that its client had sent before; `None` of the audit's own traffic.
+    fn came_again(
+        &mut self,
+        id: ConnectionId,
+        publish: &Publish<'_>,
+        topic: &str,
+    ) -> Option<Again> {
+        publish.packet_id?;
+        let connection = self.clients.connections.get_mut(id)?;
+        if !publish.dup {
+            connection.note_new();
+            return None;
+        }
+        let again = if connection.repeats() {
+            Again::AfterReconnect
+        } else {
+            Again::OnOneConnection
+        };
+        (!self.clients.home.topics.is_aside(topic)).then_some(again)
     }
 
     fn take_publish(
@@ -96,35 +154,13 @@ impl Shard {
         id: ConnectionId,
         session_id: SessionId,
         publish: &Publish<'_>,
-        topic: TopicName<'_>,
-    ) -> Result<(), Fault> {
-        let limits = &self.clients.limits;
-        let name = topic.as_str();
-        // A level more takes a byte more.
-        let levels_max = usize::from(limits.topic_levels_max);
-        if name.len() > usize::from(limits.topic_bytes_max)
-            || name.len() >= levels_max && topic.levels().count() > levels_max
-        {
-            return Err(Fault::new(
-                ReasonCode::TopicNameInvalid,
-                "the topic is longer or deeper than the limits allow",
-            ));
-        }
+        name: &str,
+    ) -> Result<Flow, Fault> {
         let Some(session) = self.clients.sessions.get_mut(session_id.index()) else {
-            return Ok(());
+            return Ok(Flow::Done);
         };
         let mut instead_of = None;
-        let is_aside = publish.dup && self.clients.home.topics.is_aside(name);
         if let Some(packet_id) = publish.packet_id {
-            if let Some(connection) = self.clients.connections.get_mut(id) {
-                let totals = &mut self.clients.stats.audit;
-                match (publish.dup, connection.repeats()) {
-                    (false, _) => connection.note_new(),
-                    (true, _) if is_aside => {}
-                    (true, true) => totals.redelivered_in += 1,
-                    (true, false) => totals.retransmitted += 1,
-                }
-            }
             match session.inbound.handle_publish(publish.qos, packet_id) {
                 Ok(Arrival::New) => {}
                 Ok(Arrival::Instead) => instead_of = Some(packet_id),
@@ -137,9 +173,9 @@ impl Shard {
                     let until = self.clients.still_unanswered(session_id, packet_id);
                     let again = Answer::PubRec(packet_id, ReasonCode::Success);
                     self.clients.answer(id, until, again);
-                    return Ok(());
+                    return Ok(Flow::Done);
                 }
-                Ok(Arrival::InProgress) => return Ok(()),
+                Ok(Arrival::InProgress) => return Ok(Flow::Done),
                 Err(exceeded) => {
                     // [MQTT-3.3.4-7]
                     return Err(Fault {
@@ -200,26 +236,34 @@ impl Shard {
         }
         let outcome = match self.refusal(&item, session_id) {
             Some(why) if self.must_answer_first(id, why.why) => {
-                self.put_off(id, session_id, publish, name);
-                Ok(Outcome::NONE)
+                self.put_back(id, session_id, publish.packet_id);
+                Ok(None)
             }
-            Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, &why),
+            Some(why) => self
+                .refuse_publish(now, id, session_id, &item, publish.packet_id, &why)
+                .map(Some),
             None => {
                 if receives {
                     self.clients.connections.reserve_answer(id);
                     is_reserved = true;
                 }
-                Ok(self.accept(now, id, session_id, publish.dup, &mut item, &mut stamped))
+                Ok(Some(self.accept(
+                    now,
+                    id,
+                    session_id,
+                    publish.dup,
+                    &mut item,
+                    &mut stamped,
+                )))
             }
         };
         item.finish(&mut self.clients.pool);
         self.stamped = stamped;
         self.scratch = scratch;
         self.publisher = Some(publisher);
-        let outcome = outcome?;
-        if self.put_off {
-            return Ok(());
-        }
+        let Some(outcome) = outcome? else {
+            return Ok(Flow::Requeue);
+        };
         // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
         if let Some(packet_id) = publish.packet_id {
             let reason = self.expressible(id, outcome.reason);
@@ -233,7 +277,7 @@ impl Shard {
                 self.clients.answer(id, outcome.until, answer);
             }
         }
-        Ok(())
+        Ok(Flow::Done)
     }
 
     /// Why a message that has to be kept is not taken in, if so.
@@ -351,24 +395,8 @@ impl Shard {
 
     /// The packet is looked at again when everything before it has been answered.
     #[cold]
-    fn put_off(
-        &mut self,
-        id: ConnectionId,
-        session_id: SessionId,
-        publish: &Publish<'_>,
-        topic: &str,
-    ) {
-        self.clients.stats.publishes_received -= 1;
-        self.clients.stats.publish_bytes_received -= publish.payload.len() as u64;
-        let again = self.clients.connections.get(id).map(Connection::repeats);
-        let is_aside = self.clients.home.topics.is_aside(topic);
-        let totals = &mut self.clients.stats.audit;
-        match (publish.dup && !is_aside, again) {
-            (true, Some(true)) => totals.redelivered_in -= 1,
-            (true, Some(false)) => totals.retransmitted -= 1,
-            _ => {}
-        }
-        if let Some(packet_id) = publish.packet_id
+    fn put_back(&mut self, id: ConnectionId, session_id: SessionId, packet_id: Option<PacketId>) {
+        if let Some(packet_id) = packet_id
             && let Some(session) = self.clients.session_mut(session_id)
         {
             session.inbound.acknowledged(packet_id);
@@ -376,7 +404,6 @@ impl Shard {
         if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.answer_first();
         }
-        self.put_off = true;
     }
 
     /// The item stays where it was made: it is large to move. `stamped`: holds its properties, if
@@ -600,45 +627,4 @@ struct Refusal {
 struct Outcome {
     reason: ReasonCode,
     until: Until,
-}
-
-impl Outcome {
-    const NONE: Self = Self {
-        reason: ReasonCode::Success,
-        until: Until::NOW,
-    };
-}
-
-/// What a client may not say in the properties of a PUBLISH.
-#[cold]
-fn check_properties(publish: &Publish<'_>) -> Result<(), Fault> {
-    if publish
-        .properties
-        .subscription_identifiers()
-        .next()
-        .is_some()
-    {
-        // [MQTT-3.3.4-6]
-        return Err(Fault::new(
-            ReasonCode::ProtocolError,
-            "a client sent a subscription identifier",
-        ));
-    }
-    if let Some(topic) = publish.properties.response_topic()
-        && TopicName::parse(topic).is_err()
-    {
-        // [MQTT-3.3.2-14]
-        return Err(Fault::new(
-            ReasonCode::ProtocolError,
-            "the response topic is not a topic name",
-        ));
-    }
-    Ok(())
-}
-
-fn invalid_topic(error: unbroken_mqtt_proto::topic::TopicError) -> Fault {
-    Fault {
-        reason: error.reason(),
-        detail: error.to_string().into(),
-    } // [MQTT-3.3.2-2]
 }

@@ -235,6 +235,15 @@ pub enum FaultPlace {
     Lane(Arc<str>),
 }
 
+/// What has become of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// It is dealt with.
+    Done,
+    /// It is looked at again later, as if it had not come.
+    Requeue,
+}
+
 /// What a peer did wrong: what it is told, and what the log says.
 #[derive(Debug)]
 pub(crate) struct Fault {

@@ -7,7 +7,10 @@
 //! - After a fault of the peer its connection is gone before the next packet is looked at; whatever
 //!   it had sent behind is not read.
 
+mod outputs;
 mod tick;
+
+pub use outputs::Outputs;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -35,14 +38,14 @@ use crate::limits::{CONNECT_BYTES_MAX, Limits, PATIENCE_WITHOUT_PLACE};
 use crate::mail::Letter;
 use crate::output::Output;
 use crate::position::Frontier;
-use crate::reason::{CloseCause, Disconnection, Fault, stopping};
+use crate::reason::{CloseCause, Disconnection, Fault, Flow, stopping};
 use crate::restore::Revived;
 use crate::retained::RetainedIndex;
 use crate::routing::{Interest, RouteCache, SubscriptionIndex};
 use crate::settings::ShardOptions;
 use crate::shared::{HandOvers, SharedGroups};
 use crate::sys::Sys;
-use crate::telemetry::{AuditTotals, Event, Stats};
+use crate::telemetry::{AuditTotals, Event, Stats, Work};
 use crate::timers::{Timer, Timers};
 use crate::{Message, ShardId};
 
@@ -86,25 +89,9 @@ pub struct Shard {
     pub(crate) tokens: u64,
     pub(crate) scratch: PropertyBuf,
     /// The packet that is being handled is to be looked at again later.
-    pub(crate) put_off: bool,
     /// Of the last PUBLISH, so that a burst of one client counts its references once.
     pub(crate) publisher: Option<Arc<str>>,
     pub(crate) groups_scratch: Vec<GroupId>,
-}
-
-/// What the shard wants done after an input. Must be drained before the next one.
-#[must_use = "the driver has to do what the shard asks for"]
-#[derive(Debug)]
-pub struct Outputs<'a> {
-    shard: &'a mut Shard,
-}
-
-impl Iterator for Outputs<'_> {
-    type Item = Output;
-
-    fn next(&mut self) -> Option<Output> {
-        self.shard.clients.outputs.pop_front()
-    }
 }
 
 impl Shard {
@@ -146,7 +133,6 @@ impl Shard {
             tail_told: (0, 0),
             tokens: 0,
             scratch: PropertyBuf::new(),
-            put_off: false,
             publisher: None,
             groups_scratch: Vec::new(),
             options,
@@ -159,6 +145,7 @@ impl Shard {
     /// [`take_dirty`](Self::take_dirty).
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Outputs<'_> {
         self.clients.home.now = now;
+        let before = self.clients.stats.work();
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
@@ -201,7 +188,8 @@ impl Shard {
             self.compact_timers();
         }
         self.clients.close_bundles();
-        Outputs { shard: self }
+        let work = self.clients.stats.work().since(before);
+        Outputs::new(self, work)
     }
 
     /// When [`Input::Timeout`] is wanted next.
@@ -243,7 +231,8 @@ impl Shard {
     /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, were
     /// written, and goes on with what the connection had sent. If that makes the shard ask for
     /// something, it is due for a timeout at once, and asks then.
-    pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
+    pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) -> Work {
+        let before = self.clients.stats.work();
         if let Some(session) = self.clients.wrote(now, connection, bytes)
             && !self.clients.is_at_rest(connection, session)
         {
@@ -260,6 +249,7 @@ impl Shard {
                 self.timers.set(now, Timer::Ask);
             }
         }
+        self.clients.stats.work().since(before)
     }
 
     /// Whether bytes of this connection would be used now. The driver does not read from one that
@@ -423,14 +413,14 @@ impl Shard {
                     break;
                 }
             };
-            self.clients.stats.packets_received += 1;
-            // [MQTT-4.13.1-1, MQTT311-4.8.0-1]
-            if let Err(fault) = self.handle_frame(now, id, frame, rest) {
-                self.fail(now, id, fault);
+            let flow = self.handle_frame(now, id, frame, rest);
+            if matches!(flow, Ok(Flow::Requeue)) {
                 break;
             }
-            if std::mem::take(&mut self.put_off) {
-                self.clients.stats.packets_received -= 1;
+            self.clients.stats.packets_received += 1;
+            // [MQTT-4.13.1-1, MQTT311-4.8.0-1]
+            if let Err(fault) = flow {
+                self.fail(now, id, fault);
                 break;
             }
             used += frame.bytes.len();
@@ -445,9 +435,9 @@ impl Shard {
         id: ConnectionId,
         frame: Frame<'_>,
         rest: &[u8],
-    ) -> Result<(), Fault> {
+    ) -> Result<Flow, Fault> {
         let Some(connection) = self.clients.connections.get(id) else {
-            return Ok(());
+            return Ok(Flow::Done);
         };
         let (version, phase) = (connection.version(), connection.phase());
         let session = connection.session();
@@ -463,7 +453,9 @@ impl Shard {
                 detail: Cow::Owned(violation.to_string()),
             })?;
         let Some(session) = session else {
-            return self.handle_connect(now, id, frame, rest);
+            return self
+                .handle_connect(now, id, frame, rest)
+                .map(|()| Flow::Done);
         };
         // By itself, since most packets are one of these: what holds any packet is large to move.
         match packet_type {
@@ -473,7 +465,7 @@ impl Shard {
             }
             PacketType::PubAck => {
                 let ack = Ack::decode_puback(frame, version)?;
-                self.handle_puback(now, session, ack)
+                self.handle_puback(now, session, ack).map(|()| Flow::Done)
             }
             _ => {
                 let packet = Packet::decode(frame, version)?;
@@ -489,9 +481,9 @@ impl Shard {
         session: SessionId,
         version: Version,
         packet: Packet<'_>,
-    ) -> Result<(), Fault> {
-        match packet {
-            Packet::Publish(publish) => self.handle_publish(now, id, session, publish),
+    ) -> Result<Flow, Fault> {
+        let done = match packet {
+            Packet::Publish(publish) => return self.handle_publish(now, id, session, publish),
             Packet::PubAck(ack) => self.handle_puback(now, session, ack),
             Packet::PubRec(ack) => self.handle_pubrec(now, id, session, version, ack),
             Packet::PubRel(ack) => {
@@ -522,7 +514,8 @@ impl Shard {
                 ReasonCode::ProtocolError,
                 "a packet that only a server sends",
             )),
-        }
+        };
+        done.map(|()| Flow::Done)
     }
 
     fn handle_disconnect(

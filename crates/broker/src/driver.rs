@@ -13,7 +13,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId,
+    Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId, Work,
 };
 
 use crate::authenticator::{Authenticator, Doors};
@@ -40,6 +40,8 @@ pub(crate) struct Driver {
     closing: Vec<(ConnectionId, LastWords)>,
     /// Some of these wait for a feed since the last turn.
     closing_waits: bool,
+    /// Packets received and sent that were not [taken](Self::take_frames) yet.
+    frames: u64,
     /// When the broker is stopping: the time by which this thread ends.
     pub(crate) drain_until: Option<Instant>,
     /// Draining, and since when every peer that is left only has to close.
@@ -73,9 +75,19 @@ impl Driver {
             answers: VecDeque::new(),
             closing: Vec::new(),
             closing_waits: false,
+            frames: 0,
             drain_until: None,
             settled_since: None,
         }
+    }
+
+    /// Packets that came and that were given to connections since this was last called.
+    pub(crate) fn take_frames(&mut self) -> u64 {
+        std::mem::take(&mut self.frames)
+    }
+
+    pub(crate) fn note_work(&mut self, work: Work) {
+        self.frames += work.received + work.sent;
     }
 
     fn carry_out(&mut self, now: Instant, output: Output) {
@@ -251,7 +263,12 @@ impl Driver {
 
 /// Gives the shard one input and does what it asks for, until it asks for nothing more.
 pub(crate) fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) {
-    carry_out(shard, driver, now, input);
+    give(shard, driver, now, input);
+}
+
+/// The same; answers how many packets the shard has dealt with.
+pub(crate) fn give(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) -> u64 {
+    let mut packets = carry_out(shard, driver, now, input);
     while let Some(answer) = driver.answers.pop_front() {
         let input = match answer {
             Answer::Admission {
@@ -266,17 +283,22 @@ pub(crate) fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input:
             }
             Answer::Stored(id) => Input::Stored(id),
         };
-        carry_out(shard, driver, now, input);
+        packets += carry_out(shard, driver, now, input);
     }
+    packets
 }
 
-fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) {
-    for output in shard.handle(now, input) {
+fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) -> u64 {
+    let outputs = shard.handle(now, input);
+    let work = outputs.work();
+    driver.note_work(work);
+    for output in outputs {
         driver.carry_out(now, output);
     }
     if let Some(desk) = &mut driver.desk {
         desk.submit_gathered();
     }
+    work.received
 }
 
 pub(crate) fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, arrival: Arrival) {

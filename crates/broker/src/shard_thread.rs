@@ -42,7 +42,7 @@ use crate::batching::{Batching, Turn};
 use crate::bounds::{EVENTS, OUTPUT_PARTS, READ_BUFFER_BYTES};
 use crate::cpu_time;
 use crate::disk::Desk;
-use crate::driver::{Driver, input, open};
+use crate::driver::{Driver, give, input, open};
 use crate::hearing::Hearing;
 use crate::listener::{self, Acceptor};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel};
@@ -140,7 +140,6 @@ impl ShardThread {
                 waited,
                 ..Turn::default()
             };
-            let before = self.frames();
             self.take_mail(now, &mut turn);
             self.accept(now);
             self.read_clients(now, &mut turn);
@@ -169,7 +168,7 @@ impl ShardThread {
             self.driver.submit_all();
             ended = Instant::now();
             turn.busy = ended - now;
-            turn.frames = self.frames().saturating_sub(before);
+            turn.frames = self.driver.take_frames();
             let delay = self.batching.turn_ended(&turn, cpu_time::of_this_thread);
             self.driver.delay_commits(delay);
             waited = Duration::ZERO;
@@ -190,12 +189,6 @@ impl ShardThread {
         } else if !self.arm_feeds() {
             self.bell.nap(delay);
         }
-    }
-
-    /// Frames that have come and that were given to connections, in all.
-    fn frames(&self) -> u64 {
-        let stats = self.shard.stats();
-        stats.packets_received + stats.packets_sent
     }
 
     /// Takes what has come from other threads, and writes what the disk's answers let leave.
@@ -329,14 +322,12 @@ impl ShardThread {
                 more,
             } => {
                 let (shard, driver) = (&mut self.shard, &mut self.driver);
-                let packets = shard.stats().packets_received;
                 let bytes = &self.buffer[..count];
-                input(shard, driver, now, Input::Received { connection, bytes });
+                let packets = give(shard, driver, now, Input::Received { connection, bytes });
                 if !shard.wants_input(connection) {
                     driver.sockets.pause(connection);
                 }
                 turn.reads += 1;
-                let packets = shard.stats().packets_received - packets;
                 if more {
                     match shard.begun_packet(connection) {
                         Some(begun) => driver.sockets.note_packet(connection, begun),
@@ -397,17 +388,18 @@ impl ShardThread {
     }
 
     fn write_to(&mut self, now: Instant, connection: ConnectionId, turn: &mut Turn) {
-        let (shard, sockets) = (&mut self.shard, &mut self.driver.sockets);
+        let (shard, driver) = (&mut self.shard, &mut self.driver);
         let pending = shard.pending_output(connection);
         let bytes = &pending[..pending.len().min(WRITE_QUANTUM)];
-        let (count, takes_more) = sockets.write(connection, bytes);
+        let (count, takes_more) = driver.sockets.write(connection, bytes);
         let more = count < pending.len();
         turn.writes += u64::from(count > 0);
         if count > 0 || pending.is_empty() {
-            shard.wrote(now, connection, count);
+            let work = shard.wrote(now, connection, count);
+            driver.note_work(work);
         }
         if shard.wants_input(connection) {
-            sockets.resume(connection);
+            driver.sockets.resume(connection);
         }
         // The rest goes when all others have been written to; what the socket did not take, at its
         // edge.

@@ -7,6 +7,7 @@ mod stats;
 
 pub use audit_totals::{Aside, AuditTotals, PublishersTotals};
 pub use event::Event;
-pub use stats::{CommitTimes, SleepingTotals, Stats};
+pub use stats::{CommitTimes, SleepingTotals, Stats, Work};
 
+pub(crate) use audit_totals::Again;
 pub(crate) use drops::{DropTallies, TELL_DROPS_EVERY};

@@ -74,7 +74,34 @@ pub struct Stats {
     pub audit: AuditTotals,
 }
 
+/// Packets that an input has come to.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Work {
+    /// Received and dealt with.
+    pub received: u64,
+    /// Given to the driver.
+    pub sent: u64,
+}
+
+impl Work {
+    /// What was done since `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            received: self.received.saturating_sub(before.received),
+            sent: self.sent.saturating_sub(before.sent),
+        }
+    }
+}
+
 impl Stats {
+    /// Packets since the shard started.
+    pub(crate) fn work(&self) -> Work {
+        Work {
+            received: self.packets_received,
+            sent: self.packets_sent,
+        }
+    }
+
     /// Counts something that a client was refused.
     pub(crate) fn refuse(&mut self, reason: ReasonCode) {
         *self.refused.entry(reason).or_default() += 1;

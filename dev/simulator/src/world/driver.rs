@@ -29,9 +29,9 @@ impl World {
     /// An input after which the shard may act on packets of this link.
     pub(super) fn input_of(&mut self, link: usize, shard: usize, input: Input<'_>) {
         let now = self.clock(shard);
-        let before = self.shards[shard].stats().packets_received;
-        let outputs: Vec<_> = self.shards[shard].handle(now, input).collect();
-        self.used = self.shards[shard].stats().packets_received - before;
+        let outputs = self.shards[shard].handle(now, input);
+        self.used = outputs.work().received;
+        let outputs: Vec<_> = outputs.collect();
         let moves = |output: &Output| matches!(output, Output::Move { .. });
         // What moves is looked at again where it arrives; what stands behind a CONNECT is the
         // client's only once that is let in.

@@ -470,9 +470,7 @@ impl World {
         if self.links[link].used {
             self.links[link].down.extend_from_slice(&pending[..count]);
         }
-        let before = self.shards[shard].stats().packets_received;
-        self.shards[shard].wrote(now, connection, count);
-        self.used = self.shards[shard].stats().packets_received - before;
+        self.used = self.shards[shard].wrote(now, connection, count).received;
         self.take_packets(link, now);
         self.carry_out(shard, now, Vec::new());
         // What the shard wants done because there is room is told at the timeout that is now due.

@@ -1,0 +1,32 @@
+//! What comes out of a shard after an input.
+
+use super::Shard;
+use crate::output::Output;
+use crate::telemetry::Work;
+
+/// What the shard wants done after an input. Must be drained before the next one.
+#[must_use = "the driver has to do what the shard asks for"]
+#[derive(Debug)]
+pub struct Outputs<'a> {
+    shard: &'a mut Shard,
+    work: Work,
+}
+
+impl<'a> Outputs<'a> {
+    pub(super) fn new(shard: &'a mut Shard, work: Work) -> Self {
+        Self { shard, work }
+    }
+
+    /// What the input has come to.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+}
+
+impl Iterator for Outputs<'_> {
+    type Item = Output;
+
+    fn next(&mut self) -> Option<Output> {
+        self.shard.clients.outputs.pop_front()
+    }
+}
