@@ -42,12 +42,12 @@ use unbroken_broker_core::{
 use unbroken_persist::{Restored, Times, batch_of, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
 use unbroken_store::{
-    Batch, COMMIT_BYTES_MAX, Committer, Durability, Embedded, Log as _, LogId, Options, Refusal,
-    Store as _, StoreError, standing,
+    Batch, COMMIT_BYTES_MAX, Committer, Durability, LogId, Options, Refusal, StoreError, standing,
 };
 
 use self::keeper::{Job, Keeper};
 use self::room::Room;
+use crate::broker_store::BrokerStore;
 use crate::config::Storage;
 use crate::control::{self, Control};
 use crate::failure::{self, Failure};
@@ -58,7 +58,7 @@ use crate::server::Notice;
 /// An open store, and the broker as it was.
 #[derive(Debug)]
 pub(crate) struct Found {
-    store: Arc<Embedded>,
+    store: Arc<dyn BrokerStore>,
     times: Times,
     restored: Restored,
     /// The broker that ran before has not ended in good order.
@@ -69,7 +69,7 @@ pub(crate) struct Found {
 /// The store's threads. Dropping it ends them when everything that was asked for is written.
 #[derive(Debug)]
 pub(crate) struct Disk {
-    store: Arc<Embedded>,
+    store: Arc<dyn BrokerStore>,
     /// None if it could not be made.
     control: Option<Control>,
     committer: Option<Arc<Committer<Token>>>,
@@ -274,7 +274,7 @@ impl Found {
                 );
             }
         }
-        let beside = Embedded::overhead_bytes_max(self.count_logs(shards.len()));
+        let beside = self.store.overhead_bytes_max(self.count_logs(shards.len()));
         if limits.store_bytes_max < beside {
             tracing::warn!(
                 max = limits.store_bytes_max,
@@ -345,7 +345,7 @@ impl Found {
             io::Error::other(error)
         })?;
         let (jobs, waiting) = mpsc::channel();
-        let beside = Embedded::overhead_bytes_max(self.count_logs(stored.len()));
+        let beside = self.store.overhead_bytes_max(self.count_logs(stored.len()));
         let told = notify.clone();
         let mut answerer = Answerer {
             directory: self.directory.clone(),

@@ -16,6 +16,7 @@
 mod authenticator;
 mod batching;
 mod bounds;
+mod broker_store;
 pub mod config;
 pub mod control;
 mod cpu_time;
@@ -39,6 +40,7 @@ mod sockets;
 mod transport;
 mod tuning;
 
+pub use broker_store::BrokerStore;
 pub use disk::DiskError;
 pub use handle::{BrokerHandle, ReloadError};
 pub use logging::LogError;

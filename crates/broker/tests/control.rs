@@ -72,7 +72,7 @@ impl Beside {
 
 fn start(store: &Arc<Embedded>, directory: &Path) -> Control {
     let operator = Deletes(Arc::clone(store));
-    control::start(Arc::clone(store), directory, Box::new(operator)).unwrap()
+    control::start(Arc::<Embedded>::clone(store), directory, Box::new(operator)).unwrap()
 }
 
 /// In place of the shards.

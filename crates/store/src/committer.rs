@@ -130,7 +130,7 @@ impl<T: Send + 'static> Committer<T> {
     ///
     /// With `sync_every` the store is told to [`sync`](Store::sync) when something is that old and
     /// was not yet: for stores whose commits do not do it themselves.
-    pub fn start<S: Store + 'static>(
+    pub fn start<S: Store + ?Sized + 'static>(
         store: Arc<S>,
         sync_every: Option<Duration>,
         answer: impl FnMut(&mut Vec<Answer<T>>) + Send + 'static,
@@ -267,7 +267,7 @@ impl<T> Drop for Abandon<T> {
 struct Abandon<T>(Arc<Shared<T>>);
 
 /// The thread's own.
-struct Writer<T, S, A> {
+struct Writer<T, S: ?Sized, A> {
     shared: Arc<Shared<T>>,
     store: Arc<S>,
     sync_every: Option<Duration>,
@@ -279,7 +279,7 @@ struct Writer<T, S, A> {
     answers: Vec<Answer<T>>,
 }
 
-impl<T, S: Store, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
+impl<T, S: Store + ?Sized, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
     fn run(mut self) -> Option<Death> {
         let _abandon = Abandon(Arc::clone(&self.shared));
         let mut batches = Vec::new();

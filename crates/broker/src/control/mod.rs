@@ -30,13 +30,14 @@ use std::thread::{self, JoinHandle};
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 pub use unbroken_broker_core::Forget;
-use unbroken_store::{Embedded, LogId, Store, StoreError, View};
+use unbroken_store::{LogId, StoreError, View};
 
 use self::protocol::{Answer, Request};
 pub use self::remote::{Remote, RemoteError, Who};
 use crate::bounds::{
     ACCEPT_PAUSE, CONTROL_CONNECTIONS, CONTROL_PIECE_BYTES, CONTROL_REQUEST_BYTES, CONTROL_SILENCE,
 };
+use crate::broker_store::BrokerStore;
 
 /// The socket of a running broker. Dropping it closes all connections and removes it.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ pub trait Operator: Send + Sync + Debug {
 
 /// Answers questions about a store, whose directory this process has, until it is dropped.
 pub fn start(
-    store: Arc<Embedded>,
+    store: Arc<dyn BrokerStore>,
     directory: &Path,
     operator: Box<dyn Operator>,
 ) -> io::Result<Control> {
@@ -85,7 +86,7 @@ pub fn start(
     let owned = Arc::clone(&shared);
     let thread = thread::Builder::new()
         .name("control".to_owned())
-        .spawn(move || owned.accept(&store))?;
+        .spawn(move || owned.accept(&*store))?;
     Ok(Control {
         shared,
         thread: Some(thread),
@@ -113,7 +114,7 @@ impl Drop for Control {
 }
 
 impl Shared {
-    fn accept(&self, store: &Embedded) {
+    fn accept(&self, store: &dyn BrokerStore) {
         thread::scope(|scope| {
             for number in 0.. {
                 let accepted = self.listener.accept();
@@ -162,7 +163,7 @@ impl Shared {
 }
 
 /// Answers until the other end is gone, silent for too long, or asks what cannot be read.
-fn answer(stream: &UnixStream, store: &Embedded, operator: &dyn Operator) -> io::Result<()> {
+fn answer(stream: &UnixStream, store: &dyn BrokerStore, operator: &dyn Operator) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut writer = stream;
     let mut view: Option<Box<dyn View + '_>> = None;
@@ -192,7 +193,7 @@ fn answer(stream: &UnixStream, store: &Embedded, operator: &dyn Operator) -> io:
 
 fn reply<'s>(
     request: Request,
-    store: &'s Embedded,
+    store: &'s dyn BrokerStore,
     operator: &dyn Operator,
     seen: &mut Option<Box<dyn View + 's>>,
 ) -> Result<Answer, StoreError> {

@@ -21,10 +21,11 @@ use std::time::{Instant, SystemTime};
 
 use unbroken_broker_core::{CommitTimes, Frontier, Position, ReadRequest, ShardId, StoreSize};
 use unbroken_persist::{Needs, Times, behind, left_out, log_of, read};
-use unbroken_store::{CommitStats, Embedded, Store, StoreError};
+use unbroken_store::{CommitStats, StoreError};
 
 use super::room::Room;
 use super::{tell_damaged, tell_failed};
+use crate::broker_store::BrokerStore;
 use crate::mailbox::{Outside, Parcel};
 use crate::server::Notice;
 
@@ -42,7 +43,7 @@ pub(super) enum Job {
 
 /// The thread that reads and trims.
 pub(super) struct Keeper {
-    store: Arc<Embedded>,
+    store: Arc<dyn BrokerStore>,
     directory: PathBuf,
     room: Room,
     commits: Arc<CommitStats>,
@@ -81,7 +82,7 @@ impl Drop for Keeper {
 
 impl Keeper {
     pub(super) fn new(
-        store: Arc<Embedded>,
+        store: Arc<dyn BrokerStore>,
         commits: Arc<CommitStats>,
         room: Room,
         directory: PathBuf,
@@ -281,7 +282,7 @@ mod tests {
 
     use unbroken_broker_core::SessionId;
     use unbroken_store::{
-        Batch, Committer, Embedded, Log, LogId, MessageRecord, Options, Sequence, Space,
+        Batch, Committer, Embedded, Log, LogId, MessageRecord, Options, Sequence, Space, Store,
     };
 
     use super::*;

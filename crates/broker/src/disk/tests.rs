@@ -1,14 +1,15 @@
 //! Stores that are damaged, and what a start says of what it finds.
 
+use std::sync::Mutex;
+
 use unbroken_broker_core::{
     Message, MessageParts, Presence, Progress, Record, Settings, ShardOptions,
 };
 use unbroken_mqtt_proto::{Properties, QoS};
 use unbroken_store::{
-    Answer, Committed, Conflict, LogId, MessageRecord, Revision, Sequence, Space, Store,
+    Answer, Committed, Conflict, Embedded, Fault, Faulty, Kv, LogId, Memory, MessageRecord, On,
+    Revision, Sequence, Space, Store,
 };
-
-use std::sync::Mutex;
 
 use super::*;
 use crate::handle::Requests;
@@ -221,6 +222,77 @@ fn what_a_turn_asks_for_is_in_one_commit() {
     drop(desk);
     disk.end().unwrap();
     assert_eq!((stats.batches(), stats.commits()), (10, 1));
+}
+
+/// No disk at all: what is asked of files has nothing to do.
+impl BrokerStore for Faulty<Memory> {
+    fn let_go(&self, _: LogId, _: Sequence) {}
+
+    fn retire(&self, _: LogId) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    fn generations(&self, _: LogId) -> Vec<Sequence> {
+        Vec::new()
+    }
+
+    fn overhead_bytes_max(&self, _: u64) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn any_store_will_do_and_its_failure_is_told() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::new(Memory::new()));
+    let now = Instant::now();
+    let found = Found {
+        store: Arc::<Faulty<Memory>>::clone(&store),
+        times: Times::new(now, SystemTime::now()),
+        restored: Restored::default(),
+        was_killed: false,
+        directory: temp.path().to_owned(),
+    };
+    let (shard, mut answers) = outside_feed();
+    let (notify, notices) = mpsc::channel();
+    let requests = Requests::new(Vec::new());
+    let started = found.start(
+        &Storage::default(),
+        vec![shard],
+        Vec::new(),
+        requests,
+        notify,
+    );
+    let mut disk = started.unwrap();
+    let mut desk = disk.desk(ShardId(0)).unwrap();
+    let mut ask = |number, topic| {
+        let message = Arc::new(message(topic, None));
+        let errand = None;
+        let record = Record::Retained { message, errand };
+        let id = StoreId(number);
+        desk.store(now, &StoreRequest { id, record });
+        desk.submit_gathered();
+        desk.submit_all();
+    };
+    ask(1, "kept");
+    let stored = loop {
+        if let Ok(Parcel::Stored(id, _)) = answers.try_recv() {
+            break id;
+        }
+        thread::yield_now();
+    };
+    assert_eq!(stored, StoreId(1));
+    assert!(store.get(Space::Retained, b"kept").unwrap().is_some());
+    store.inject(Fault {
+        on: On::Commit(0),
+        after: 0,
+        kind: io::ErrorKind::StorageFull,
+    });
+    ask(2, "lost");
+    assert!(matches!(notices.recv(), Ok(Notice::StoreFailed { .. })));
+    assert!(store.get(Space::Retained, b"lost").unwrap().is_none());
+    drop(desk);
+    disk.end().unwrap_err();
 }
 
 #[test]

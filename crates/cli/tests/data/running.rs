@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use unbroken_broker::control::{self, Forget, Operator};
+use unbroken_store::Embedded;
 
 use crate::{Filled, open, options, run, without_standing};
 
@@ -85,7 +86,12 @@ fn commands_look_into_the_directory_of_a_running_broker() {
     let offline = store.run(&["db", "export"]).well().text;
     let sessions = store.run(&["sessions", "ls", "--json"]).well().text;
     let opened = Arc::new(open(&store.path(), options()));
-    let control = control::start(Arc::clone(&opened), &store.path(), Box::new(Refuses)).unwrap();
+    let control = control::start(
+        Arc::<Embedded>::clone(&opened),
+        &store.path(),
+        Box::new(Refuses),
+    )
+    .unwrap();
     assert_eq!(store.run(&["db", "export"]).well().text, offline);
     assert_eq!(
         store.run(&["sessions", "ls", "--json"]).well().text,
