@@ -61,9 +61,9 @@ impl Shard {
         let processed = !properties.is_empty() && says_processed(properties);
         let topic = delivery.message.topic();
         let is_shown = processed && !self.clients.home.topics.is_aside(topic);
-        self.clients.stats.audit.processed += u64::from(is_shown);
         if is_shown && let Some(session) = self.clients.session_mut(id) {
             session.account.note_processed();
+            self.clients.telemetry.processed();
         }
         let news = News::Acknowledged { processed };
         self.clients.news_of_delivery(delivery, news);

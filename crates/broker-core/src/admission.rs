@@ -278,12 +278,8 @@ impl Shard {
             properties: announced.as_properties(),
         };
         self.clients.send(id.index, &Packet::ConnAck(connack));
-        let stats = &mut self.clients.stats;
-        stats.connects_admitted += 1;
-        stats.clients_connected += 1;
-        stats.clients_disconnected =
-            self.clients.by_client_id.len() as u64 - stats.clients_connected;
-        stats.clients_maximum = stats.clients_maximum.max(stats.clients_connected);
+        let sessions = self.clients.by_client_id.len();
+        self.clients.telemetry.connected(sessions);
         let address = self
             .clients
             .connections
@@ -455,7 +451,7 @@ impl Shard {
 
     /// A session has lost its connection.
     fn begin_absence(&mut self, now: Instant, session_id: SessionId, why: Disconnection) {
-        self.clients.stats.clients_connected -= 1;
+        self.clients.telemetry.disconnected();
         let absence = self.token();
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
@@ -480,8 +476,8 @@ impl Shard {
         } else if !self.is_left_on_disk(session_id) {
             self.end_session(now, session_id, DropReason::SessionEnded);
         }
-        self.clients.stats.clients_disconnected =
-            self.clients.by_client_id.len() as u64 - self.clients.stats.clients_connected;
+        let sessions = self.clients.by_client_id.len();
+        self.clients.telemetry.note_sessions(sessions);
     }
 
     pub(crate) fn expire_session(&mut self, now: Instant, id: SessionId, absence: u64) {
@@ -492,7 +488,7 @@ impl Shard {
             return;
         }
         if self.end_of(id).is_some_and(|end| end <= now) {
-            self.clients.stats.sessions_expired += 1;
+            self.clients.telemetry.session_expired();
             self.end_session(now, id, DropReason::SessionEnded);
         } else {
             // The limit was lower when this timer was set.
@@ -557,15 +553,10 @@ impl Shard {
         self.clients.by_client_id.remove(&session.client_id);
         self.clients.unreleased.end(id);
         self.options.totals.sessions.subtract(1);
-        self.clients.stats.messages_waiting_bytes = self
-            .clients
-            .stats
-            .messages_waiting_bytes
-            .saturating_sub(session.queue_bytes);
+        self.clients.telemetry.unqueued(session.queue_bytes);
         let client_id = Arc::clone(&session.client_id);
-        for event in session.drops.take_untold(now) {
-            self.event(event);
-        }
+        let telemetry = &mut self.clients.telemetry;
+        telemetry.report_drops(now, &mut session.drops);
         let mut lost = Vec::new();
         let waiting: Vec<_> = Clients::drain_session(&mut session).collect();
         let mut fates = Vec::with_capacity(waiting.len());
@@ -582,10 +573,10 @@ impl Shard {
             }
         }
         let undelivered = self.clients.drop_all(&client_id, lost, reason) + unread;
-        let totals = &mut self.clients.stats.audit;
+        let totals = self.clients.telemetry.audit();
         session.account.refused_entries(totals, unread);
-        self.clients
-            .tell_drops(&client_id, String::new(), reason, unread);
+        let telemetry = &mut self.clients.telemetry;
+        telemetry.dropped_together(&client_id, "", reason, (unread, 0));
         self.clients
             .close_account(&client_id, &mut session.account, &fates);
         if let Some(mut lane) = session.lane.take() {
@@ -595,8 +586,8 @@ impl Shard {
             self.end_epoch(now, &client_id, &lane);
             self.clients.take_leave(&client_id, lane);
         }
-        self.clients.stats.clients_disconnected = (self.clients.by_client_id.len() as u64)
-            .saturating_sub(self.clients.stats.clients_connected);
+        let sessions = self.clients.by_client_id.len();
+        self.clients.telemetry.note_sessions(sessions);
         self.event(Event::SessionEnded {
             client_id,
             undelivered,

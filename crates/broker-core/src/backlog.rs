@@ -118,8 +118,8 @@ impl Clients {
                 Box::new(Backlog::from(before))
             });
             backlog.count(position, tails, publication.stamp, bytes);
-            self.stats.messages_waiting += 1;
-            self.stats.messages_waiting_bytes += bytes;
+            self.telemetry.accepted();
+            self.telemetry.queued(bytes);
             self.note_fill(id);
         }
     }
@@ -143,7 +143,7 @@ impl Clients {
         let Self {
             sessions,
             census,
-            stats,
+            telemetry,
             ..
         } = self;
         if let Some(session) = sessions.get_mut(id.index())
@@ -151,8 +151,8 @@ impl Clients {
             && let Some(backlog) = kept.backlog.as_deref_mut()
             && backlog.count_found(position, &census.tails, bytes)
         {
-            stats.messages_waiting += 1;
-            stats.messages_waiting_bytes += bytes;
+            telemetry.accepted();
+            telemetry.queued(bytes);
             self.note_fill(id);
         }
     }
@@ -177,9 +177,8 @@ impl Clients {
     }
 
     pub(crate) fn uncount(&mut self, messages: u64, bytes: u64) {
-        let stats = &mut self.stats;
-        stats.messages_waiting = stats.messages_waiting.saturating_sub(messages);
-        stats.messages_waiting_bytes = stats.messages_waiting_bytes.saturating_sub(bytes);
+        self.telemetry.ended(messages);
+        self.telemetry.unqueued(bytes);
     }
 }
 
@@ -337,8 +336,8 @@ impl Shard {
         }
         let backlog = self.clients.backlog_of(id);
         if !backlog.is_some_and(|backlog| backlog.take(bytes)) {
-            self.clients.stats.messages_waiting += 1;
-            self.clients.stats.messages_waiting_bytes += bytes;
+            self.clients.telemetry.accepted();
+            self.clients.telemetry.queued(bytes);
         }
         let Some(session) = self.clients.sessions.get_mut(id.index()) else {
             return;
@@ -352,7 +351,7 @@ impl Shard {
         delivery.again = sent_before && terms.qos == QoS::AtLeastOnce;
         delivery.tracked = self.clients.home.watching > 0;
         let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
-        let totals = &mut self.clients.stats.audit;
+        let totals = self.clients.telemetry.audit();
         delivery.number = session.account.accept(totals, is_aside);
         session.queue_bytes += bytes;
         session.queue.push_back((terms.qos, delivery));

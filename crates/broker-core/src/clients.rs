@@ -30,7 +30,7 @@ use crate::output::Output;
 use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::spread::Spreads;
-use crate::telemetry::{DropTallies, Stats};
+use crate::telemetry::Telemetry;
 
 pub(crate) struct Clients {
     pub(crate) limits: Limits,
@@ -38,12 +38,8 @@ pub(crate) struct Clients {
     pub(crate) sessions: Slab<Session>,
     pub(crate) by_client_id: HashMap<Arc<str>, SessionId, FixedState>,
     pub(crate) outputs: VecDeque<Output>,
-    pub(crate) stats: Stats,
+    pub(crate) telemetry: Telemetry,
     pub(crate) pool: MessagePool,
-    /// Of messages that had no receiver to be told of.
-    pub(crate) drops: DropTallies,
-    /// Sessions that may have drops to tell; some may have ended since.
-    pub(crate) untold: Vec<SessionId>,
     /// Sessions that the present input has made miss something.
     pub(crate) missing: Vec<SessionId>,
     /// The broker is stopping: nothing that has to wait will be delivered, but what is on disk.
@@ -81,10 +77,8 @@ impl Clients {
             sessions: Slab::new(),
             by_client_id: HashMap::with_hasher(FixedState::with_seed(options.seed)),
             outputs: VecDeque::new(),
-            stats: Stats::default(),
+            telemetry: Telemetry::default(),
             pool: MessagePool::default(),
-            drops: DropTallies::default(),
-            untold: Vec::new(),
             missing: Vec::new(),
             stopping: false,
             promises: Promises::new(options.id),
@@ -125,7 +119,9 @@ impl Clients {
         };
         let fits = writer.append(packet);
         writer.mark_dirty();
-        self.stats.packets_sent += u64::from(fits);
+        if fits {
+            self.telemetry.sent_packet();
+        }
         fits
     }
 
@@ -157,15 +153,9 @@ impl Clients {
         bytes: usize,
     ) -> Option<SessionId> {
         self.connections.get(id)?;
-        self.stats.bytes_sent += bytes as u64;
+        self.telemetry.wrote(bytes);
         let output_bytes_max = self.limits.output_bytes_max as usize;
         self.connections.wrote(now, id, bytes, output_bytes_max)
-    }
-
-    /// Counts a message that was appended for a session.
-    pub(crate) fn count_publish(&mut self) {
-        self.stats.publishes_sent += 1;
-        self.stats.packets_sent += 1;
     }
 }
 

@@ -101,7 +101,7 @@ impl Clients {
                 Ok(_) => {
                     note_given(session, &item.publication, qos);
                     let is_aside = self.home.topics.is_aside(item.publication.topic);
-                    session.account.sent_qos0(&mut self.stats.audit, is_aside);
+                    session.account.sent_qos0(self.telemetry.audit(), is_aside);
                     if session.account.window_is_full() {
                         self.end_window(session_id);
                     }
@@ -147,9 +147,9 @@ impl Clients {
             }
             let mut delivery = item.delivery(terms, &mut self.pool);
             let is_aside = self.home.topics.is_aside(item.publication.topic);
-            let number = session.account.accept(&mut self.stats.audit, is_aside);
+            let number = session.account.accept(self.telemetry.audit(), is_aside);
             delivery.number = number;
-            self.stats.messages_waiting += 1;
+            self.telemetry.accepted();
             match session.outbound.begin(qos, delivery) {
                 Ok(packet_id) => {
                     writer.finish_publish(start, packet_id, false);
@@ -170,7 +170,7 @@ impl Clients {
                     writer.take_back(start);
                     session.queue_bytes += item.publication.cost();
                     session.queue.push_back((qos, delivery));
-                    self.stats.messages_waiting_bytes += item.publication.cost();
+                    self.telemetry.queued(item.publication.cost());
                 }
             }
             return;
@@ -267,7 +267,7 @@ impl Clients {
         session.queue_bytes += cost;
         let mut delivery = item.delivery(terms, &mut self.pool);
         let is_aside = self.home.topics.is_aside(item.publication.topic);
-        delivery.number = session.account.accept(&mut self.stats.audit, is_aside);
+        delivery.number = session.account.accept(self.telemetry.audit(), is_aside);
         let behind = session.is_behind();
         if durable && (behind || terms.group.is_some()) {
             // No subscription of the session finds it in the log.
@@ -279,8 +279,8 @@ impl Clients {
         };
         note_given(session, &item.publication, qos);
         session.queue.push_back((qos, delivery));
-        self.stats.messages_waiting += 1;
-        self.stats.messages_waiting_bytes += cost;
+        self.telemetry.accepted();
+        self.telemetry.queued(cost);
         self.note_fill(session_id);
     }
 
@@ -297,10 +297,10 @@ impl Clients {
         let mut delivery = item.delivery(terms, &mut self.pool);
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
             let is_aside = self.home.topics.is_aside(item.publication.topic);
-            delivery.number = session.account.accept(&mut self.stats.audit, is_aside);
+            delivery.number = session.account.accept(self.telemetry.audit(), is_aside);
         }
         let begun = self.hold_publish(id, session_id, qos, delivery);
-        self.stats.messages_waiting += 1;
+        self.telemetry.accepted();
         match begun {
             Ok(given) if terms.group.is_some() => item.wait_for(given),
             Ok(_) => {}
@@ -312,7 +312,7 @@ impl Clients {
                 let cost = item.publication.cost();
                 session.queue_bytes += cost;
                 session.queue.push_back(waiting);
-                self.stats.messages_waiting_bytes += cost;
+                self.telemetry.queued(cost);
             }
         }
     }
@@ -480,11 +480,13 @@ impl Clients {
                             writer.finish_publish(start, packet_id, dup || again);
                             if dup {
                                 let is_aside = self.home.topics.is_aside(publication.topic);
-                                self.stats.audit.redelivered += u64::from(!is_aside);
+                                if !is_aside {
+                                    self.telemetry.redelivered();
+                                }
                             } else {
                                 self.account(session_id, number, Fate::Sent);
                             }
-                            self.count_publish();
+                            self.telemetry.sent_publish();
                         }
                         Err(reason) => {
                             // The client now takes smaller packets than before: as if it had been
@@ -523,8 +525,7 @@ impl Clients {
             let publication = delivery.message.publication();
             let cost = publication.cost();
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
-            self.stats.messages_waiting_bytes =
-                self.stats.messages_waiting_bytes.saturating_sub(cost);
+            self.telemetry.unqueued(cost);
             if publication.expired(now) {
                 self.drop_waiting(now, session_id, delivery, DropReason::Expired); // [MQTT-3.3.2-5]
                 self.account(session_id, number, Fate::Dropped);
@@ -567,7 +568,7 @@ impl Clients {
                             self.touch_sent(session_id, packet_id);
                         }
                         self.account(session_id, number, Fate::Sent);
-                        self.count_publish();
+                        self.telemetry.sent_publish();
                     }
                     Err(delivery) => {
                         writer.take_back(start);
@@ -622,13 +623,13 @@ impl Clients {
 
     /// Gives back a message that its receiver has acknowledged.
     pub(crate) fn delivered(&mut self, delivery: Delivery) {
-        self.stats.messages_waiting = self.stats.messages_waiting.saturating_sub(1);
+        self.telemetry.ended(1);
         self.pool.release(delivery.message);
     }
 
     fn sent(&mut self, publication: &Publication<'_>) {
-        self.stats.publish_bytes_sent += publication.payload.len() as u64;
-        self.count_publish();
+        self.telemetry.sent_payload(publication.payload.len());
+        self.telemetry.sent_publish();
     }
 
     /// Takes everything that still waits in a session that has ended.

@@ -15,12 +15,11 @@ use crate::connection::{HeldCopy, LastWords, anonymous};
 use crate::ids::SessionId;
 use crate::item::{Item, terms_of_copy};
 use crate::message::Publication;
-use crate::output::Output;
 use crate::reason::DropReason;
 use crate::routing::Terms;
 use crate::session::Delivery;
 use crate::shard::Shard;
-use crate::telemetry::{Event, TELL_DROPS_EVERY};
+use crate::telemetry::Dropped;
 use crate::timers::Timer;
 
 impl Clients {
@@ -45,18 +44,18 @@ impl Clients {
         full: Option<&Arc<str>>,
     ) {
         let is_aside = self.home.topics.is_aside(publication.topic);
-        self.stats.drop(reason, 1, is_aside);
+        self.telemetry.count_drop(reason, is_aside);
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
-        let listed = session.drops.has_untold();
-        let topic = publication.topic;
-        let client_id = &session.client_id;
-        if let Some(event) = session.drops.count(now, client_id, topic, reason, full) {
-            self.outputs.push_back(Output::Event(event));
-        } else if !listed {
-            self.untold.push(session_id);
-        }
+        let drop = Dropped {
+            client_id: &session.client_id,
+            topic: publication.topic,
+            reason,
+            full,
+        };
+        self.telemetry
+            .dropped(now, session_id, &mut session.drops, &drop);
     }
 
     /// The same for one that was to be accepted for it.
@@ -72,7 +71,7 @@ impl Clients {
             let is_aside = self.home.topics.is_aside(item.publication.topic);
             session
                 .account
-                .refused_entry(&mut self.stats.audit, is_aside);
+                .refused_entry(self.telemetry.audit(), is_aside);
             if !is_aside {
                 session.account.note_reason(reason);
             }
@@ -129,8 +128,8 @@ impl Clients {
             self.news_of_delivery(&delivery, News::Dropped(reason));
             self.delivered(delivery);
         }
-        self.stats.dropped_aside[reason as usize] += aside;
-        self.tell_drops(client_id, topic, reason, count);
+        self.telemetry
+            .dropped_together(client_id, &topic, reason, (count, aside));
         count
     }
 
@@ -163,33 +162,10 @@ impl Clients {
                 aside += u64::from(self.home.topics.is_aside(topic));
             }
         }
-        let stats = &mut self.stats;
-        stats.packets_sent = stats.packets_sent.saturating_sub(count);
-        stats.publishes_sent = stats.publishes_sent.saturating_sub(count);
-        stats.publish_bytes_sent = stats.publish_bytes_sent.saturating_sub(payload_bytes);
-        self.tell_drops(client_id, topic.into(), DropReason::ConnectionLost, count);
-        self.stats.dropped_aside[DropReason::ConnectionLost as usize] += aside;
-        self.stats.audit.unsaid += count - aside;
-    }
-
-    pub(crate) fn tell_drops(
-        &mut self,
-        client_id: &Arc<str>,
-        last_topic: String,
-        reason: DropReason,
-        count: u64,
-    ) {
-        if count == 0 {
-            return;
-        }
-        self.stats.dropped[reason as usize] += count;
-        self.outputs.push_back(Output::Event(Event::Dropped {
-            client_id: Arc::clone(client_id),
-            topic: last_topic.into(),
-            reason,
-            count,
-            full: None,
-        }));
+        self.telemetry.unsaid(count, aside, payload_bytes);
+        let reason = DropReason::ConnectionLost;
+        self.telemetry
+            .dropped_together(client_id, topic, reason, (count, aside));
     }
 }
 
@@ -197,48 +173,40 @@ impl Shard {
     /// Counts and tells a message that has no receiver to be told of: its publisher is named.
     pub(crate) fn drop_of_publisher(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
         let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
-        self.clients.stats.drop(reason, 1, is_aside);
+        self.clients.telemetry.count_drop(reason, is_aside);
         let client_id = item.publisher.map_or_else(anonymous, Arc::clone);
-        let topic = item.publication.topic;
-        if let Some(event) = self
-            .clients
-            .drops
-            .count(now, &client_id, topic, reason, None)
-        {
-            self.event(event);
+        let drop = Dropped {
+            client_id: &client_id,
+            topic: item.publication.topic,
+            reason,
+            full: None,
+        };
+        self.clients.telemetry.dropped_of_publisher(now, &drop);
+    }
+
+    /// Sees to it that what was counted is reported, even if nothing more is dropped.
+    pub(crate) fn schedule_report(&mut self, now: Instant) {
+        if let Some(at) = self.clients.telemetry.next_report(now) {
+            self.timers.set(at, Timer::TellDrops);
         }
     }
 
-    /// Sees to it that what was counted is told, even if nothing more is dropped.
-    pub(crate) fn schedule_telling(&mut self, now: Instant) {
-        let untold = !self.clients.untold.is_empty() || self.clients.drops.has_untold();
-        if untold && !self.telling {
-            self.telling = true;
-            self.timers.set(now + TELL_DROPS_EVERY, Timer::TellDrops);
-        }
-    }
-
-    pub(crate) fn tell_untold(&mut self, now: Instant) {
-        self.telling = false;
+    pub(crate) fn report_drops(&mut self, now: Instant) {
         let Clients {
-            untold,
             sessions,
-            drops,
-            outputs,
+            telemetry,
             ..
         } = &mut self.clients;
-        // A session that has ended told its own; whoever has its number now may tell early.
-        for session in untold.drain(..) {
-            if let Some(session) = sessions.get_mut(session.index()) {
-                outputs.extend(session.drops.take_untold(now).map(Output::Event));
+        for id in telemetry.take_unreported(now) {
+            if let Some(session) = sessions.get_mut(id.index()) {
+                telemetry.report_drops(now, &mut session.drops);
             }
         }
-        outputs.extend(drops.take_untold(now).map(Output::Event));
     }
 
     /// The broker stops, and what its sessions hold is in memory: names all that is lost with them.
     pub(crate) fn drop_sessions(&mut self, now: Instant) {
-        self.tell_untold(now);
+        self.report_drops(now);
         self.clients.stopping = true;
         let ids: Vec<_> = self.clients.sessions.iter().map(|(key, _)| key).collect();
         for id in ids {
@@ -257,8 +225,7 @@ impl Shard {
                 fates.push((delivery.number, Fate::at_the_end(sent, false)));
                 waiting.push(delivery);
             }
-            let stats = &mut self.clients.stats;
-            stats.messages_waiting_bytes = stats.messages_waiting_bytes.saturating_sub(bytes);
+            self.clients.telemetry.unqueued(bytes);
             self.clients
                 .drop_all(&client_id, waiting, DropReason::SessionEnded);
             self.clients.close_account(&client_id, &mut account, &fates);

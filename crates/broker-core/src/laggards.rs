@@ -217,10 +217,7 @@ impl Clients {
 impl Shard {
     /// Says how large the store is, and up to where no shard needs its logs.
     pub(crate) fn handle_store_size(&mut self, now: Instant, size: &StoreSize) {
-        self.clients.stats.store_bytes = size.bytes;
-        if let Some(commits) = size.commits {
-            self.clients.stats.commits = commits;
-        }
+        self.clients.telemetry.note_store(size.bytes, size.commits);
         let Clients {
             limits, laggards, ..
         } = &mut self.clients;
@@ -260,7 +257,7 @@ impl Shard {
 
     /// Sees to it that somebody looks whether anything has waited for too long.
     pub(crate) fn schedule_look(&mut self, now: Instant) {
-        let waits = self.options.settings.durable || self.clients.stats.messages_waiting > 0;
+        let waits = self.options.settings.durable || self.clients.telemetry.has_waiting();
         if waits && !self.clients.laggards.looking {
             self.clients.laggards.looking = true;
             let age_max = age_max(&self.clients.limits);
@@ -323,8 +320,7 @@ impl Shard {
             };
             let cost = delivery.message.publication().cost();
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
-            let waiting_bytes = &mut self.clients.stats.messages_waiting_bytes;
-            *waiting_bytes = waiting_bytes.saturating_sub(cost);
+            self.clients.telemetry.unqueued(cost);
             numbers.push(delivery.number);
             self.clients.drop_waiting(now, id, delivery, why);
         }

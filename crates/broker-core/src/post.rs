@@ -170,7 +170,7 @@ impl Shard {
                 number,
                 news,
             } => self.clients.take_news(&publisher, epoch, number, news),
-            Letter::Stats(stats) => self.sys.note(from, *stats),
+            Letter::Stats(stats) => self.clients.telemetry.note_shard(from, *stats),
             Letter::LaneClaimed { lane, client_id } => self.take_claim(from, lane, client_id),
             Letter::LaneReleased { lane } => self.take_release(from, lane),
             Letter::LaneHeld { lane, owner } => self.lane_is_held(lane, owner),

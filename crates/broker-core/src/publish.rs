@@ -67,8 +67,8 @@ impl Shard {
     ) -> Result<Flow, Fault> {
         let flow = self.resolve_topic(now, id, session_id, &publish);
         if !matches!(flow, Ok(Flow::Requeue)) {
-            self.clients.stats.publishes_received += 1;
-            self.clients.stats.publish_bytes_received += publish.payload.len() as u64;
+            let telemetry = &mut self.clients.telemetry;
+            telemetry.received_publish(publish.payload.len());
         }
         flow
     }
@@ -122,7 +122,7 @@ impl Shard {
         if let Some(again) = again
             && !matches!(flow, Ok(Flow::Requeue))
         {
-            self.clients.stats.audit.note_again(again);
+            self.clients.telemetry.received_again(again);
         }
         flow
     }
@@ -512,9 +512,8 @@ impl Shard {
         }
         // The broker's own word is not a client's message that nobody wanted.
         if !wanted && !item.is_own_word() {
-            self.clients.stats.publishes_unrouted += 1;
             let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
-            self.clients.stats.audit.aside.unrouted += u64::from(is_aside);
+            self.clients.telemetry.unrouted(is_aside);
         }
         let shards = others;
         self.clients.news_of(item, News::Routed { owed, shards });

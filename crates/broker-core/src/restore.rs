@@ -191,7 +191,7 @@ impl Shard {
         let gaps = self.gaps;
         let Clients {
             sessions,
-            stats,
+            telemetry,
             census,
             home,
             ..
@@ -240,10 +240,10 @@ impl Shard {
                     let mut delivery = Delivery::restore(&entry);
                     let cost = delivery.message.publication().cost();
                     let is_aside = home.topics.is_aside(delivery.message.topic());
-                    stats.messages_waiting += 1;
+                    telemetry.accepted();
                     kept.restore_entry(entry.number, entry.packet_id, position);
                     if let Some(id) = entry.packet_id {
-                        delivery.number = session.account.accept_sent(&mut stats.audit, is_aside);
+                        delivery.number = session.account.accept_sent(telemetry.audit(), is_aside);
                         session.inflight_bytes += cost;
                         in_flight.push(InFlight::Publish {
                             id,
@@ -251,11 +251,11 @@ impl Shard {
                             message: delivery,
                         });
                     } else {
-                        delivery.number = session.account.accept(&mut stats.audit, is_aside);
+                        delivery.number = session.account.accept(telemetry.audit(), is_aside);
                         delivery.again =
                             entry.number <= sent_entries && entry.qos == QoS::AtLeastOnce;
                         session.queue_bytes += cost;
-                        stats.messages_waiting_bytes += cost;
+                        telemetry.queued(cost);
                         session.queue.push_back((entry.qos, delivery));
                     }
                 }
@@ -307,9 +307,8 @@ impl Shard {
         self.clients.count_later(id);
         self.clients.note_fill(id);
         self.schedule_count(now);
-        let stats = &mut self.clients.stats;
-        stats.clients_disconnected =
-            self.clients.by_client_id.len() as u64 - stats.clients_connected;
+        let sessions = self.clients.by_client_id.len();
+        self.clients.telemetry.note_sessions(sessions);
         Ok(())
     }
 
@@ -435,7 +434,7 @@ impl Shard {
             });
         };
         self.options.totals.subscriptions.add(1);
-        self.clients.stats.subscriptions += 1;
+        self.clients.telemetry.subscribed();
         let grant = Grant {
             qos: subscription.options.qos,
             no_local: subscription.options.no_local,

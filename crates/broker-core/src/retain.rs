@@ -201,7 +201,7 @@ impl Shard {
     /// store.
     fn count_retained(&mut self, message: &Message, old: Option<&Message>) -> bool {
         let limits = &self.clients.limits;
-        let (totals, stats) = (&self.options.totals, &mut self.clients.stats);
+        let totals = &self.options.totals;
         let limited = |message: &Message| match message.publisher() {
             Some(_) => (1, message.publication().cost()),
             None => (0, 0),
@@ -218,16 +218,15 @@ impl Shard {
             messages.try_replace(new_count, old_count, u64::MAX);
             return false;
         }
-        stats.retained_messages += u64::from(old.is_none());
-        stats.retained_bytes -= old.map_or(0, |old| old.publication().cost());
-        stats.retained_bytes += message.publication().cost();
+        let old = old.map(|old| old.publication().cost());
+        let telemetry = &mut self.clients.telemetry;
+        telemetry.retained(message.publication().cost(), old);
         true
     }
 
     pub(crate) fn uncount_retained(&mut self, message: &Message) {
         let cost = message.publication().cost();
-        self.clients.stats.retained_messages -= 1;
-        self.clients.stats.retained_bytes -= cost;
+        self.clients.telemetry.unretained(cost);
         if message.publisher().is_some() {
             self.options.totals.retained_messages.subtract(1);
             self.options.totals.retained_bytes.subtract(cost);

@@ -44,7 +44,6 @@ use crate::retained::RetainedIndex;
 use crate::routing::{Interest, RouteCache, SubscriptionIndex};
 use crate::settings::ShardOptions;
 use crate::shared::{HandOvers, SharedGroups};
-use crate::sys::Sys;
 use crate::telemetry::{AuditTotals, Event, Stats, Work};
 use crate::timers::{Timer, Timers};
 use crate::{Message, ShardId};
@@ -62,7 +61,6 @@ pub struct Shard {
     pub(crate) full: FullSessions,
     pub(crate) barriers: Barriers,
     pub(crate) timers: Timers,
-    pub(crate) sys: Sys,
     pub(crate) verdicts: Verdicts,
     pub(crate) lanes: Lanes,
     pub(crate) publishers: Publishers,
@@ -70,8 +68,6 @@ pub struct Shard {
     pub(crate) over: OverEpochs,
     /// For properties that the audit adds to a message.
     pub(crate) stamped: PropertyBuf,
-    /// [`Timer::TellDrops`] is set.
-    pub(crate) telling: bool,
     /// [`Timer::Progress`] is set.
     pub(crate) telling_progress: bool,
     /// As [`Output::Needed`] said last.
@@ -116,14 +112,12 @@ impl Shard {
             full: FullSessions::default(),
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
-            sys: Sys::default(),
             verdicts: Verdicts::default(),
             owners: LaneOwners::default(),
             lanes: Lanes::default(),
             publishers: Publishers::default(),
             over: OverEpochs::default(),
             stamped: PropertyBuf::new(),
-            telling: false,
             telling_progress: false,
             said_needed: Frontier::new(),
             hand_overs: HandOvers::default(),
@@ -145,7 +139,7 @@ impl Shard {
     /// [`take_dirty`](Self::take_dirty).
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Outputs<'_> {
         self.clients.home.now = now;
-        let before = self.clients.stats.work();
+        let before = self.clients.telemetry.work();
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
@@ -179,7 +173,7 @@ impl Shard {
         self.tell_fullness();
         self.tell_missed(now);
         self.tell_audit(now);
-        self.schedule_telling(now);
+        self.schedule_report(now);
         self.schedule_progress(now);
         self.schedule_tail(now);
         self.schedule_look(now);
@@ -188,7 +182,7 @@ impl Shard {
             self.compact_timers();
         }
         self.clients.close_bundles();
-        let work = self.clients.stats.work().since(before);
+        let work = self.clients.telemetry.work().since(before);
         Outputs::new(self, work)
     }
 
@@ -232,7 +226,7 @@ impl Shard {
     /// written, and goes on with what the connection had sent. If that makes the shard ask for
     /// something, it is due for a timeout at once, and asks then.
     pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) -> Work {
-        let before = self.clients.stats.work();
+        let before = self.clients.telemetry.work();
         if let Some(session) = self.clients.wrote(now, connection, bytes)
             && !self.clients.is_at_rest(connection, session)
         {
@@ -242,14 +236,14 @@ impl Shard {
             self.tell_fullness();
             self.tell_missed(now);
             self.tell_audit(now);
-            self.schedule_telling(now);
+            self.schedule_report(now);
             self.schedule_progress(now);
             self.clients.close_bundles();
-            if !self.clients.outputs.is_empty() {
+            if !self.clients.outputs.is_empty() || self.clients.telemetry.has_events() {
                 self.timers.set(now, Timer::Ask);
             }
         }
-        self.clients.stats.work().since(before)
+        self.clients.telemetry.work().since(before)
     }
 
     /// Whether bytes of this connection would be used now. The driver does not read from one that
@@ -274,7 +268,7 @@ impl Shard {
 
     /// What this shard has counted.
     pub fn stats(&self) -> &Stats {
-        &self.clients.stats
+        self.clients.telemetry.stats()
     }
 
     /// By how much the accounts of what sessions are owed do not balance, and what they do not come
@@ -300,7 +294,7 @@ impl Shard {
     }
 
     pub(crate) fn event(&mut self, event: Event) {
-        self.clients.outputs.push_back(Output::Event(event));
+        self.clients.telemetry.report(event);
     }
 
     pub(crate) fn mail(&mut self, to: ShardId, letter: Letter) {
@@ -351,7 +345,7 @@ impl Shard {
     }
 
     fn receive(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
-        self.clients.stats.bytes_received += bytes.len() as u64;
+        self.clients.telemetry.received_bytes(bytes.len());
         let packet_bytes_max = self.clients.limits.packet_bytes_max;
         let Some(connection) = self.clients.connections.get_mut(id) else {
             return;
@@ -417,7 +411,7 @@ impl Shard {
             if matches!(flow, Ok(Flow::Requeue)) {
                 break;
             }
-            self.clients.stats.packets_received += 1;
+            self.clients.telemetry.received_packet();
             // [MQTT-4.13.1-1, MQTT311-4.8.0-1]
             if let Err(fault) = flow {
                 self.fail(now, id, fault);
@@ -631,7 +625,7 @@ impl Shard {
                 detail,
             };
             self.detach(now, id, why);
-            self.clients.stats.refuse(reason);
+            self.clients.telemetry.refused(reason);
             self.close(id, last_words);
         }
     }
@@ -645,8 +639,7 @@ impl Shard {
         else {
             return;
         };
-        self.clients.stats.connects_refused += 1;
-        self.clients.stats.refuse(fault.reason);
+        self.clients.telemetry.refused_connect(fault.reason);
         self.close(id, last_words);
         self.event(Event::Refused {
             client_id: caller.client_id,

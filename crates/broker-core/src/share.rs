@@ -370,7 +370,7 @@ impl Shard {
         delivery: Delivery,
         kept: bool,
     ) {
-        self.clients.stats.messages_waiting = self.clients.stats.messages_waiting.saturating_sub(1);
+        self.clients.telemetry.ended(1);
         // A session that ends with its connection holds on to no log.
         let message = match delivery.message.position() {
             Some(_) if !kept => Arc::new(delivery.message.in_no_log()),

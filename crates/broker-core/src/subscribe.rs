@@ -67,7 +67,7 @@ impl Shard {
             if codes.len() >= filters_max {
                 // Whoever names more filters than a session may hold repeats some.
                 codes.push(ReasonCode::QuotaExceeded as u8);
-                self.clients.stats.refuse(ReasonCode::QuotaExceeded);
+                self.clients.telemetry.refused(ReasonCode::QuotaExceeded);
                 continue;
             }
             let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
@@ -110,7 +110,7 @@ impl Shard {
                 });
             }
             if code.is_error() {
-                self.clients.stats.refuse(code);
+                self.clients.telemetry.refused(code);
             }
             codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
         }
@@ -198,7 +198,7 @@ impl Shard {
             if full || !self.options.totals.subscriptions.try_add(1, overall.into()) {
                 return Ok(Err(ReasonCode::QuotaExceeded));
             }
-            self.clients.stats.subscriptions += 1;
+            self.clients.telemetry.subscribed();
         }
         if let Some(session) = self.clients.session_mut(session_id) {
             // [MQTT-3.8.4-3, MQTT311-3.8.4-3]
@@ -225,7 +225,7 @@ impl Shard {
             }
             SubscriptionFilter::Shared { group, filter } => {
                 if new {
-                    self.clients.stats.shared_subscriptions += 1;
+                    self.clients.telemetry.joined_group();
                 }
                 joins.extend(self.join_group(session_id, group, filter, grant));
                 if self.clients.is_told_full(session_id)
@@ -289,7 +289,7 @@ impl Shard {
                 self.announce(filter.as_str(), want);
             }
             SubscriptionFilter::Shared { group, filter } => {
-                self.clients.stats.shared_subscriptions += 1;
+                self.clients.telemetry.joined_group();
                 // Whoever publishes does so after every shard was restored.
                 let _ = self.join_group(session_id, group, filter, grant);
             }
@@ -445,7 +445,7 @@ impl Shard {
 
     /// Takes one subscription, already off its session, out of the index.
     fn unsubscribe(&mut self, session_id: SessionId, parsed: SubscriptionFilter<'_>, grant: Grant) {
-        self.clients.stats.subscriptions -= 1;
+        self.clients.telemetry.unsubscribed();
         self.options.totals.subscriptions.subtract(1);
         match parsed {
             SubscriptionFilter::Plain(filter) => {
@@ -461,7 +461,7 @@ impl Shard {
                 self.withdraw(filter.as_str(), want);
             }
             SubscriptionFilter::Shared { group, filter } => {
-                self.clients.stats.shared_subscriptions -= 1;
+                self.clients.telemetry.left_group();
                 self.leave_group(session_id, group, filter);
             }
         }

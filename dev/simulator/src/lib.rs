@@ -138,7 +138,7 @@ fn play(world: &mut World) -> Report {
         report.refused_between_kills = world.oracle.refused;
     }
     for stats in world.stats() {
-        report.sent += stats.publishes_sent;
+        report.sent += stats.publishes_written();
         report.dropped += stats.dropped_total();
         let _ = writeln!(report.digest, "{stats:?}");
     }

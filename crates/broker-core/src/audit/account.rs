@@ -357,7 +357,7 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(id.index()) else {
             return;
         };
-        let out_of_turn = session.account.tell(&mut self.stats.audit, number, fate);
+        let out_of_turn = session.account.tell(self.telemetry.audit(), number, fate);
         let full = session.account.window_is_full();
         if let Some(OutOfTurn { kind, first, count }) = out_of_turn {
             self.fault_of_session(id, kind, first, count);
@@ -375,7 +375,7 @@ impl Clients {
             let Some(session) = self.sessions.get_mut(id.index()) else {
                 return;
             };
-            let totals = &mut self.stats.audit;
+            let totals = self.telemetry.audit();
             let out_of_turn = session.account.tell(totals, *number, Fate::Dropped);
             if let Some(OutOfTurn { kind, first, count }) = out_of_turn {
                 self.fault_of_session(id, kind, first, count);
@@ -397,7 +397,7 @@ impl Clients {
         session.account.in_window = 0;
         let faulty = std::mem::take(&mut session.account.faults) > 0 || imbalance > 0;
         let client_id = Arc::clone(&session.client_id);
-        let totals = &mut self.stats.audit;
+        let totals = self.telemetry.audit();
         let account = &mut session.account;
         if faulty {
             account.windows_faulty += 1;
@@ -428,7 +428,7 @@ impl Clients {
         let mut unacknowledged = false;
         for (number, fate) in fates {
             unacknowledged |= *fate == Fate::GivenUp;
-            let out_of_turn = account.tell(&mut self.stats.audit, *number, *fate);
+            let out_of_turn = account.tell(self.telemetry.audit(), *number, *fate);
             if let Some(OutOfTurn { kind, first, count }) = out_of_turn {
                 account.faults += 1;
                 self.fault(place(), kind, first, count);
@@ -437,7 +437,7 @@ impl Clients {
         if account.in_window == 0 {
             return;
         }
-        let totals = &mut self.stats.audit;
+        let totals = self.telemetry.audit();
         *match (account.faults, unacknowledged) {
             (1.., _) => &mut totals.windows_faulty,
             (0, true) => &mut totals.windows_unproven,
@@ -469,7 +469,7 @@ impl Clients {
                 aside_in_flight += rare.aside.in_flight();
             }
         }
-        let totals = &self.stats.audit;
+        let totals = &self.telemetry.stats().audit;
         off += totals.aside.waiting().abs_diff(aside_waiting);
         off += totals.aside.in_flight().abs_diff(aside_in_flight);
         let gone = totals.sent + totals.dropped + totals.handed_on;

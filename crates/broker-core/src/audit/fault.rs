@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::json::Object;
 use crate::clients::Clients;
 use crate::ids::SessionId;
-use crate::output::Output;
 use crate::reason::{FaultKind, FaultPlace};
 use crate::telemetry::Event;
 
@@ -43,7 +42,7 @@ impl Clients {
 
     #[cold]
     pub(crate) fn fault(&mut self, place: FaultPlace, kind: FaultKind, first: u64, count: u64) {
-        let totals = &mut self.stats.audit;
+        let totals = self.telemetry.audit();
         match kind {
             FaultKind::Lost => totals.lost += count,
             FaultKind::Duplicated => totals.duplicated += count,
@@ -65,11 +64,11 @@ impl Clients {
         if self.home.watching > 0 {
             self.tell_fault(&place, kind, first, count);
         }
-        self.outputs.push_back(Output::Event(Event::Fault {
+        self.telemetry.report(Event::Fault {
             place,
             kind,
             first,
             count,
-        }));
+        });
     }
 }

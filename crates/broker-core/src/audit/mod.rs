@@ -43,7 +43,6 @@ pub(crate) mod rest;
 pub(crate) mod rule;
 pub(crate) mod so_far;
 pub(crate) mod statement;
-pub(crate) mod tell;
 pub(crate) mod verdict;
 pub(crate) mod verify;
 pub(crate) mod watch;
@@ -91,7 +90,7 @@ impl Shard {
                 none.insert(Box::new(self.lanes.open(&session.client_id, second)))
             }
         };
-        let totals = &mut self.clients.stats.audit;
+        let totals = self.clients.telemetry.audit();
         totals.received += 1;
         if self.clients.home.topics.is_aside(publication.topic) {
             totals.aside.received += 1;

@@ -32,7 +32,6 @@ use crate::clients::Clients;
 use crate::ids::ShardId;
 use crate::limits::{INTRUSIONS_TOLD_MAX, LANES_CLOSED_MAX, VERIFIED_LANES_MAX};
 use crate::mail::Letter;
-use crate::output::Output;
 use crate::placement;
 use crate::shard::Shard;
 use crate::telemetry::Event;
@@ -218,7 +217,7 @@ impl Shard {
         message: (u64, Option<&str>),
         owner: Arc<str>,
     ) {
-        self.clients.stats.audit.publishers.intruded += 1;
+        self.clients.telemetry.audit().publishers.intruded += 1;
         let (number, topic) = message;
         let intrusions = &mut self.publishers.intrusions;
         let key = (lane, sender.clone());
@@ -270,14 +269,14 @@ impl Clients {
             .text_if("topic", topic)
             .text("words", &words);
         self.home.tell_if_watched(lane, "fault", object);
-        self.outputs.push_back(Output::Event(Event::LaneIntruded {
+        self.telemetry.report(Event::LaneIntruded {
             client_id: Arc::clone(client_id),
             user,
             lane: lane.value(),
             owner: Arc::clone(owner),
             number: *number,
             count,
-        }));
+        });
         true
     }
 
@@ -290,11 +289,11 @@ impl Clients {
             .text("before", &before)
             .text("words", &words);
         home.tell_if_watched(lane, "owner", object);
-        self.outputs.push_back(Output::Event(Event::LaneOwner {
+        self.telemetry.report(Event::LaneOwner {
             client_id,
             lane: lane.value(),
             before,
-        }));
+        });
     }
 }
 

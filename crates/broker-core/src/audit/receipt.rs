@@ -22,7 +22,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use unbroken_merkle_log::{Epoch, Hash};
 
-use super::json::{Object, rfc3339};
+use super::json::Object;
 use super::lane::IngressLane;
 use super::watch::{Home, Told, Wants};
 use crate::clients::Clients;
@@ -33,6 +33,7 @@ use crate::message::Mark;
 use crate::placement;
 use crate::reason::DropReason;
 use crate::session::Delivery;
+use crate::telemetry::rfc3339;
 
 /// What became known of a message that is followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

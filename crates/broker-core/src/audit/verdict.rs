@@ -19,17 +19,13 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{TopicFilter, TopicName};
 
-use super::tell;
 use crate::ids::{SessionId, ShardId};
 use crate::limits::VERDICTS_ASKED_MAX;
 use crate::mail::Letter;
 use crate::message::Message;
 use crate::shard::Shard;
 use crate::sys::sys_publication;
-use crate::telemetry::Stats;
-
-/// Where the sentence is told.
-pub(crate) const VERDICT: &str = "$SYS/audit/verdict";
+use crate::telemetry::{Stats, VERDICT, sentence};
 
 /// Subscriptions that wait for the verdict.
 #[derive(Debug, Default)]
@@ -100,7 +96,7 @@ impl Shard {
     }
 
     fn tell_verdict(&mut self, now: Instant) {
-        let sentence = tell::sentence(&self.verdicts.sum, &self.options.settings.audit);
+        let sentence = sentence(&self.verdicts.sum, &self.options.settings.audit);
         let publication = sys_publication(now, VERDICT, &sentence);
         let message = Arc::new(Message::new(&publication, None));
         for asking in std::mem::take(&mut self.verdicts.asking) {

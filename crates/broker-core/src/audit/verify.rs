@@ -43,7 +43,6 @@ use crate::clients::Clients;
 use crate::durability::{LaneState, Record};
 use crate::limits::VERIFIED_LANES_MAX;
 use crate::message::Publication;
-use crate::output::Output;
 use crate::reason::{DropReason, FaultKind};
 use crate::session::Session;
 use crate::shard::Shard;
@@ -140,7 +139,7 @@ impl Shard {
         }
         let mut stamps = values(publication, Property::NAME);
         let text = stamps.next()?;
-        let totals = &mut self.clients.stats.audit.publishers;
+        let totals = &mut self.clients.telemetry.audit().publishers;
         let property = match Property::parse_text(text) {
             Ok(property) if stamps.next().is_none() => property,
             // Unreadable, or more than one.
@@ -192,7 +191,7 @@ impl Shard {
         let limits = &self.publishers.limits.0;
         let lane_now = lane.clock;
         let verdict = lane.ledger.observe(&arrival, lane_now, limits, &Xxh3);
-        let totals = &mut self.clients.stats.audit.publishers;
+        let totals = &mut self.clients.telemetry.audit().publishers;
         match verdict {
             Verdict::OutOfScope => totals.unaudited += 1,
             _ => totals.verified += 1,
@@ -288,7 +287,7 @@ impl Shard {
         if let Some(sealed) = &named
             && sealed.algorithm() != Algorithm::Xxh3
         {
-            self.clients.stats.audit.publishers.unverifiable += 1;
+            self.clients.telemetry.audit().publishers.unverifiable += 1;
             return self.tell_unverifiable(&client.client_id, sealed);
         }
         let checkpoint = named.and_then(|sealed| sealed.open(&Xxh3).ok());
@@ -300,7 +299,7 @@ impl Shard {
         let Some((key, lane, checkpoint)) = own else {
             // Damaged, of another lane than its topic says, or of one that is not open here:
             // nothing is claimed.
-            self.clients.stats.audit.publishers.unaudited += 1;
+            self.clients.telemetry.audit().publishers.unaudited += 1;
             return;
         };
         lane.hear(checkpoint.size, again);
@@ -580,7 +579,7 @@ impl Lane {
         reason: DropReason,
         clients: &mut Clients,
     ) {
-        clients.stats.audit.publishers.refused += 1;
+        clients.telemetry.audit().publishers.refused += 1;
         let object = Object::new()
             .text("lane", &lane.to_string())
             .number("epoch", epoch.0)
@@ -598,7 +597,7 @@ impl Lane {
     /// Counts and tells what the ledger has found.
     fn take_events(&mut self, key: (LaneId, Epoch), clients: &mut Clients) {
         for event in self.ledger.take_events() {
-            let totals = &mut clients.stats.audit.publishers;
+            let totals = &mut clients.telemetry.audit().publishers;
             let fault = match event {
                 Found::Lost { .. } if self.is_in_part() => continue,
                 Found::Lost { numbers, .. } => {
@@ -672,7 +671,7 @@ impl Lane {
         clients: &mut Clients,
     ) {
         let Fault { kind, first, count } = *fault;
-        clients.stats.audit.publishers.count(kind, count);
+        clients.telemetry.audit().publishers.count(kind, count);
         let object = Object::new()
             .text("lane", &lane.to_string())
             .number("epoch", epoch.0)
@@ -684,15 +683,13 @@ impl Lane {
             .text_if("topic", topic)
             .text("words", &fault.words());
         clients.home.tell_if_watched(lane, "fault", object);
-        clients
-            .outputs
-            .push_back(Output::Event(Event::PublisherFault {
-                client_id: Arc::clone(&self.owner.client_id),
-                lane: lane.value(),
-                kind,
-                first,
-                count,
-            }));
+        clients.telemetry.report(Event::PublisherFault {
+            client_id: Arc::clone(&self.owner.client_id),
+            lane: lane.value(),
+            kind,
+            first,
+            count,
+        });
     }
 
     fn tell_window(
@@ -710,7 +707,7 @@ impl Lane {
                 .open
                 .saturating_add(std::mem::take(&mut account.lost));
         }
-        let totals = &mut clients.stats.audit.publishers;
+        let totals = &mut clients.telemetry.audit().publishers;
         let (count, word) = match state {
             State::Proven => (&mut totals.windows_proven, "proven"),
             State::Faulty => (&mut totals.windows_faulty, "faulty"),

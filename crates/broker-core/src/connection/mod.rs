@@ -23,7 +23,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::connection::{alias, server::Phase};
+use unbroken_mqtt_proto::connection::alias;
+use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{Packet, Version};
 
 pub use self::access::Peer;

@@ -27,6 +27,8 @@ impl Iterator for Outputs<'_> {
     type Item = Output;
 
     fn next(&mut self) -> Option<Output> {
-        self.shard.clients.outputs.pop_front()
+        let clients = &mut self.shard.clients;
+        let output = clients.outputs.pop_front();
+        output.or_else(|| clients.telemetry.take_event().map(Output::Event))
     }
 }

@@ -25,7 +25,7 @@ impl Shard {
                 Timer::Retained(message) => self.expire_retained(now, &message),
                 Timer::Scan(session) => self.pump_retained(now, session),
                 Timer::Spread => self.go_on_spreading(now),
-                Timer::TellDrops => self.tell_untold(now),
+                Timer::TellDrops => self.report_drops(now),
                 Timer::Progress => self.tell_progress(),
                 Timer::Tail => self.tell_tail(),
                 Timer::Laggards => self.look_for_laggards(now),

@@ -195,14 +195,6 @@ pub(crate) enum Again {
 }
 
 impl AuditTotals {
-    /// Counts a message that came again.
-    pub(crate) fn note_again(&mut self, again: Again) {
-        match again {
-            Again::OnOneConnection => self.retransmitted += 1,
-            Again::AfterReconnect => self.redelivered_in += 1,
-        }
-    }
-
     /// Deliveries of QoS 1 and 2 that were accepted into the queue of a session, on the way through
     /// which they may have left at once.
     pub fn accepted(&self) -> u64 {

@@ -18,17 +18,21 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Packets of any kind received.
     pub packets_received: u64,
-    /// Packets of any kind given to the driver, but for QoS 0 messages known not to be written.
+    /// Packets of any kind given to the driver.
     pub packets_sent: u64,
     /// PUBLISH packets received.
     pub publishes_received: u64,
-    /// PUBLISH packets given to the driver, but for QoS 0 messages known not to be written: those
-    /// are dropped.
+    /// PUBLISH packets given to the driver.
     pub publishes_sent: u64,
     /// Payload bytes of PUBLISH packets received.
     pub publish_bytes_received: u64,
     /// Payload bytes of the PUBLISH packets sent.
     pub publish_bytes_sent: u64,
+    /// Of the PUBLISH packets sent, messages of QoS 0 whose connection ended before they were
+    /// written: they are dropped.
+    pub publishes_unsaid: u64,
+    /// Payload bytes of those.
+    pub publish_bytes_unsaid: u64,
     /// Messages nobody subscribed to.
     pub publishes_unrouted: u64,
     /// Connections that sent a valid CONNECT and were let in, ever.
@@ -87,8 +91,8 @@ impl Work {
     /// What was done since `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
-            received: self.received.saturating_sub(before.received),
-            sent: self.sent.saturating_sub(before.sent),
+            received: self.received - before.received,
+            sent: self.sent - before.sent,
         }
     }
 }
@@ -102,9 +106,19 @@ impl Stats {
         }
     }
 
-    /// Counts something that a client was refused.
-    pub(crate) fn refuse(&mut self, reason: ReasonCode) {
-        *self.refused.entry(reason).or_default() += 1;
+    /// Packets of any kind that were sent and not dropped after all.
+    pub fn packets_written(&self) -> u64 {
+        self.packets_sent - self.publishes_unsaid
+    }
+
+    /// PUBLISH packets that were.
+    pub fn publishes_written(&self) -> u64 {
+        self.publishes_sent - self.publishes_unsaid
+    }
+
+    /// Payload bytes of those.
+    pub fn publish_bytes_written(&self) -> u64 {
+        self.publish_bytes_sent - self.publish_bytes_unsaid
     }
 
     /// Messages not delivered, all reasons together.
@@ -114,7 +128,7 @@ impl Stats {
 
     /// Counts messages that were not delivered.
     #[inline]
-    pub(crate) fn drop(&mut self, reason: DropReason, count: u64, is_aside: bool) {
+    pub(super) fn drop(&mut self, reason: DropReason, count: u64, is_aside: bool) {
         self.dropped[reason as usize] += count;
         if is_aside {
             self.dropped_aside[reason as usize] += count;
@@ -138,6 +152,8 @@ impl Stats {
             publishes_sent,
             publish_bytes_received,
             publish_bytes_sent,
+            publishes_unsaid,
+            publish_bytes_unsaid,
             publishes_unrouted,
             connects_admitted,
             connects_refused,
@@ -167,6 +183,8 @@ impl Stats {
         self.publishes_sent += publishes_sent;
         self.publish_bytes_received += publish_bytes_received;
         self.publish_bytes_sent += publish_bytes_sent;
+        self.publishes_unsaid += publishes_unsaid;
+        self.publish_bytes_unsaid += publish_bytes_unsaid;
         self.publishes_unrouted += publishes_unrouted;
         self.connects_admitted += connects_admitted;
         self.connects_refused += connects_refused;

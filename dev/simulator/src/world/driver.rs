@@ -125,7 +125,7 @@ impl World {
     fn leave_unsaid(&mut self, shard: usize, now: Instant, last_words: LastWords) {
         let sent_or_dropped = |shard: &Shard| {
             let stats = shard.stats();
-            stats.publishes_sent + stats.dropped[DropReason::ConnectionLost as usize]
+            stats.publishes_written() + stats.dropped[DropReason::ConnectionLost as usize]
         };
         let before = sent_or_dropped(&self.shards[shard]);
         let input = Input::Unsaid(last_words);

@@ -188,7 +188,7 @@ impl World {
     fn remember(&mut self) {
         for stats in self.shards.iter().map(Shard::stats) {
             self.past.received += stats.audit.received;
-            self.past.sent += stats.publishes_sent;
+            self.past.sent += stats.publishes_written();
             for (sum, dropped) in self.past.dropped.iter_mut().zip(stats.dropped) {
                 *sum += dropped;
             }

@@ -24,7 +24,6 @@ use crate::clients::Clients;
 use crate::limits::{
     LANES_A_CLIENT_MAX, LANES_FEW, LANES_REFUSED_TOLD_MAX, LANES_RESERVED, VERIFIED_LANES_MAX,
 };
-use crate::output::Output;
 use crate::reason::LaneRefusal;
 use crate::shard::Shard;
 use crate::telemetry::Event;
@@ -89,7 +88,7 @@ impl Shard {
     /// once a second.
     #[cold]
     fn refuse_lane(&mut self, (lane, _): (LaneId, Epoch), client: &Arc<str>, why: LaneRefusal) {
-        let totals = &mut self.clients.stats.audit.publishers;
+        let totals = &mut self.clients.telemetry.audit().publishers;
         totals.unaudited += 1;
         totals.lanes_refused += 1;
         let refusals = &mut self.publishers.refusals;
@@ -152,12 +151,12 @@ impl Clients {
             .text("reason", why.name())
             .text("words", &words);
         self.home.tell_if_watched(lane, "state", object);
-        self.outputs.push_back(Output::Event(Event::LaneRefused {
+        self.telemetry.report(Event::LaneRefused {
             client_id: Arc::clone(client_id),
             lane: lane.value(),
             why,
             count,
-        }));
+        });
     }
 }
 
