@@ -479,8 +479,7 @@ impl Clients {
                             // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
                             writer.finish_publish(start, packet_id, dup || again);
                             if dup {
-                                let is_aside = self.home.topics.is_aside(publication.topic);
-                                if !is_aside {
+                                if !self.home.topics.is_aside(publication.topic) {
                                     self.telemetry.redelivered();
                                 }
                             } else {

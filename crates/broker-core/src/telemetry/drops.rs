@@ -10,8 +10,8 @@ use crate::option_box::OptionBox;
 use crate::reason::DropReason;
 use crate::telemetry::Event;
 
-/// What was dropped for each reason since it was last reported. Of most sessions nothing ever was, and
-/// that takes one word.
+/// What was dropped for each reason since it was last reported. Of most sessions nothing ever was,
+/// and that takes one word.
 #[derive(Debug, Default)]
 pub(crate) struct DropTallies(OptionBox<Vec<DropTally>>);
 
