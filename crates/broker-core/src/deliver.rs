@@ -603,10 +603,12 @@ impl Clients {
             None
         };
         let is_its_clients = let_go.is_some();
-        let delivery = let_go.or_else(|| session.outbound.forget(packet_id))?;
+        let mut delivery = let_go.or_else(|| session.outbound.forget(packet_id))?;
         session.landed(&delivery);
         let pubrel = is_its_clients.then(|| self.ask_received(session_id, packet_id, &delivery));
-        if !is_its_clients {
+        if is_its_clients {
+            delivery.entry = 0; // After a restart that is the entry of the id, which stays.
+        } else {
             self.land(session_id, packet_id);
         }
         let number = delivery.number;
