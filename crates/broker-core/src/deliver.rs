@@ -479,9 +479,8 @@ impl Clients {
                             // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
                             writer.finish_publish(start, packet_id, dup || again);
                             if dup {
-                                if !self.home.topics.is_aside(publication.topic) {
-                                    self.telemetry.redelivered();
-                                }
+                                let is_aside = self.home.topics.is_aside(publication.topic);
+                                self.telemetry.redelivered(is_aside);
                             } else {
                                 self.account(session_id, number, Fate::Sent);
                             }

@@ -1,7 +1,5 @@
-//! Messages that are not delivered: each is counted at once, and told soon.
-//!
-//! Invariant: what [`Stats::dropped`](crate::Stats::dropped) counts has been told when the session
-//! ends, when the broker stops, and otherwise a second later.
+//! Messages that are not delivered: what a drop means for its session, its account and those who
+//! follow the message. How it is counted and reported is [`crate::telemetry`]'s.
 
 use std::sync::Arc;
 use std::time::Instant;

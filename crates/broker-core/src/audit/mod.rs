@@ -19,7 +19,8 @@
 //! - [`known`] remembers epochs, so that one that begins differs from one that goes on.
 //! - [`rule`] says what is stamped; [`verify`] judges publishers that stamp themselves.
 //! - [`verdict`] is the sentence over all of it, made for whoever subscribes.
-//! - [`totals`] is what all of them come to, [`fault`] the name of what must not happen.
+//! - [`AuditTotals`](crate::AuditTotals) is what all of them come to, [`fault`] the name of what
+//!   must not happen.
 //!
 //! Invariants:
 //! - A number is given once, in the order in which the messages were accepted.

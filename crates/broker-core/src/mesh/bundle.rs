@@ -18,7 +18,7 @@
 //!
 //! Invariants:
 //! - A bundle goes before whatever is sent to that shard after its messages: it is closed by
-//!   [`Clients::mail`].
+//!   `Clients::mail`.
 //! - None is open between two inputs.
 //! - A used one comes back as a message does, by a reference that finds itself alone (see
 //!   [`crate::message`]).

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What the session is owed is what its subscriptions match above *through*, and its entries:
-//! nothing else. Both are told to the disk together, in a [`Record::Progress`], so that a message
+//! nothing else. Both are told to the disk together, in a [`Record::Progress`](crate::Record::Progress), so that a message
 //! is never in both or in neither. When the disk is told: [`crate::kept`].
 //!
 //! Invariants:
@@ -42,7 +42,7 @@ pub(crate) struct Kept {
     pub(crate) under_way: Option<Box<UnderWay>>,
     /// Entries of an earlier run of the broker, if there are any.
     earlier: Option<Box<Earlier>>,
-    /// Entries ever, and those up to which the disk was told [progress](Progress) of all.
+    /// Entries ever, and those up to which the disk was told [progress](crate::Progress) of all.
     pub(crate) entries: u64,
     pub(crate) told_entries: u64,
     /// What the client may have been sent before the broker was started.
