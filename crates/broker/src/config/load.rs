@@ -190,17 +190,23 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
         mut problems,
         ..
     } = reader;
-    if problems.is_empty() {
-        problems.extend(check_addresses(&config.listeners, &origins));
-        problems.extend(check_limits(&config, &origins));
-        problems.extend(check_log(&config, &origins));
-        problems.extend(check_prefix(&config, &origins));
-    }
+    check_whole(&config, &origins, &mut problems);
     if problems.is_empty() {
         Ok(Effective { config, origins })
     } else {
         Err(ConfigError::new(problems))
     }
+}
+
+/// Checks what the kinds of single values cannot. A value that was refused stands at its default
+/// here, which passes. Only a port may then be the default of several listeners.
+fn check_whole(config: &Config, origins: &BTreeMap<Place, Origin>, problems: &mut Vec<Problem>) {
+    let is_clear = problems.is_empty();
+    let has_address = |index| is_clear || origin_of(origins, index, "port").is_some();
+    problems.extend(check_addresses(&config.listeners, origins, has_address));
+    problems.extend(check_limits(config, origins));
+    problems.extend(check_log(config, origins));
+    problems.extend(check_prefix(config, origins));
 }
 
 struct Reader {
@@ -236,15 +242,8 @@ impl Reader {
 
     /// The place of a listener's value, or of any other of its values.
     fn near(&self, index: usize, keys: &[&'static str]) -> Option<Origin> {
-        keys.iter().find_map(|key| {
-            self.origins
-                .get(&Place {
-                    section: LISTENERS,
-                    index: Some(index),
-                    key,
-                })
-                .cloned()
-        })
+        keys.iter()
+            .find_map(|key| origin_of(&self.origins, index, key))
     }
 }
 
@@ -308,20 +307,27 @@ fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
         .push(Problem::new(origin, message).help(help));
 }
 
-fn check_addresses(listeners: &[Listener], origins: &BTreeMap<Place, Origin>) -> Vec<Problem> {
+fn origin_of(origins: &BTreeMap<Place, Origin>, index: usize, key: &'static str) -> Option<Origin> {
+    let place = Place {
+        section: LISTENERS,
+        index: Some(index),
+        key,
+    };
+    origins.get(&place).cloned()
+}
+
+fn check_addresses(
+    listeners: &[Listener],
+    origins: &BTreeMap<Place, Origin>,
+    has_address: impl Fn(usize) -> bool,
+) -> Vec<Problem> {
     let mut seen: BTreeMap<SocketAddr, usize> = BTreeMap::new();
     let mut problems = Vec::new();
-    for (index, listener) in listeners.iter().enumerate().filter(|(_, l)| l.port != 0) {
+    let listeners = listeners.iter().enumerate();
+    for (index, listener) in listeners.filter(|(index, l)| l.port != 0 && has_address(*index)) {
         if let Some(first) = seen.insert(listener.address(), index) {
-            let origin = ["port", "bind"].iter().find_map(|key| {
-                origins
-                    .get(&Place {
-                        section: LISTENERS,
-                        index: Some(index),
-                        key,
-                    })
-                    .cloned()
-            });
+            let keys = ["port", "bind"];
+            let origin = keys.iter().find_map(|key| origin_of(origins, index, key));
             let message = format!(
                 "listeners {first} and {index} are both on {}",
                 listener.address()

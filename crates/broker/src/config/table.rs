@@ -54,16 +54,10 @@ macro_rules! key {
     };
 }
 
-const U16: Kind = Kind::Count {
-    min: 0,
-    max: u16::MAX as u64,
-    absent: None,
-};
-const U32: Kind = Kind::Count {
-    min: 0,
-    max: u32::MAX as u64,
-    absent: None,
-};
+const U16: Kind = count(0, u16::MAX as u64);
+const U32: Kind = count(0, u32::MAX as u64);
+const U16_OF_1: Kind = count(1, u16::MAX as u64);
+const U32_OF_1: Kind = count(1, u32::MAX as u64);
 const SIZE32: Kind = Kind::Size {
     min: 1,
     max: u32::MAX as u64,
@@ -72,6 +66,14 @@ const SIZE64: Kind = Kind::Size {
     min: 1,
     max: u64::MAX,
 };
+
+const fn count(min: u64, max: u64) -> Kind {
+    Kind::Count {
+        min,
+        max,
+        absent: None,
+    }
+}
 
 const fn time(min_s: u64, max_s: u64, absent: Option<&'static str>) -> Kind {
     Kind::Time {
@@ -147,14 +149,14 @@ pub(super) const SECTIONS: &[Section] = &[
         keys: &[
             key!(
                 "connections_max",
-                U32,
+                count(1, u32::MAX as u64 / 2),
                 Live,
                 ["Connections at once, all listeners together. About 1 KiB each while idle."],
                 limits.connections_max
             ),
             key!(
                 "sessions_max",
-                U32,
+                U32_OF_1,
                 Live,
                 [
                     "Sessions at once, connected or not. Each takes about 720 bytes if it is only in memory,",
@@ -165,21 +167,24 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             key!(
                 "packet_bytes_max",
-                SIZE32,
+                Kind::Size {
+                    min: 1,
+                    max: 268_435_455 + 5,
+                },
                 Live,
                 ["Size of one control packet, in both directions."],
                 limits.packet_bytes_max
             ),
             key!(
                 "receive_maximum",
-                U16,
+                U16_OF_1,
                 Live,
                 ["QoS 1 and 2 messages of a 5.0 client that the broker has not acknowledged yet."],
                 limits.receive_maximum
             ),
             key!(
                 "inflight_max",
-                U16,
+                count(1, 32_767),
                 Live,
                 [
                     "QoS 1 and 2 messages in flight to one client: sent, and not acknowledged yet. At",
@@ -189,7 +194,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             key!(
                 "queue_messages_max",
-                U32,
+                U32_OF_1,
                 Live,
                 [
                     "Messages waiting in one session beyond those in flight. 24 bytes each plus the",
@@ -274,21 +279,21 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             key!(
                 "topic_bytes_max",
-                U16,
+                U16_OF_1,
                 Live,
                 ["Bytes in a topic name or filter."],
                 limits.topic_bytes_max
             ),
             key!(
                 "topic_levels_max",
-                U16,
+                count(1, 200),
                 Live,
                 ["Levels in a topic name or filter."],
                 limits.topic_levels_max
             ),
             key!(
                 "subscriptions_per_session_max",
-                U32,
+                U32_OF_1,
                 Live,
                 [
                     "Subscriptions of one session. About 250 bytes each in a session that is only in",
@@ -298,7 +303,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             key!(
                 "subscriptions_max",
-                U32,
+                U32_OF_1,
                 Live,
                 ["Subscriptions of all sessions together."],
                 limits.subscriptions_max

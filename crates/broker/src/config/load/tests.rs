@@ -129,6 +129,46 @@ fn all_mistakes_are_told_at_once() {
 }
 
 #[test]
+fn zeros_and_mistakes_in_several_values_are_told_with_the_others() {
+    let text = "[limits]\nconnections_max = 0\ninflight_max = 0\nconnections = 1\n\
+                topic_levels_max = 201\n[log]\nfilter = \"unbroken=loud\"\n\
+                [audit]\nprefix = \"#\"\n[broker]\nshards = 65\n\
+                [[listeners]]\nport = 7\n[[listeners]]\nport = 7\n\
+                [[listeners]]\nport = 99999\n";
+    check(
+        text,
+        &[
+            "broker.toml:2: `limits.connections_max`: `0` is not a whole number from 1 to",
+            "broker.toml:3: `limits.inflight_max`: `0` is not a whole number from 1 to 32767",
+            "broker.toml:4: `connections` in `limits`",
+            "broker.toml:5: `limits.topic_levels_max`: `201` is not a whole number from 1 to 200",
+            "broker.toml:7: log.filter",
+            "broker.toml:9: `audit.prefix`",
+            "broker.toml:11: `broker.shards`",
+            "broker.toml:15: listeners 0 and 1 are both on 127.0.0.1:7",
+            "broker.toml:17: `listeners.2.port`",
+        ],
+    );
+}
+
+#[test]
+fn every_limit_that_may_be_written_is_one_that_the_broker_takes() {
+    let limits = SECTIONS.iter().find(|section| section.name == "limits");
+    for key in limits.unwrap().keys {
+        let ends = match key.kind {
+            Kind::Count { min, max, .. } | Kind::Size { min, max } => [min, max].map(Value::Number),
+            Kind::Time { min, max, .. } => [min, max].map(Value::Time),
+            _ => continue,
+        };
+        for end in ends {
+            let mut config = Config::default();
+            assert!((key.set)(&mut config, end.clone()), "{}", key.name);
+            assert_eq!(config.limits.check(), Ok(()), "{} = {end:?}", key.name);
+        }
+    }
+}
+
+#[test]
 fn text_that_is_not_toml_names_its_line() {
     check("[broker]\nshards = \n", &["broker.toml:2:"]);
     check("[broker]\nshards = 1\nshards = 2\n", &["broker.toml:3:"]);
@@ -295,7 +335,7 @@ fn two_listeners_on_one_address_are_an_error() {
 fn limits_are_checked_against_the_broker_s_own_rules() {
     check(
         "[limits]\n\ntopic_levels_max = 201\n",
-        &["broker.toml:3: limits.topic_levels_max is 201; it can be at most 200"],
+        &["broker.toml:3: `limits.topic_levels_max`: `201` is not a whole number from 1 to 200"],
     );
 }
 
