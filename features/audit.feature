@@ -161,7 +161,7 @@ Feature: Stages and audits from the shell
     When the recording is played without number 1, without its checkpoints
     Then watcher prints a line with "number 1 may be missing"
     And watcher prints a line with "no checkpoint for 2."
-    And status ends with code 0
+    And status ends with code 3
     And its output mentions "number 1 may be missing; no checkpoint for"
     When the checkpoints of the recording are played
     Then watcher prints a line with "a checkpoint again, after"
@@ -210,9 +210,12 @@ Feature: Stages and audits from the shell
       20.2
       """
     And watcher runs `unbroken audit watch -p PORT -t plant/raw -W 5` and listens to "plant/raw"
+    And status runs `unbroken audit status -p PORT -t plant/raw -t here/status -W 5` and listens to "here/status"
     When the recording is played with number 1 <wrong>
     Then watcher prints a line with "on plant/raw: injected: <reason>"
     And watcher ends with code 1
+    And status ends with code 1
+    And its output mentions "on plant/raw: injected: <reason>"
 
     Examples:
       | wrong              | reason                                         |
@@ -232,6 +235,22 @@ Feature: Stages and audits from the shell
     When the recording is played with number 1 altered
     Then watcher prints a line with "broker: lane"
     And status ends with code 3
+    And its output mentions "not in this filter"
+
+  Scenario: A checkpoint that does not fit its tag is named with its topic
+    Given a recording of these lines on "plant/raw":
+      """
+      20.0
+      20.1
+      20.2
+      """
+    And watcher runs `unbroken audit watch -p PORT -t plant/raw -W 5` and listens to "plant/raw"
+    And status runs `unbroken audit status -p PORT -t plant/raw -t here/status -W 5` and listens to "here/status"
+    When the recording is played with its checkpoints altered
+    Then watcher prints a line with "refused: the tag does not fit"
+    And watcher ends with code 1
+    And status ends with code 1
+    And its output mentions "on audit/checkpoint/"
 
   Scenario: A proof that lacks others of its window says so
     Given a recording of these lines on "plant/raw":
@@ -333,6 +352,29 @@ Feature: Stages and audits from the shell
     Then reader warns "give this subscriber the algorithm and the key of its producer"
     And watcher prints a line with "give this subscriber the algorithm and the key of its producer"
     And status ends with code 3
+    And its output mentions "keyed by another key"
+
+  Scenario: Stamps of another algorithm beside a lane that is judged are not passed over
+    Given a file "key" that only its owner can read:
+      """
+      000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+      """
+    And a recording of these lines on "plant/raw":
+      """
+      20.0
+      20.1
+      """
+    And status runs `unbroken audit status -p PORT -t plant/raw -t here/status -W 5` and listens to "here/status"
+    And all runs `unbroken audit status -p PORT -t plant/raw -t here/all -W 5 --all-lanes` and listens to "here/all"
+    When the recording is played
+    And I run `unbroken pipe -p PORT --to plant/raw --key-file key` with the input:
+      """
+      21.5
+      """
+    Then status ends with code 3
+    And its output mentions "on plant/raw: not judged: a stamp of algorithm Blake3 for lane"
+    And all ends with code 3
+    And its output mentions "on plant/raw: not judged: a stamp of algorithm Blake3 for lane"
 
   Scenario: A key that is not there is named
     When I run `unbroken pipe -p PORT --to plant/raw --key-file absent`

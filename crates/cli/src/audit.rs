@@ -1,13 +1,20 @@
 //! `unbroken audit`: what can be said of the lanes that pass through a broker, by somebody who only
 //! listens; proofs to take home; and trees of other tools.
 
+mod away;
 mod broker_side;
+mod declared;
 mod listen;
+mod neighbours;
+mod news;
 mod observer;
 mod proof_file;
+mod strays;
 mod told;
 mod topics;
 mod tree;
+mod unjudged;
+mod wall;
 mod watched;
 
 use std::fs;
@@ -21,7 +28,7 @@ use unbroken_client::audit::OpenError;
 use unbroken_merkle_log::{Hash, LaneId};
 
 use self::broker_side::More;
-use self::listen::{Heard, ListenError, Listening};
+use self::listen::{Heard, ListenError, Listening, Wanted};
 use self::observer::Observer;
 use self::proof_file::ProofFile;
 use crate::broker_args::{BrokerArgs, KeyArgs, lane};
@@ -41,19 +48,22 @@ Examples:
 It works with any broker that passes MQTT 5.0's user properties on. It listens and names what is
 wrong; the consumers of the messages ask for repairs. Only `export` asks producers, for what is
 missing beside the message. A lane that was under way before is judged from its next window of 1,024
-messages on; how many numbers that leaves out is shown as OUT OF SCOPE. Beside what the messages
-prove stands what the broker says of itself, where it keeps account ($SYS/audit/ and $audit/).
+messages on; how many numbers that leaves out is shown as OUT OF SCOPE. DROPPED is what was declared
+as not delivered, by the broker / by processors. Beside what the messages prove stands what the
+broker says of itself, where it keeps account ($SYS/audit/ and $audit/).
 
 A message that another client publishes in a lane (an intrusion) is printed, and is no fault of that
 lane: the broker keeps it out of the verdict and names the client. Where it reaches this listener
 and contradicts the lane, that is a fault.
 
-Exit codes: 0 nothing was wrong, or the proof holds; 1 something was wrong, or the proof does not
-hold; 2 wrong usage; 3 not all could be judged: no stamped message came, or none of a window that
-began meanwhile, so that nothing was judged from end to end, whatever the broker says of its own
-lanes; or a lane turned up after 20 seconds and not with its number 0; or the messages are of
-another algorithm than the one given (with another key they are taken for altered: 1); 66 a file
-cannot be read; 69 the broker cannot be reached; 74 output failed.")]
+Exit codes: 0 nothing was wrong, or the proof holds; 1 something was wrong, and was printed, or the
+proof does not hold; 2 wrong usage; 3 not all could be judged, and each reason is printed: no
+stamped message came, or none of a window that began meanwhile, whatever the broker says of its own
+lanes; messages may be missing, or a silent producer's last ones are not proven; a window could not
+be proven; a lane turned up after 20 seconds and not with its number 0; the checkpoints of a lane
+were 20 seconds old when they came, as if replayed; messages are of another algorithm than the one
+given (with another key they are taken for injected: 1); this listener was not connected meanwhile;
+a limit was reached; 66 a file cannot be read; 69 the broker cannot be reached; 74 output failed.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -95,7 +105,8 @@ struct Watching {
     /// Seconds to listen [default: until interrupted]
     #[arg(short = 'W', value_name = "SECONDS")]
     seconds: Option<u64>,
-    /// Show the broker's receipt of each message, too: to how many it was delivered
+    /// Show the broker's receipt of each message, too: how many acknowledged it, and to how many
+    /// it was handed to the network at QoS 0
     #[arg(long)]
     receipts: bool,
     /// Print one JSON object a line
@@ -135,7 +146,8 @@ struct Source {
     /// Topics to listen to; may be repeated
     #[arg(short, long = "topic", value_name = "FILTER", default_value = "#")]
     topics: Vec<String>,
-    /// These are some of the topics that the lanes go to: name no loss among the others
+    /// These are some of the topics that the lanes go to: name no loss among the others. Nothing
+    /// can be proven of a part
     #[arg(long)]
     part: bool,
     /// A lane that is to come, 16 hexadecimal digits; may be repeated: it is missed though nothing
@@ -161,24 +173,31 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     match &args.command {
         Command::Status(args) => {
-            let more = Some(More::Accounts);
-            let observer = hear(&args.source, Some(args.seconds), false, more, |_| {
-                Heard::More
-            })?;
+            let wanted = Wanted {
+                more: Some(More::Accounts),
+                sums: true,
+                ..Wanted::default()
+            };
+            let observer = hear(&args.source, Some(args.seconds), wanted, |_| Heard::More)?;
             print(told::status(&mut out, &observer, args.json))?;
             Ok(judgement(&observer))
         }
         Command::Explain(args) => {
-            let observer = hear(&args.source, Some(args.seconds), false, None, |_| {
-                Heard::More
-            })?;
+            let wanted = Wanted {
+                sums: true,
+                ..Wanted::default()
+            };
+            let observer = hear(&args.source, Some(args.seconds), wanted, |_| Heard::More)?;
             print(told::explanation(&mut out, &observer, args.json))?;
             Ok(judgement(&observer))
         }
         Command::Watch(args) => {
             let mut written = Ok(());
-            let more = args.receipts.then_some(More::Receipts);
-            let observer = hear(&args.source, args.seconds, false, more, |observer| {
+            let wanted = Wanted {
+                more: args.receipts.then_some(More::Receipts),
+                ..Wanted::default()
+            };
+            let observer = hear(&args.source, args.seconds, wanted, |observer| {
                 written = told::all_news(&mut out, observer, args.json);
                 if written.is_ok() {
                     Heard::More
@@ -187,6 +206,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 }
             })?;
             print(written)?;
+            print(told::why_unjudged(&mut out, &observer, args.json))?;
             Ok(judgement(&observer))
         }
         Command::Export(args) => export(args, &mut out),
@@ -197,8 +217,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn export(args: &Exporting, out: &mut impl Write) -> Result<ExitCode, Failure> {
     let mut proof = None;
-    let asks = true;
-    let observer = hear(&args.source, Some(args.seconds), asks, None, |observer| {
+    let wanted = Wanted {
+        asks: true,
+        ..Wanted::default()
+    };
+    let observer = hear(&args.source, Some(args.seconds), wanted, |observer| {
         proof = observer.proof(args.lane, args.number);
         if proof.is_some() {
             Heard::Enough
@@ -251,8 +274,7 @@ fn verify(args: &Verifying, out: &mut impl Write) -> Result<ExitCode, Failure> {
 fn hear(
     source: &Source,
     seconds: Option<u64>,
-    asks: bool,
-    more: Option<More>,
+    wanted: Wanted,
     each: impl FnMut(&mut Observer) -> Heard,
 ) -> Result<Observer, Failure> {
     let listening = Listening {
@@ -263,8 +285,7 @@ fn hear(
         expect: &source.expect,
         all_lanes: source.all_lanes,
         total: seconds.map(Duration::from_secs),
-        asks,
-        more,
+        wanted,
     };
     listening.listen(each).map_err(|error| {
         let code = match &error {
@@ -280,7 +301,7 @@ fn hear(
 fn judgement(observer: &Observer) -> ExitCode {
     ExitCode::from(if observer.found_faults() {
         1
-    } else if observer.has_judged() && observer.partly_judged().next().is_none() {
+    } else if unjudged::reasons(observer).is_empty() {
         0
     } else {
         exit::UNJUDGED

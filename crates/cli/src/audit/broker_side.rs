@@ -37,6 +37,8 @@ pub(crate) struct BrokerSide {
     listener: String,
     /// What it says counts only of these; of all, if there are none.
     heard: Option<Heard>,
+    /// The topics are some of those that the lanes go to.
+    part: bool,
     news: Vec<Word>,
 }
 
@@ -94,6 +96,8 @@ pub(crate) struct Said {
     refused: u64,
     /// The state as it was told last: messages, and what became of their deliveries.
     state: Option<State>,
+    /// Its publisher numbers it itself.
+    stamps_itself: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +161,17 @@ impl BrokerSide {
         heard.topics.extend_from_slice(topics);
     }
 
+    /// The topics that count are some of those that the lanes go to: a fault that tells no topic
+    /// may be on another one.
+    pub(crate) fn expect_part(&mut self) {
+        self.part = true;
+    }
+
+    /// Whether what it says counts of all topics.
+    pub(crate) fn hears_all(&self) -> bool {
+        self.heard.is_none()
+    }
+
     /// Takes it that a lane is heard.
     pub(crate) fn hear(&mut self, lane: LaneId) {
         if let Some(heard) = &mut self.heard {
@@ -191,49 +206,8 @@ impl BrokerSide {
         let topic = text.get("topic").and_then(Value::as_str);
         let is_here = topic.and_then(|topic| Some(self.heard.as_ref()?.includes(topic)));
         let said = self.lanes.entry(key).or_default();
-        let number = |name: &str| text.get(name).and_then(Value::as_u64).unwrap_or_default();
-        let word = |name: &str| text.get(name).and_then(Value::as_str).unwrap_or_default();
-        let what = match what {
-            "window" => {
-                match word("state") {
-                    "proven" => said.proven += 1,
-                    "faulty" => said.faulty += 1,
-                    _ => said.unproven += 1,
-                }
-                said.out_of_scope = number("out_of_scope");
-                "window"
-            }
-            // Another client did that, and this lane's verdict is as it was.
-            "fault" if word("kind") == "intruded" => "fault",
-            "fault" => {
-                *match is_here {
-                    None => &mut said.faults,
-                    Some(true) => &mut said.faults_here,
-                    Some(false) => &mut said.faults_elsewhere,
-                } += number("count").max(1);
-                "fault"
-            }
-            "refused" => {
-                said.refused += number("count").max(1);
-                "refused"
-            }
-            "state" => {
-                let dropped = text.get("dropped").and_then(Value::as_object);
-                let dropped = dropped.into_iter().flat_map(Map::values);
-                said.out_of_scope = number("out_of_scope");
-                said.state = Some(State {
-                    word: word("state").to_owned(),
-                    messages: number("messages"),
-                    left_out: number("left_out"),
-                    expected: text.get("expected").and_then(Value::as_u64),
-                    acknowledged: number("acknowledged"),
-                    to_network: number("handed_to_network"),
-                    dropped: dropped.filter_map(Value::as_u64).sum(),
-                });
-                return;
-            }
-            "receipt" => "receipt",
-            _ => return,
+        let Some(what) = said.take(what, &text, is_here) else {
+            return;
         };
         let is_here = is_here.filter(|_| what == "fault");
         self.news.push(Word {
@@ -307,8 +281,23 @@ impl BrokerSide {
 
     /// Whether it has named a fault.
     pub(crate) fn found_faults(&self) -> bool {
-        self.counting().any(|said| said.faults > 0)
+        let counts = !self.may_be_elsewhere();
+        (counts && self.counting().any(|said| said.faults > 0))
             || self.lanes().any(|(_, said)| said.faults_here > 0)
+    }
+
+    /// Faults without a topic, of lanes that go to other topics, too.
+    pub(crate) fn faults_perhaps_elsewhere(&self) -> u64 {
+        let faults = self.counting().map(|said| said.faults);
+        if self.may_be_elsewhere() {
+            faults.sum()
+        } else {
+            0
+        }
+    }
+
+    fn may_be_elsewhere(&self) -> bool {
+        self.part && !self.hears_all()
     }
 
     /// Whether it has said of any lane how its messages fare.
@@ -385,6 +374,75 @@ impl Account {
 }
 
 impl Said {
+    /// Takes one thing that it said. Returns its name, if it is news.
+    fn take(
+        &mut self,
+        what: &str,
+        text: &Map<String, Value>,
+        is_here: Option<bool>,
+    ) -> Option<&'static str> {
+        let number = |name: &str| text.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let word = |name: &str| text.get(name).and_then(Value::as_str).unwrap_or_default();
+        // Of a lane in which it numbers messages itself it says none of these.
+        let own_words = match what {
+            "window" => "issued",
+            "state" => "client",
+            _ => "words",
+        };
+        self.stamps_itself |= what != "receipt" && text.contains_key(own_words);
+        match what {
+            "window" => {
+                match word("state") {
+                    "proven" => self.proven += 1,
+                    "faulty" => self.faulty += 1,
+                    _ => self.unproven += 1,
+                }
+                self.out_of_scope = number("out_of_scope");
+                Some("window")
+            }
+            // Another client did that, and this lane's verdict is as it was.
+            "fault" if word("kind") == "intruded" => Some("fault"),
+            "fault" => {
+                *match is_here {
+                    None => &mut self.faults,
+                    Some(true) => &mut self.faults_here,
+                    Some(false) => &mut self.faults_elsewhere,
+                } += match word("kind") {
+                    // At least one of so many.
+                    "root-differs" | "forged" => 1,
+                    _ => number("count").max(1),
+                };
+                Some("fault")
+            }
+            "refused" => {
+                self.refused += number("count").max(1);
+                Some("refused")
+            }
+            "state" => {
+                let dropped = text.get("dropped").and_then(Value::as_object);
+                let dropped = dropped.into_iter().flat_map(Map::values);
+                self.out_of_scope = number("out_of_scope");
+                self.state = Some(State {
+                    word: word("state").to_owned(),
+                    messages: number("messages"),
+                    left_out: number("left_out"),
+                    expected: text.get("expected").and_then(Value::as_u64),
+                    acknowledged: number("acknowledged"),
+                    to_network: number("handed_to_network"),
+                    dropped: dropped.filter_map(Value::as_u64).sum(),
+                });
+                None
+            }
+            "receipt" => Some("receipt"),
+            _ => None,
+        }
+    }
+
+    /// Whether its publisher numbers it itself.
+    pub(crate) fn stamps_itself(&self) -> bool {
+        self.stamps_itself
+    }
+
     fn is_judged(&self) -> bool {
         let of_state = self.state.as_ref().map_or(0, |state| state.messages);
         self.proven + self.faulty + self.unproven + of_state > 0
@@ -508,174 +566,4 @@ impl fmt::Display for Word {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WINDOW: &[u8] = br#"{"lane":"0000000000000007","epoch":3,"first":0,"size":1024,
-        "state":"proven","issued":1024,"arrived":1024,"lost":0,"altered":0}"#;
-    const FAULT: &[u8] = br#"{"lane":"0000000000000007","epoch":3,"kind":"lost",
-        "place":"before the broker","client":"pump","first":5,"count":2}"#;
-    const STATE: &[u8] = br#"{"lane":"0000000000000008","epoch":9,"messages":120,"root":"00",
-        "since":0,"state":"proven","expected":240,"handed_to_network":200,"acknowledged":38,"processed":0,
-        "dropped":{"queue-full":2},"open":0}"#;
-
-    const PART: &[u8] = br#"{"lane":"0000000000000009","epoch":1,"client":"pump","state":"part",
-        "messages":5632,"left_out":3072,"words":"rules leave out some of its messages"}"#;
-
-    fn lane(id: u64) -> LaneId {
-        LaneId::new(id).unwrap()
-    }
-
-    #[test]
-    fn nothing_is_believed_of_a_broker_that_keeps_no_account() {
-        let mut broker = BrokerSide::default();
-        broker.take("$audit/0000000000000007/fault", FAULT);
-        assert_eq!(
-            (broker.lane(lane(7), 3), broker.found_faults()),
-            (None, false)
-        );
-        assert_eq!(broker.take_news(), []);
-        broker.take(BrokerSide::VERDICT, b"3 received, 3 expected deliveries");
-        assert!(broker.found_faults());
-        assert_eq!(broker.take_news().len(), 1);
-    }
-
-    #[test]
-    fn of_lanes_that_are_not_heard_nothing_counts() {
-        let mut broker = BrokerSide::default();
-        broker.only_of(&["plant/#".to_owned()]);
-        broker.take(BrokerSide::VERDICT, b"3 received");
-        broker.take("$audit/0000000000000007/fault", FAULT);
-        broker.take("$audit/0000000000000008/state", STATE);
-        assert!(!broker.found_faults() && !broker.has_judged());
-        assert_eq!(broker.take_news(), []);
-        broker.hear(lane(7));
-        assert!(broker.found_faults() && !broker.has_judged());
-        assert_eq!(
-            broker.take_news().len(),
-            1,
-            "it was kept for when the lane is heard"
-        );
-    }
-
-    #[test]
-    fn a_fault_that_tells_its_topic_counts_by_its_topic() {
-        let mut broker = BrokerSide::default();
-        broker.only_of(&["$share/g/plant/#".to_owned(), "b".to_owned()]);
-        broker.take(BrokerSide::VERDICT, b"3 received");
-        broker.hear(lane(7));
-        let fault = |topic: &str| {
-            let fault = String::from_utf8_lossy(FAULT);
-            fault.replace(r#""count":2"#, &format!(r#""count":1,"topic":"{topic}""#))
-        };
-        broker.take("$audit/0000000000000007/fault", fault("other").as_bytes());
-        assert!(
-            !broker.found_faults(),
-            "its lane is heard, its topic is not"
-        );
-        assert_eq!(broker.take_news(), []);
-        let said = broker.lane(lane(7), 3).unwrap().to_string();
-        assert_eq!(said, "1 faults on other topics");
-        broker.take("$audit/0000000000000009/fault", fault("plant/x").as_bytes());
-        assert!(broker.found_faults(), "its topic is heard");
-        assert_eq!(broker.take_news().len(), 1);
-    }
-
-    #[test]
-    fn an_intrusion_is_news_and_no_fault_of_the_lane() {
-        let mut broker = BrokerSide::default();
-        broker.take(BrokerSide::VERDICT, b"3 received");
-        let intruded = String::from_utf8_lossy(FAULT).replace("lost", "intruded");
-        broker.take("$audit/0000000000000007/fault", intruded.as_bytes());
-        assert!(!broker.found_faults());
-        assert_eq!(broker.take_news().len(), 1);
-    }
-
-    #[test]
-    fn each_epoch_of_a_lane_is_summed_for_itself() {
-        let mut broker = BrokerSide::default();
-        broker.take(BrokerSide::VERDICT, b"3 received");
-        let later = String::from_utf8_lossy(WINDOW).replace(r#""epoch":3"#, r#""epoch":4"#);
-        let later = later.replace(r#""lost":0"#, r#""lost":0,"out_of_scope":1024"#);
-        for window in [WINDOW, WINDOW, later.as_bytes()] {
-            broker.take("$audit/0000000000000007/window", window);
-        }
-        let said = |epoch| broker.lane(lane(7), epoch).map(Said::to_string);
-        assert_eq!(said(3).unwrap(), "windows: 2 proven");
-        let expect = "windows: 1 proven; 1024 OUT OF SCOPE; proven from 1024";
-        assert_eq!(said(4).unwrap(), expect);
-        assert_eq!(said(5), None);
-    }
-
-    #[test]
-    fn what_it_says_of_a_lane_is_one_line() {
-        let mut broker = BrokerSide::default();
-        broker.take(BrokerSide::VERDICT, b"123 received");
-        broker.take("$audit/0000000000000007/window", WINDOW);
-        broker.take("$audit/0000000000000007/fault", FAULT);
-        broker.take("$audit/0000000000000008/state", STATE);
-        broker.take("$audit/0000000000000009/state", PART);
-        let said = |id, epoch| broker.lane(lane(id), epoch).map(Said::to_string);
-        assert_eq!(said(7, 3).unwrap(), "windows: 1 proven; 2 faults");
-        assert_eq!(said(7, 4), None, "another epoch");
-        let state = "120 messages, 38 of 240 acknowledged; 200 handed to the network; \
-                     2 dropped by name; proven";
-        assert_eq!(said(8, 9).unwrap(), state);
-        let part = "5632 messages; 3072 left out by rules; part";
-        assert_eq!(said(9, 1).unwrap(), part);
-        let news: Vec<_> = broker.take_news().iter().map(Word::to_string).collect();
-        let expect = [
-            "broker: lane 0000000000000007: numbers 0 to 1023 proven".to_owned(),
-            format!(
-                "broker: lane 0000000000000007: numbers 5 to 6 lost: before the broker, client pump; \
-                 {MAY_BE_FORGED}"
-            ),
-        ];
-        assert_eq!(news, expect);
-    }
-
-    #[test]
-    fn what_was_refused_is_no_fault_and_the_account_of_a_session_is_one_line() {
-        let refused = br#"{"lane":"0000000000000007","epoch":3,"client":"pump","first":17,
-            "count":1,"reason":"denied","words":"number 17: refused, denied"}"#;
-        let account = br#"{"client":"a/b","lane":"f9c884a42c2efadf","session":true,
-            "connected":false,"on_disk":2,"expected":5,"stored":3,"handed_to_network":0,"sent":2,"acknowledged":1,
-            "processed":1,"waiting":1,"in_flight":1,"handed_on":0,"given_up":0,
-            "dropped":{"queue-full":2},"windows":{"proven":0,"faulty":0}}"#;
-        let mut broker = BrokerSide::told_to("listener".to_owned());
-        broker.take("$audit/account/listener", account);
-        broker.take("$audit/account/a/b", account);
-        assert_eq!(broker.accounts().count(), 0, "it keeps no account");
-        broker.take(BrokerSide::VERDICT, b"123 received");
-        broker.take("$audit/0000000000000007/refused", refused);
-        assert!(!broker.found_faults());
-        let said = broker.lane(lane(7), 3).unwrap().to_string();
-        assert_eq!(said, "1 refused by name");
-        let news = broker.take_news()[0].to_string();
-        let words = "number 17: refused, denied, client pump";
-        assert_eq!(news, format!("broker: lane 0000000000000007: {words}"));
-        let lines: Vec<_> = broker.accounts().map(|(of, its)| its.line(of)).collect();
-        let figures: Vec<_> = lines[0].split_whitespace().collect();
-        let expect = ["5", "3", "0", "2", "1", "1", "3", "2", "a/b", "(away)"];
-        assert_eq!(figures, expect);
-        broker.take("$audit/account/a/b", br#"{"client":"a/b","session":false}"#);
-        assert_eq!(broker.accounts().count(), 0);
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_left_alone() {
-        let mut broker = BrokerSide::default();
-        broker.take(BrokerSide::VERDICT, b"");
-        for (topic, payload) in [
-            ("$audit/0000000000000007/window", &b"[]"[..]),
-            ("$audit/0000000000000007/window", b"{"),
-            ("$audit/0000000000000007/more", b"{}"),
-            ("$audit/client/pump", b"{}"),
-            ("$SYS/audit/lost", b"0"),
-        ] {
-            broker.take(topic, payload);
-        }
-        assert_eq!(broker.take_news(), []);
-        assert!(!broker.found_faults());
-    }
-}
+mod tests;

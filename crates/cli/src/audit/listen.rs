@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout, timeout_at};
 use unbroken_client::audit::{AuditedSubscriber, OpenError, Scope, SubscriberOptions};
 use unbroken_client::{
-    Acknowledging, AddressError, Client, ConnectError, Filter, QoS, Received, Session,
-    SubscribeError, Subscription,
+    Acknowledging, AddressError, Client, ConnectError, Event, Events, Filter, QoS, Received,
+    Session, SubscribeError, Subscription,
 };
 use unbroken_merkle_log::{Hasher, LaneId};
 
 use super::broker_side::{BrokerSide, More};
 use super::observer::Observer;
+use super::wall::Wall;
 use crate::broker_args::BrokerArgs;
 use crate::runtime;
 
@@ -30,10 +31,18 @@ pub(super) struct Listening<'a> {
     pub(super) all_lanes: bool,
     /// Until interrupted, if there is none.
     pub(super) total: Option<Duration>,
+    pub(super) wanted: Wanted,
+}
+
+/// What is wanted beside the lanes as they come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wanted {
     /// Producers are asked for what is missing.
     pub(super) asks: bool,
     /// What the broker is asked for beside lanes.
     pub(super) more: Option<More>,
+    /// Its sentence is shown at the end, so it is asked for the one of that moment.
+    pub(super) sums: bool,
 }
 
 /// Whether to go on.
@@ -77,12 +86,14 @@ impl Listening<'_> {
         self,
         mut each: impl FnMut(&mut Observer) -> Heard,
     ) -> Result<Observer, ListenError> {
-        let begin = Instant::now();
+        let (begin, wall) = (Instant::now(), Wall::start());
         // A day that never comes, where nobody says when to end.
         let end = begin + self.total.unwrap_or(Duration::from_hours(24 * 36_500));
         let started = timeout_at(end.into(), self.start()).await;
-        let (client, mut broker, mut lanes) = started.map_err(|_| ListenError::Late)??;
+        let (client, mut broker, mut lanes, mut events) =
+            started.map_err(|_| ListenError::Late)??;
         let mut observer = Observer::new(self.hasher);
+        observer.wall = wall;
         observer.broker = BrokerSide::told_to(client.client_id().to_owned());
         if !self.topics.iter().any(|topic| topic == "#") {
             observer.broker.only_of(self.topics);
@@ -91,11 +102,20 @@ impl Listening<'_> {
         if self.all_lanes {
             observer.expect_only_listed();
         }
+        if self.part {
+            observer.expect_part();
+        }
         let interrupted = runtime::interrupted();
         tokio::pin!(interrupted);
         loop {
             tokio::select! {
                 delivery = lanes.next() => observer.take(&delivery?, begin.elapsed()),
+                Some(event) = events.next() => match event {
+                    Event::Connected { .. } => observer.connection(true, begin.elapsed()),
+                    Event::Disconnected { .. } => observer.connection(false, begin.elapsed()),
+                    Event::Dropped { .. } => observer.fell_behind(begin.elapsed()),
+                    _ => {}
+                },
                 said = next(&mut broker) => {
                     let said = said?;
                     observer.broker.take(said.topic(), said.payload());
@@ -108,7 +128,7 @@ impl Listening<'_> {
             }
         }
         observer.pass(begin.elapsed());
-        if self.more == Some(More::Accounts) && observer.broker.verdict().is_some() {
+        if self.wanted.sums && observer.broker.verdict().is_some() {
             drop(broker);
             if let Ok(said) = timeout(VERDICT_WITHIN, verdict_now(&client)).await {
                 let said = said?;
@@ -121,19 +141,20 @@ impl Listening<'_> {
 
     async fn start(
         &self,
-    ) -> Result<(Client, Option<Subscription>, AuditedSubscriber), ListenError> {
+    ) -> Result<(Client, Option<Subscription>, AuditedSubscriber, Events), ListenError> {
         let options = self.broker.options()?.session(Session::Temporary);
         let client = options.connect().await?;
+        let events = client.events();
         let mut filters = Vec::new();
         for topic in self.topics {
             filters.push(filter(topic)?);
         }
-        let broker = listen_to_broker(&client, self.more).await?;
+        let broker = listen_to_broker(&client, self.wanted.more).await?;
         let mut lanes = SubscriberOptions::new(filters)
             .prefix(self.broker.prefix())
             .hasher(self.hasher.clone())
             .without_origins();
-        if !self.asks {
+        if !self.wanted.asks {
             lanes = lanes.one_way();
         }
         if self.part {
@@ -146,7 +167,7 @@ impl Listening<'_> {
             lanes = lanes.expect(*lane);
         }
         let lanes = lanes.open(&client).await?;
-        Ok((client, broker, lanes))
+        Ok((client, broker, lanes, events))
     }
 }
 

@@ -12,21 +12,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use unbroken_client::audit::{Delivery, NoStamp};
+use unbroken_client::audit::{AuditedMessage, Delivery, NoStamp};
 use unbroken_demo::{Contradiction, Doubt};
 use unbroken_merkle_log::ledger::{Event, Moved, Presence, State, Verdict};
-use unbroken_merkle_log::{Checkpoint, Digest as _, Epoch, Hash, Hasher, LaneId, Property};
+use unbroken_merkle_log::{Checkpoint, Digest as _, Hasher, LaneId, Property};
 
+use super::away::Away;
 use super::broker_side::{BrokerSide, MAY_BE_FORGED};
+use super::declared::By;
+use super::news::{Fault, LaneKey, News, Note};
 use super::proof_file::ProofFile;
+use super::strays::{Strays, on};
 use super::topics::Topics;
-use super::watched::{Fault, Watched};
+use super::wall::{Wall, date, span};
+use super::watched::Watched;
 
 /// After so long every producer that is connected has sent a checkpoint: twice the time between two
 /// of an idle one.
 const EVERY_LANE_SPOKE: Duration = Duration::from_secs(20);
-/// An epoch of a lane.
-pub(crate) type LaneKey = (LaneId, Epoch);
+/// Epochs of lanes that are remembered for which there was no room; about 30 bytes each.
+const NO_ROOM_MAX: usize = 1_024;
 
 /// What is known of all lanes.
 #[derive(Debug)]
@@ -36,60 +41,23 @@ pub(crate) struct Observer {
     pub(crate) broker: BrokerSide,
     lanes: BTreeMap<LaneKey, Watched>,
     news: Vec<News>,
-    /// Messages without a stamp, or with one that cannot be judged here.
-    pub(crate) not_audited: u64,
+    /// Messages without a stamp, on topics on which none has one.
+    pub(crate) unstamped: u64,
+    /// Messages of lanes for which there was no room, and some of these lanes.
+    no_room: (u64, BTreeSet<LaneKey>),
     /// Every lane that comes must be in a directory.
     all_lanes: bool,
-    topics: Topics,
-    /// Faults of no lane: messages whose stamps name none.
-    strays: u64,
+    /// The topics are some of those that the lanes go to.
+    part: bool,
+    pub(crate) strays: Strays,
+    pub(crate) away: Away,
+    pub(crate) wall: Wall,
     /// Lanes whose producers have another key or algorithm, in words.
     pub(crate) other_keys: Vec<String>,
     /// Lanes that are to come and of which there was no sign yet.
     awaited: BTreeSet<LaneId>,
     /// The time since the beginning, as far as it was told.
     now: Duration,
-}
-
-/// What became known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    Fault(LaneKey, Fault),
-    /// A message that belongs to no lane and should.
-    Stray {
-        topic: String,
-        why: String,
-    },
-    /// They will not come, and that is no fault: why, and by whom.
-    Dropped {
-        lane: LaneKey,
-        numbers: Range<u64>,
-        reason: String,
-        by_broker: bool,
-    },
-    /// A late message, while others are missing. What moved is a fault when they have come.
-    Overtaken {
-        lane: LaneKey,
-        number: u64,
-        by: u64,
-    },
-    /// Something is in doubt, or is no longer. No fault: messages may be late, and a producer that
-    /// is gone without a word may come back.
-    Doubt(LaneKey, Doubt),
-    /// These were lost long ago, and there is no room to remember them: a copy that still comes
-    /// will be called a duplicate.
-    Forgotten(LaneKey, Range<u64>),
-    /// An expected lane is not there, or is.
-    Expected(LaneId, Presence),
-    /// Nothing can be said of a lane, and why.
-    OtherKey(String),
-    Window {
-        lane: LaneKey,
-        numbers: Range<u64>,
-        state: State,
-        /// Its root, and that of the lane to its end, as the producer's checkpoint has them.
-        roots: Option<(Hash, Hash)>,
-    },
 }
 
 impl Observer {
@@ -100,10 +68,13 @@ impl Observer {
             broker: BrokerSide::default(),
             lanes: BTreeMap::new(),
             news: Vec::new(),
-            not_audited: 0,
+            unstamped: 0,
+            no_room: (0, BTreeSet::new()),
             all_lanes: false,
-            topics: Topics::default(),
-            strays: 0,
+            part: false,
+            strays: Strays::default(),
+            away: Away::default(),
+            wall: Wall::default(),
             other_keys: Vec::new(),
             awaited: BTreeSet::new(),
             now: Duration::ZERO,
@@ -123,6 +94,17 @@ impl Observer {
         self.all_lanes = true;
     }
 
+    /// The topics are some of those that the lanes go to.
+    pub(crate) fn expect_part(&mut self) {
+        self.part = true;
+        self.broker.expect_part();
+    }
+
+    /// Whether the topics are some of those that the lanes go to.
+    pub(crate) fn hears_part(&self) -> bool {
+        self.part
+    }
+
     /// Lanes that were to come and of which there was no sign.
     pub(crate) fn unheard(&self) -> impl Iterator<Item = LaneId> {
         self.awaited.iter().copied()
@@ -132,52 +114,45 @@ impl Observer {
     pub(crate) fn take(&mut self, delivery: &Delivery, now: Duration) {
         self.pass(now);
         match delivery {
-            Delivery::Message(message) => {
-                let algorithm = self.hasher.algorithm();
-                let property = message.property();
-                let property = property.filter(|property| property.algorithm == algorithm);
-                if let Some(property) = property.filter(|_| message.is_unjudged()) {
-                    self.awaited.remove(&property.lane);
-                }
-                if let Some(why) = message.no_stamp() {
-                    return self.without_stamp(message.topic(), why);
-                }
-                match (property, message.verdict()) {
-                    // Of another algorithm, or of a lane for which there is no room.
-                    (None, _) | (Some(_), Some(Verdict::NotAudited)) => self.not_audited += 1,
-                    (Some(property), Some(verdict)) => {
-                        let (topic, payload) = (message.topic(), message.payload());
-                        self.message(topic, payload, *property, verdict, now);
-                    }
-                    // A copy that was kept for whoever comes later is judged by nobody.
-                    (Some(_), None) => {}
-                }
-            }
+            Delivery::Message(message) => self.audited(message),
             Delivery::Event { lane, epoch, event } => self.event((*lane, *epoch), event),
             Delivery::Checkpoint { checkpoint, .. } => self.checkpoint(checkpoint),
             Delivery::Dropped { record, by_broker } => {
-                self.news
-                    .extend(record.runs.iter().map(|run| News::Dropped {
-                        lane: (record.lane, record.epoch),
-                        numbers: run.numbers(),
-                        reason: record.reason.to_string(),
-                        by_broker: *by_broker,
-                    }));
+                let lane = (record.lane, record.epoch);
+                let (by, reason) = (By::is_broker(*by_broker), record.reason.to_string());
+                for run in &record.runs {
+                    self.declared(lane, by, &reason, run.numbers());
+                }
             }
             Delivery::Expected { lane, presence } => {
                 match presence {
                     Presence::Come(_) => {
                         self.awaited.remove(lane);
                     }
-                    Presence::Unannounced(_) if self.all_lanes => self.strays += 1,
+                    Presence::Unannounced(_) if self.all_lanes => {
+                        let why = "injected: its messages come, and no directory lists it";
+                        self.strays.add(format!("lane {lane}"), why, 1);
+                    }
                     Presence::Absent(_) | Presence::Unannounced(_) => {}
                 }
                 self.news.push(News::Expected(*lane, *presence));
             }
-            Delivery::Refused { .. } => self.not_audited += 1,
+            Delivery::Refused { topic, why } => self.stray(topic, format!("refused: {why}"), 1),
+            Delivery::NoRoom {
+                lane,
+                epoch,
+                lanes_max,
+            } => {
+                let text = format!(
+                    "not judged: this listener follows {lanes_max} epochs of lanes, and there is no \
+                     room for this one: listen to fewer topics (-t)"
+                );
+                self.note("no room", Some((*lane, *epoch)), text);
+            }
             // Said once for a lane, of as many lanes as the subscriber remembers.
             Delivery::OtherKey { lane, why } => {
                 self.awaited.remove(lane); // there is a sign of it
+                self.strays.other(*lane);
                 self.other_keys.push(why.clone());
                 self.news.push(News::OtherKey(why.clone()));
             }
@@ -185,9 +160,81 @@ impl Observer {
         }
     }
 
+    fn audited(&mut self, message: &AuditedMessage) {
+        let property = message.property();
+        if let Some(property) = property.filter(|_| message.is_unjudged()) {
+            self.awaited.remove(&property.lane);
+        }
+        if let Some(why) = message.no_stamp() {
+            return self.without_stamp(message.topic(), why);
+        }
+        let (Some(property), Some(verdict)) = (property, message.verdict()) else {
+            // A copy that was kept for whoever comes later is judged by nobody.
+            return;
+        };
+        let algorithms = (property.algorithm, self.hasher.algorithm());
+        if algorithms.0 != algorithms.1 {
+            let news = self
+                .strays
+                .foreign(message.topic(), property.lane, algorithms);
+            if let Some(text) = news {
+                self.note("other algorithm", None, text);
+            }
+        } else if verdict == Verdict::NotAudited {
+            let (messages, lanes) = &mut self.no_room;
+            *messages += 1;
+            if lanes.len() < NO_ROOM_MAX {
+                lanes.insert((property.lane, property.epoch));
+            }
+        } else {
+            let (topic, payload) = (message.topic(), message.payload());
+            self.message(topic, payload, *property, verdict, self.now);
+        }
+    }
+
+    /// The connection ended, or is there again.
+    pub(crate) fn connection(&mut self, is_there: bool, now: Duration) {
+        self.pass(now);
+        let (what, sentence) = if is_there {
+            ("connected", self.away.connected(now, self.wall))
+        } else {
+            ("disconnected", self.away.disconnected(now, self.wall))
+        };
+        if let Some(sentence) = sentence {
+            self.note(what, None, sentence);
+        }
+    }
+
+    /// The client dropped a message of QoS 0, since this listener was too slow.
+    pub(crate) fn fell_behind(&mut self, now: Duration) {
+        self.pass(now);
+        if let Some(sentence) = self.away.behind(now, self.wall) {
+            self.note("behind", None, sentence);
+        }
+    }
+
+    fn declared(&mut self, lane: LaneKey, by: By, reason: &str, numbers: Range<u64>) {
+        self.watched(lane).declared.take(by, reason, &numbers);
+        self.news.push(News::Dropped {
+            lane,
+            numbers,
+            reason: reason.to_owned(),
+            by,
+        });
+    }
+
+    fn note(&mut self, what: &'static str, lane: Option<LaneKey>, text: String) {
+        self.news.push(News::Note(Note { what, lane, text }));
+    }
+
     /// Takes it that so much time has passed since the beginning.
     pub(crate) fn pass(&mut self, now: Duration) {
         self.now = now;
+    }
+
+    /// The time since the beginning.
+    pub(crate) fn now(&self) -> Duration {
+        self.now
     }
 
     /// Whether only the holders of a key can make checkpoints that fit.
@@ -217,8 +264,8 @@ impl Observer {
     /// Whether anything was wrong, by what the messages prove or by what the broker says.
     pub(crate) fn found_faults(&self) -> bool {
         let mut lanes = self.lanes.values();
-        lanes.any(|watched| watched.faults_named > 0)
-            || self.strays > 0
+        lanes.any(|watched| watched.faults_of_others() > 0)
+            || !self.strays.is_empty()
             || self.broker.found_faults()
             || !self.awaited.is_empty()
     }
@@ -230,6 +277,12 @@ impl Observer {
         lanes.filter(|(_, watched)| {
             watched.doubts.out_of_scope() > 0 && watched.begun() >= EVERY_LANE_SPOKE
         })
+    }
+
+    /// Messages of lanes for which there was no room, and some of these lanes.
+    pub(crate) fn no_room(&self) -> Option<(u64, &BTreeSet<LaneKey>)> {
+        let (messages, lanes) = &self.no_room;
+        (*messages > 0).then_some((*messages, lanes))
     }
 
     /// Whether anything was judged from end to end: a message or a window here. What the broker
@@ -268,11 +321,11 @@ impl Observer {
     ) {
         let lane = (property.lane, property.epoch);
         let number = property.sequence;
-        let unstamped = self.topics.stamped(topic);
+        let unstamped = self.strays.topics.stamped(topic);
         if unstamped > 0 {
-            self.strays += unstamped;
-            let why = format!("{unstamped} came without a stamp before the first one that has one");
-            self.stray(topic, why);
+            let why =
+                format!("injected: {unstamped} came without a stamp before the first one with one");
+            self.stray(topic, why, unstamped);
         }
         let watched = self.watched(lane);
         let verdict = watched.refine(verdict, &property);
@@ -298,42 +351,46 @@ impl Observer {
 
     fn without_stamp(&mut self, topic: &str, why: NoStamp) {
         let why = match why {
-            NoStamp::Absent if !self.topics.unstamped(topic) => {
-                self.not_audited += 1;
-                return;
+            NoStamp::Absent => {
+                let was_full = self.strays.topics.is_full();
+                if !self.strays.topics.unstamped(topic) {
+                    self.unstamped += 1;
+                    if !was_full && self.strays.topics.is_full() {
+                        self.note("topics", None, Topics::FULL.to_owned());
+                    }
+                    return;
+                }
+                "injected: it has no stamp, and others on this topic have one".to_owned()
             }
-            NoStamp::Absent => "it has no stamp, and others on this topic have one".to_owned(),
-            why => why.to_string(),
+            why => format!("injected: {why}"),
         };
-        self.strays += 1;
-        self.stray(topic, why);
+        self.stray(topic, why, 1);
     }
 
-    fn stray(&mut self, topic: &str, why: String) {
+    /// Something came on a topic that belongs to no lane, so many times.
+    fn stray(&mut self, topic: &str, why: String, times: u64) {
+        self.strays.add(on(topic), &why, times);
         let topic = topic.to_owned();
         self.news.push(News::Stray { topic, why });
     }
 
     fn checkpoint(&mut self, checkpoint: &Checkpoint) {
-        let watched = self.watched((checkpoint.lane, checkpoint.epoch));
-        watched.take_checkpoint(checkpoint);
+        let lane = (checkpoint.lane, checkpoint.epoch);
+        let age = self.wall.age(checkpoint.time_us, self.now);
+        let watched = self.watched(lane);
+        let was_old = watched.newest_us().map(|_| watched.old().is_some());
+        watched.take_checkpoint(checkpoint, age);
+        let text = match (was_old, watched.old()) {
+            (None, Some(old)) => old_sentence(old),
+            (Some(true), None) => "its checkpoints are of this time again".to_owned(),
+            _ => return,
+        };
+        self.note("old", Some(lane), text);
     }
 
     fn event(&mut self, lane: LaneKey, event: &Event) {
         match event {
-            Event::Lost { numbers, tail } => {
-                let reason = if *tail {
-                    "only a checkpoint tells of it, and no drop record: the end was cut off"
-                } else {
-                    "it was issued and did not come, and no drop record names it"
-                };
-                let reason = if self.has_key() {
-                    reason.to_owned()
-                } else {
-                    format!("{reason}; {MAY_BE_FORGED}")
-                };
-                self.fault(lane, numbers.clone(), "lost", reason);
-            }
+            Event::Lost { numbers, tail } => self.lost(lane, numbers, *tail),
             Event::Moved(Moved {
                 numbers,
                 displacement,
@@ -370,6 +427,23 @@ impl Observer {
                 watched.forgotten += numbers.end - numbers.start;
                 self.news.push(News::Forgotten(lane, numbers.clone()));
             }
+            Event::Decided {
+                number,
+                second_is_real,
+            } => {
+                let text = self.watched(lane).decide(*number, *second_is_real);
+                self.note("decided", Some(lane), text);
+            }
+            Event::OtherWindows(number) => {
+                self.watched(lane).other_windows += 1;
+                let text = format!("checkpoint {number} {OTHER_WINDOWS}");
+                self.note("other windows", Some(lane), text);
+            }
+            Event::Unnamed(count) => {
+                self.watched(lane).unnamed += count;
+                let text = format!("{count} {UNNAMED}");
+                self.note("unnamed", Some(lane), text);
+            }
             other => {
                 if let Some(doubt) = Doubt::of(other) {
                     self.doubt(lane, doubt);
@@ -379,6 +453,25 @@ impl Observer {
                 }
             }
         }
+    }
+
+    fn lost(&mut self, lane: LaneKey, numbers: &Range<u64>, tail: bool) {
+        let reason = if tail {
+            "only a checkpoint tells of it, and no drop record: the end was cut off"
+        } else {
+            "it was issued and did not come, and no drop record names it"
+        };
+        let now = self.now;
+        let watched = self.watched(lane);
+        let (before, after) = watched.neighbours(numbers);
+        let from = before.map_or(watched.begun(), |message| message.at);
+        let to = after.map_or(now, |message| message.at);
+        let away = self.away.why(&(from..to), self.wall);
+        let forged = (!self.has_key()).then_some(MAY_BE_FORGED);
+        let parts = [Some(reason), away.as_deref(), forged];
+        let reason = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        self.watched(lane).lost_while_away += u64::from(away.is_some());
+        self.fault(lane, numbers.clone(), "lost", reason);
     }
 
     fn doubt(&mut self, lane: LaneKey, doubt: Doubt) {
@@ -421,6 +514,22 @@ impl Observer {
     }
 }
 
+/// What is said of a lane of which all checkpoints that came were old.
+pub(super) fn old_sentence((made_us, age): (u64, Duration)) -> String {
+    format!(
+        "old: checkpoints of {}, {} before they were heard: they are replayed, or the producer was \
+         away, or this listener is behind, or a clock is wrong",
+        date(made_us),
+        span(age)
+    )
+}
+
+/// What is said of checkpoints of windows that are not of 1,024 messages.
+pub(super) const OTHER_WINDOWS: &str =
+    "counts in windows of another size, and is not used: it proves nothing here";
+/// What is said of events for which there was no room.
+pub(super) const UNNAMED: &str = "more events came up at once and are not named one by one";
+
 /// The fault that a verdict names, if it does.
 fn told(verdict: Verdict) -> Option<(&'static str, &'static str)> {
     Some(match verdict {
@@ -445,331 +554,4 @@ fn told(verdict: Verdict) -> Option<(&'static str, &'static str)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use unbroken_merkle_log::{Key, Lane, LaneLimits};
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    /// A producer, and somebody who listens. Verdicts and events are the subscriber's.
-    struct Scene {
-        lane: Lane,
-        observer: Observer,
-    }
-
-    impl Scene {
-        fn new() -> Self {
-            let id = LaneId::new(7).unwrap();
-            Self {
-                lane: Lane::new(id, Epoch(0), LaneLimits::default(), Duration::ZERO),
-                observer: Observer::new(Hasher::xxh3()),
-            }
-        }
-
-        fn key(&self) -> LaneKey {
-            (self.lane.id(), self.lane.epoch())
-        }
-
-        fn hear(&mut self, payload: &[u8], verdict: Verdict) {
-            let property = self.lane.issue(*b"t", payload, &Hasher::xxh3());
-            self.observer
-                .message("t", payload, property, verdict, SECOND);
-        }
-
-        /// A window and its checkpoint, which is due.
-        fn close_window(&mut self, state: State) {
-            let due = self.lane.checkpoint_due();
-            let checkpoint = self.lane.poll_checkpoint(due, 0, &Hasher::xxh3()).unwrap();
-            self.observer.checkpoint(&checkpoint);
-            let key = self.key();
-            let window = checkpoint.first..checkpoint.size;
-            self.observer.window(key, window, state);
-        }
-
-        fn watched(&self) -> &Watched {
-            self.observer.lanes().next().unwrap().1
-        }
-    }
-
-    #[test]
-    fn what_is_duplicated_altered_and_lost_is_named_with_its_reason() {
-        let mut scene = Scene::new();
-        scene.hear(b"a", Verdict::InOrder);
-        scene.hear(b"b", Verdict::Duplicate);
-        scene.hear(b"c", Verdict::Altered);
-        let lost = Event::Lost {
-            numbers: 3..5,
-            tail: true,
-        };
-        let key = scene.key();
-        scene.observer.event(key, &lost);
-        scene.close_window(State::Faulty);
-        let faults = scene.watched().faults.iter();
-        let faults: Vec<_> = faults
-            .map(|fault| (fault.numbers.clone(), fault.kind))
-            .collect();
-        let expect = [(1..2, "duplicated"), (2..3, "altered"), (3..5, "lost")];
-        assert_eq!(faults, expect);
-        assert!(
-            scene.watched().faults[2]
-                .reason
-                .contains("the end was cut off")
-        );
-        assert!(scene.observer.found_faults());
-        assert_eq!(scene.watched().first_bad(), Some(&(0..3, State::Faulty)));
-    }
-
-    #[test]
-    fn what_came_before_the_first_whole_window_is_not_judged() {
-        let mut scene = Scene::new();
-        assert!(!scene.observer.has_judged());
-        scene.hear(b"a", Verdict::OutOfScope);
-        assert!(!scene.observer.has_judged());
-        scene.hear(b"b", Verdict::InOrder);
-        assert!(scene.observer.has_judged());
-    }
-
-    #[test]
-    fn the_brokers_word_alone_is_no_judgement_from_end_to_end() {
-        let mut scene = Scene::new();
-        let observer = &mut scene.observer;
-        let state = br#"{"epoch":1,"state":"proven","messages":3,"expected":3,"acknowledged":3}"#;
-        observer.broker.take("$audit/0000000000000007/state", state);
-        observer.broker.take("$SYS/audit/verdict", b"all is well");
-        assert!(!observer.has_judged());
-        assert!(observer.broker.has_judged());
-    }
-
-    #[test]
-    fn a_loss_in_a_lane_without_a_key_may_be_forged() {
-        for (hasher, may_be_forged) in [(Hasher::xxh3(), true), (keyed(), false)] {
-            let mut scene = Scene::new();
-            scene.observer = Observer::new(hasher);
-            let key = scene.key();
-            for tail in [true, false] {
-                let numbers = 3..5;
-                scene.observer.event(key, &Event::Lost { numbers, tail });
-            }
-            let mut faults = scene.watched().faults.iter();
-            let is_said = |fault: &Fault| fault.reason.ends_with(MAY_BE_FORGED);
-            assert!(faults.all(|fault| is_said(fault) == may_be_forged));
-        }
-    }
-
-    fn keyed() -> Hasher {
-        Hasher::blake3(&Key([7; 32]))
-    }
-
-    #[test]
-    fn a_late_message_is_told_at_once_and_is_no_fault_yet() {
-        let mut scene = Scene::new();
-        let key = scene.key();
-        let overtaken = Event::Overtaken { number: 5, by: 3 };
-        scene.observer.event(key, &overtaken);
-        let told = News::Overtaken {
-            lane: key,
-            number: 5,
-            by: 3,
-        };
-        assert_eq!(scene.observer.take_news(), [told]);
-        assert!(!scene.observer.found_faults());
-    }
-
-    #[test]
-    fn the_neighbours_of_a_loss_are_known_behind_a_burst() {
-        let mut scene = Scene::new();
-        let key = scene.key();
-        for number in 0..6_000_u32 {
-            let payload = number.to_be_bytes();
-            if number == 100 {
-                scene.lane.issue(*b"t", payload, &Hasher::xxh3());
-                continue;
-            }
-            let verdict = if number == 101 {
-                Verdict::Ahead
-            } else {
-                Verdict::InOrder
-            };
-            scene.hear(&payload, verdict);
-            if number == 101 {
-                scene.observer.event(key, &Event::Suspected(100..101));
-            }
-        }
-        let lost = |numbers| Event::Lost {
-            numbers,
-            tail: false,
-        };
-        scene.observer.event(key, &lost(100..101));
-        let neighbours = |numbers: Range<u64>| {
-            let (before, after) = scene.watched().neighbours(&numbers);
-            (before.map(|it| it.number), after.map(|it| it.number))
-        };
-        assert_eq!(neighbours(100..101), (Some(99), Some(101)));
-        // Nothing was noted of these, and what was near them is no longer remembered.
-        assert_eq!(neighbours(2_000..2_001), (None, None));
-        assert_eq!(neighbours(5_000..5_001), (Some(4_999), Some(5_001)));
-    }
-
-    #[test]
-    fn a_repetition_is_compared_with_what_is_remembered() {
-        let mut scene = Scene::new();
-        scene.hear(b"a", Verdict::InOrder);
-        scene.hear(b"b", Verdict::InOrder);
-        let stamp = |number, payload: &[u8]| {
-            let (lane, epoch) = (LaneId::new(7).unwrap(), Epoch(0));
-            Property::stamp(&Hasher::xxh3(), lane, epoch, number, b"t", payload)
-        };
-        for (number, payload) in [(0, &b"a"[..]), (1, b"other"), (9, b"long gone")] {
-            let property = stamp(number, payload);
-            let verdict = Verdict::Repeated;
-            scene
-                .observer
-                .message("t", payload, property, verdict, SECOND);
-        }
-        let faults = scene.watched().faults.iter();
-        let faults: Vec<_> = faults.map(|fault| (fault.kind, &*fault.reason)).collect();
-        assert_eq!(faults[0].1, "it had come before, the same in every byte");
-        assert_eq!(faults[1].0, "conflict");
-        assert!(
-            faults[2]
-                .1
-                .contains("the content of the first is no longer known")
-        );
-    }
-
-    #[test]
-    fn a_lane_that_turns_up_late_and_out_of_scope_was_not_wholly_judged() {
-        for (begun, is_whole) in [(SECOND * 3, true), (SECOND * 20, false)] {
-            let mut scene = Scene::new();
-            let key = scene.key();
-            scene.observer.pass(begun);
-            scene.hear(b"a", Verdict::OutOfScope);
-            scene.observer.event(key, &Event::OutOfScope(1_024));
-            assert_eq!(scene.observer.partly_judged().next().is_none(), is_whole);
-        }
-    }
-
-    #[test]
-    fn contradictions_are_faults_of_the_lane() {
-        let mut scene = Scene::new();
-        let key = scene.key();
-        let end = Event::EndContradicted { size: 3, number: 5 };
-        for event in [Event::CheckpointContradicts(4), end, Event::TwoProducers] {
-            scene.observer.event(key, &event);
-        }
-        let faults = scene.watched().faults.iter();
-        let faults: Vec<_> = faults
-            .map(|fault| (fault.kind, fault.numbers.clone()))
-            .collect();
-        let expect = [
-            ("contradicted", 0..0),
-            ("contradicted", 5..6),
-            ("two producers", 0..0),
-        ];
-        assert_eq!(faults, expect);
-        assert!(scene.observer.found_faults());
-    }
-
-    #[test]
-    fn what_is_forgotten_is_counted_and_told() {
-        let mut scene = Scene::new();
-        let key = scene.key();
-        for numbers in [3..5, 9..10] {
-            scene.observer.event(key, &Event::Forgotten(numbers));
-        }
-        assert_eq!(scene.watched().forgotten, 3);
-        let told = [3..5, 9..10].map(|numbers| News::Forgotten(key, numbers));
-        assert_eq!(scene.observer.take_news(), told);
-    }
-
-    #[test]
-    fn what_may_be_missing_and_who_is_silent_is_told_with_its_end_and_is_no_fault() {
-        let mut scene = Scene::new();
-        let key = scene.key();
-        let tell = |scene: &mut Scene, events: &[Event]| {
-            for event in events {
-                scene.observer.event(key, event);
-            }
-            scene.observer.take_news()
-        };
-        scene.observer.pass(SECOND * 3);
-        let begun = [Event::Suspected(17..18), Event::Silent(SECOND * 2)];
-        let expect = [Doubt::Suspected(17..18), Doubt::Silent(SECOND * 2)];
-        assert_eq!(
-            tell(&mut scene, &begun),
-            expect.map(|doubt| News::Doubt(key, doubt))
-        );
-        scene.observer.pass(SECOND * 5);
-        let in_doubt = |scene: &Scene| scene.observer.in_doubt(scene.watched());
-        assert_eq!(
-            in_doubt(&scene).as_deref(),
-            Some("number 17 may be missing; no checkpoint for 4 s, its producer may be gone")
-        );
-        let ended = [Event::Settled, Event::Heard(SECOND * 4)];
-        let expect = [Doubt::Settled, Doubt::Heard(SECOND * 4)];
-        assert_eq!(
-            tell(&mut scene, &ended),
-            expect.map(|doubt| News::Doubt(key, doubt))
-        );
-        assert_eq!(in_doubt(&scene), None);
-        assert!(!scene.observer.found_faults());
-    }
-
-    #[test]
-    fn a_message_is_proven_to_the_root_of_its_lane_which_is_in_the_news() {
-        let mut scene = Scene::new();
-        for number in 0..1_024 + 10_u32 {
-            scene.hear(&number.to_be_bytes(), Verdict::InOrder);
-            if number == 5 {
-                assert_eq!(scene.observer.proof(None, None), None);
-            }
-            if number == 1_023 {
-                scene.close_window(State::Proven);
-            }
-        }
-        scene.close_window(State::Proven);
-        let roots: Vec<_> = scene
-            .observer
-            .take_news()
-            .into_iter()
-            .filter_map(|news| match news {
-                News::Window { roots, .. } => roots,
-                _ => None,
-            })
-            .collect();
-        for (number, window) in [(4, 0), (1_023, 0), (1_024, 1), (1_033, 1)] {
-            let proof = scene.observer.proof(LaneId::new(7), Some(number)).unwrap();
-            let (window_root, lane_root) = roots[window];
-            for root in [window_root, lane_root] {
-                let proven = proof.verify(Some(root), None).unwrap();
-                assert_eq!(proven.property.sequence, number);
-                assert!(proven.leads_to_lane);
-            }
-        }
-        assert_eq!(scene.observer.proof(LaneId::new(8), Some(4)), None);
-        assert_eq!(scene.observer.proof(None, Some(1_034)), None);
-    }
-
-    #[test]
-    fn a_message_of_a_lane_that_was_there_before_is_proven_to_the_root_of_its_window() {
-        let mut scene = Scene::new();
-        for number in 0..1_024_u32 {
-            let payload = number.to_be_bytes();
-            scene.lane.issue(*b"t", payload, &Hasher::xxh3());
-        }
-        let earlier = scene.lane.poll_checkpoint(SECOND, 0, &Hasher::xxh3());
-        assert!(earlier.is_some());
-        scene.hear(b"a", Verdict::InOrder);
-        scene.hear(b"b", Verdict::InOrder);
-        let last = scene.lane.clone().close(0, &Hasher::xxh3()).unwrap();
-        scene.observer.checkpoint(&last);
-        let proof = scene.observer.proof(None, None).unwrap();
-        assert!(
-            !proof
-                .verify(Some(last.window_root), None)
-                .unwrap()
-                .leads_to_lane
-        );
-        assert!(proof.verify(Some(last.lane_root), None).is_err());
-    }
-}
+mod tests;

@@ -1,14 +1,18 @@
 //! What an observer knows, in words or as JSON.
 
 use std::io::{self, Write};
-use std::ops::Range;
+use std::time::Duration;
 
-use serde_json::{Value, json};
-use unbroken_merkle_log::ledger::{Presence, State};
+use serde_json::json;
+use unbroken_merkle_log::ledger::State;
 
 use super::broker_side::{Account, MAY_BE_FORGED, Said};
-use super::observer::{LaneKey, News, Observer};
-use super::watched::{Fault, Neighbour, Watched};
+use super::neighbours::Neighbour;
+use super::news::{LaneKey, numbers, word};
+use super::observer::Observer;
+use super::unjudged;
+use super::wall::{date, span};
+use super::watched::Watched;
 
 /// Characters of a payload that are shown.
 const EXCERPT: usize = 60;
@@ -19,8 +23,12 @@ pub(super) fn all_news(
     observer: &mut Observer,
     json: bool,
 ) -> io::Result<()> {
-    for found in observer.take_news() {
-        news(out, &found, json)?;
+    for news in observer.take_news() {
+        if json {
+            writeln!(out, "{}", news.to_json())?;
+        } else {
+            writeln!(out, "{news}")?;
+        }
     }
     for word in observer.broker.take_news() {
         if json {
@@ -32,136 +40,23 @@ pub(super) fn all_news(
     Ok(())
 }
 
-/// One piece of news, on a line.
-fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
-    match news {
-        News::Fault((lane, epoch), fault) if json => {
-            let value = json!({
-                "lane": lane.to_string(), "epoch": epoch.0, "fault": fault.kind,
-                "first": fault.numbers.start, "end": fault.numbers.end, "reason": fault.reason,
-            });
-            writeln!(out, "{value}")
-        }
-        News::Fault((lane, epoch), fault) => {
-            writeln!(out, "lane {lane} epoch {epoch}: {}", sentence(fault))
-        }
-        News::Stray { topic, why } if json => {
-            writeln!(
-                out,
-                "{}",
-                json!({ "fault": "injected", "topic": topic, "reason": why })
-            )
-        }
-        News::Stray { topic, why } => {
-            writeln!(out, "on {}: injected: {why}", topic.escape_debug())
-        }
-        News::Dropped {
-            lane: (lane, epoch),
-            numbers: of,
-            reason,
-            by_broker,
-        } => {
-            let by = if *by_broker { "broker" } else { "processor" };
-            if json {
-                let value = json!({
-                    "lane": lane.to_string(), "epoch": epoch.0, "dropped": reason, "by": by,
-                    "first": of.start, "end": of.end,
-                });
-                return writeln!(out, "{value}");
-            }
-            let of = numbers(of);
-            writeln!(
-                out,
-                "lane {lane} epoch {epoch}: {of} not delivered: {reason}, by the {by}"
-            )
-        }
-        News::Overtaken {
-            lane: (lane, epoch),
-            number,
-            by,
-        } => {
-            if json {
-                let value = json!({
-                    "lane": lane.to_string(), "epoch": epoch.0, "overtaken": number, "by": by,
-                });
-                return writeln!(out, "{value}");
-            }
-            writeln!(
-                out,
-                "lane {lane} epoch {epoch}: number {number} came behind {by} with higher numbers; \
-                 which of them moved is told when nothing before them is missing"
-            )
-        }
-        News::Doubt((lane, epoch), doubt) => {
-            if json {
-                let mut members = doubt.to_json();
-                members.insert("lane".to_owned(), json!(lane.to_string()));
-                members.insert("epoch".to_owned(), json!(epoch.0));
-                return writeln!(out, "{}", Value::Object(members));
-            }
-            writeln!(out, "lane {lane} epoch {epoch}: {doubt}")
-        }
-        News::Forgotten((lane, epoch), of) => {
-            if json {
-                let value = json!({
-                    "lane": lane.to_string(), "epoch": epoch.0, "forgotten": true,
-                    "first": of.start, "end": of.end,
-                });
-                return writeln!(out, "{value}");
-            }
-            writeln!(
-                out,
-                "lane {lane} epoch {epoch}: {} lost long ago and no longer remembered: a copy that \
-                 still comes is called repeated",
-                numbers(of)
-            )
-        }
-        News::Expected(lane, presence) => {
-            if json {
-                let (word, after) = match presence {
-                    Presence::Absent(after) => ("absent", after),
-                    Presence::Come(after) => ("come", after),
-                    Presence::Unannounced(after) => ("unannounced", after),
-                };
-                let after_s = after.as_secs();
-                let value =
-                    json!({ "lane": lane.to_string(), "expected": word, "after_s": after_s });
-                return writeln!(out, "{value}");
-            }
-            let expected = match presence {
-                Presence::Unannounced(_) => "lane",
-                Presence::Absent(_) | Presence::Come(_) => "expected lane",
-            };
-            writeln!(out, "{expected} {lane}: {presence}")
-        }
-        News::OtherKey(why) if json => writeln!(out, "{}", json!({ "other_key": why })),
-        News::OtherKey(why) => writeln!(out, "{why}"),
-        News::Window {
-            lane: (lane, epoch),
-            numbers: of,
-            state,
-            roots,
-        } => {
-            if json {
-                let (root, of_lane) = roots
-                    .map(|(window, lane)| (window.to_string(), lane.to_string()))
-                    .unzip();
-                let value = json!({
-                    "lane": lane.to_string(), "epoch": epoch.0, "window": word(*state),
-                    "first": of.start, "end": of.end, "root": root, "lane_root": of_lane,
-                });
-                return writeln!(out, "{value}");
-            }
-            let roots = roots.map(|(window, lane)| format!(", root {window}, lane root {lane}"));
-            writeln!(
-                out,
-                "lane {lane} epoch {epoch}: {} {}{}",
-                numbers(of),
-                word(*state),
-                roots.unwrap_or_default()
-            )
-        }
+/// Why not all could be judged, where nothing was wrong.
+pub(super) fn why_unjudged(
+    out: &mut impl Write,
+    observer: &Observer,
+    json: bool,
+) -> io::Result<()> {
+    if observer.found_faults() {
+        return Ok(());
     }
+    let reasons = unjudged::reasons(observer);
+    if json && !reasons.is_empty() {
+        return writeln!(out, "{}", json!({ "unjudged": reasons }));
+    }
+    for reason in reasons {
+        writeln!(out, "not all was judged: {reason}")?;
+    }
+    Ok(())
 }
 
 /// A line for each lane: what its messages prove, and beside it what the broker says.
@@ -169,73 +64,25 @@ pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> i
     if !json {
         writeln!(
             out,
-            "{:<16} {:>10} {:>12} {:>7} {:>7} {:>8} {:>12} {:>7}  {:<17}  THE BROKER SAYS",
+            "{:<16} {:>10} {:>12} {:>9} {:>7} {:>7} {:>8} {:>12} {:>7}  {:<22} {:>10}  THE BROKER SAYS",
             "LANE",
             "EPOCH",
             "ARRIVED",
+            "DROPPED",
             "PROVEN",
             "FAULTY",
             "UNPROVEN",
             "OUT OF SCOPE",
             "FAULTS",
-            "STATE"
+            "STATE",
+            "CHECKPOINT"
         )?;
     }
-    let broker = &observer.broker;
-    for ((lane, epoch), watched) in observer.lanes() {
-        let [proven, faulty, unproven] =
-            [State::Proven, State::Faulty, State::Unproven].map(|state| watched.count(state));
-        let (arrived, faults) = (watched.arrived, watched.faults_named);
-        let out_of_scope = watched.doubts.out_of_scope();
-        let said = broker.lane(lane, epoch.0);
-        if json {
-            let value = json!({
-                "lane": lane.to_string(), "epoch": epoch.0, "arrived": arrived, "proven": proven,
-                "faulty": faulty, "unproven": unproven, "out_of_scope": out_of_scope,
-                "faults": faults, "state": state(watched),
-                "suspected": watched.doubts.suspected(), "forgotten": watched.forgotten,
-                "silent_s": observer.silent_for(watched).map(|since| since.as_secs()),
-                "broker": said.map(Said::to_json),
-            });
-            writeln!(out, "{value}")?;
-        } else {
-            let said = said.map_or_else(|| "-".to_owned(), Said::to_string);
-            writeln!(
-                out,
-                "{lane} {epoch:>10} {arrived:>12} {proven:>7} {faulty:>7} {unproven:>8} \
-                 {out_of_scope:>12} {faults:>7}  {:<17}  {said}",
-                state(watched)
-            )?;
-        }
+    for (key, watched) in observer.lanes() {
+        lane_status(out, observer, key, watched, json)?;
     }
-    let is_lane_heard = |lane| observer.lanes().any(|((heard, _), _)| heard == lane);
-    let is_heard = |lane, epoch| {
-        let mut lanes = observer
-            .lanes()
-            .map(|((id, its), _)| (id, Some(u64::from(its.0))));
-        lanes.any(|heard| heard == (lane, epoch))
-    };
-    let others = broker.lanes();
-    for ((lane, epoch), said) in others.filter(|((lane, epoch), _)| !is_heard(*lane, *epoch)) {
-        let state = if is_lane_heard(lane) {
-            "not heard"
-        } else {
-            "not stamped"
-        };
-        let lane = lane.to_string();
-        if json {
-            let value = json!({ "lane": lane, "epoch": epoch, "broker": said.to_json() });
-            writeln!(out, "{value}")?;
-        } else {
-            let epoch = epoch.map_or_else(|| "-".to_owned(), |it| it.to_string());
-            writeln!(
-                out,
-                "{lane} {epoch:>10} {:>12} {:>7} {:>7} {:>8} {:>12} {:>7}  {:<17}  {said}",
-                "-", "-", "-", "-", "-", "-", state
-            )?;
-        }
-    }
-    for (at, (client, account)) in broker.accounts().enumerate() {
+    unheard_status(out, observer, json)?;
+    for (at, (client, account)) in observer.broker.accounts().enumerate() {
         if json {
             writeln!(out, "{}", account.to_json(client))?;
             continue;
@@ -245,7 +92,92 @@ pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> i
         }
         writeln!(out, "{}", account.line(client))?;
     }
+    if !json {
+        for ((lane, epoch), watched) in observer.lanes() {
+            for declared in declared(observer, watched) {
+                writeln!(out, "lane {lane} epoch {epoch}: {declared}")?;
+            }
+        }
+    }
     remarks(out, observer, json)
+}
+
+/// A lane that is heard.
+fn lane_status(
+    out: &mut impl Write,
+    observer: &Observer,
+    (lane, epoch): LaneKey,
+    watched: &Watched,
+    json: bool,
+) -> io::Result<()> {
+    let said = observer.broker.lane(lane, epoch.0);
+    let [proven, faulty, unproven] =
+        [State::Proven, State::Faulty, State::Unproven].map(|state| watched.count(state));
+    let (arrived, faults) = (watched.arrived, watched.faults_named);
+    let out_of_scope = watched.doubts.out_of_scope();
+    let age = age(observer, watched);
+    let state = state(watched);
+    if json {
+        let value = json!({
+            "lane": lane.to_string(), "epoch": epoch.0, "arrived": arrived, "proven": proven,
+            "faulty": faulty, "unproven": unproven, "out_of_scope": out_of_scope,
+            "dropped": watched.declared.to_json(), "faults": faults,
+            "lost_while_away": watched.lost_while_away, "state": state,
+            "proven_to": watched.proven().end, "checkpoint_age_s": age.map(|age| age.as_secs()),
+            "checkpoint_at": watched.newest_us().map(date), "old": watched.old().is_some(),
+            "suspected": watched.doubts.suspected(), "forgotten": watched.forgotten,
+            "silent_s": observer.silent_for(watched).map(|since| since.as_secs()),
+            "broker": said.map(Said::to_json),
+        });
+        return writeln!(out, "{value}");
+    }
+    let said = said.map_or_else(|| "-".to_owned(), Said::to_string);
+    let age = age.map_or_else(|| "-".to_owned(), span);
+    let dropped = &watched.declared;
+    writeln!(
+        out,
+        "{lane} {epoch:>10} {arrived:>12} {dropped:>9} {proven:>7} {faulty:>7} {unproven:>8} \
+         {out_of_scope:>12} {faults:>7}  {state:<22} {age:>10}  {said}"
+    )
+}
+
+/// Lanes of which only the broker speaks.
+fn unheard_status(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<()> {
+    let is_heard = |lane, epoch| {
+        let mut lanes = observer
+            .lanes()
+            .map(|((id, its), _)| (id, Some(u64::from(its.0))));
+        lanes.any(|heard| heard == (lane, epoch))
+    };
+    let others = observer.broker.lanes();
+    for ((lane, epoch), said) in others.filter(|((lane, epoch), _)| !is_heard(*lane, *epoch)) {
+        let state = if observer.lanes().any(|((heard, _), _)| heard == lane) {
+            "not heard"
+        } else if observer.strays.is_other(lane) {
+            "keyed by another key"
+        } else if !said.stamps_itself() {
+            "not stamped"
+        } else if observer.broker.hears_all() {
+            "not heard"
+        } else {
+            "not in this filter"
+        };
+        let lane = lane.to_string();
+        if json {
+            let value = json!({
+                "lane": lane, "epoch": epoch, "state": state, "broker": said.to_json(),
+            });
+            writeln!(out, "{value}")?;
+            continue;
+        }
+        let epoch = epoch.map_or_else(|| "-".to_owned(), |it| it.to_string());
+        writeln!(
+            out,
+            "{lane} {epoch:>10} {:>12} {:>9} {:>7} {:>7} {:>8} {:>12} {:>7}  {state:<22} {:>10}  {said}",
+            "-", "-", "-", "-", "-", "-", "-", "-"
+        )?;
+    }
+    Ok(())
 }
 
 /// Each lane with its first bad window, and each fault with what came before and after it.
@@ -254,20 +186,32 @@ pub(super) fn explanation(out: &mut impl Write, observer: &Observer, json: bool)
         if json {
             explain_as_json(out, key, watched)?;
         } else {
-            explain(out, key, watched)?;
+            explain(out, observer, key, watched)?;
         }
     }
     remarks(out, observer, json)
 }
 
-fn explain(out: &mut impl Write, (lane, epoch): LaneKey, watched: &Watched) -> io::Result<()> {
+fn explain(
+    out: &mut impl Write,
+    observer: &Observer,
+    (lane, epoch): LaneKey,
+    watched: &Watched,
+) -> io::Result<()> {
     writeln!(out, "lane {lane} epoch {epoch}: {}", state(watched))?;
+    if let (Some(made_us), Some(age)) = (watched.newest_us(), age(observer, watched)) {
+        let (made, age) = (date(made_us), span(age));
+        writeln!(out, "  newest checkpoint: of {made}, {age} ago")?;
+    }
+    for declared in declared(observer, watched) {
+        writeln!(out, "  {declared}")?;
+    }
     if let Some((window, state)) = watched.first_bad() {
         let (numbers, word) = (numbers(window), word(*state));
         writeln!(out, "  first window that is not proven: {numbers}, {word}")?;
     }
     for fault in &watched.faults {
-        writeln!(out, "  {}", sentence(fault))?;
+        writeln!(out, "  {fault}")?;
         if fault.numbers.is_empty() {
             continue;
         }
@@ -322,25 +266,32 @@ fn explain_as_json(
     );
     let value = json!({
         "lane": lane.to_string(), "epoch": epoch.0, "state": state(watched),
+        "checkpoint_at": watched.newest_us().map(date), "old": watched.old().is_some(),
+        "dropped": watched.declared.to_json(),
+        "declared": watched.declared.sentences().collect::<Vec<_>>(),
         "first_bad_window": first_bad, "faults": faults, "faults_named": watched.faults_named,
     });
     writeln!(out, "{value}")
 }
 
-/// What would otherwise be a silent gap in the report.
+/// What would otherwise be a silent gap in the report, and each reason of the exit code.
 fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<()> {
-    let count = observer.not_audited;
     let verdict = observer.broker.verdict();
     let unheard: Vec<_> = observer.unheard().map(|lane| lane.to_string()).collect();
+    let unjudged = unjudged::reasons(observer);
+    let strays: Vec<_> = observer.strays.sentences().collect();
     if json {
         let value = json!({
-            "judged": observer.has_judged(), "not_audited": count,
-            "other_keys": observer.other_keys, "unheard": unheard, "broker": verdict,
+            "judged": observer.has_judged(), "unstamped": observer.unstamped,
+            "other_algorithm": observer.strays.foreign_messages(),
+            "no_room": observer.no_room().map_or(0, |(messages, _)| messages),
+            "other_keys": observer.other_keys, "unheard": unheard, "strays": strays,
+            "unjudged": unjudged, "broker": verdict,
         });
         return writeln!(out, "{value}");
     }
-    for why in &observer.other_keys {
-        writeln!(out, "{why}")?;
+    for stray in strays {
+        writeln!(out, "{stray}")?;
     }
     for lane in unheard {
         writeln!(
@@ -354,26 +305,12 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
             "no stamped message was heard: is anybody publishing on these topics with a stamp?"
         )?;
     }
-    if !observer.has_judged() {
-        let broker = if observer.broker.has_judged() {
-            "; what the broker says of its own lanes ends at the broker"
-        } else {
-            ""
-        };
-        writeln!(out, "nothing was judged from end to end{broker}")?;
-    }
-    if count > 0 {
+    if observer.unstamped > 0 {
+        let count = observer.unstamped;
         writeln!(
             out,
-            "{count} messages without a stamp that can be judged here: nothing is claimed of them"
-        )?;
-    }
-    for ((lane, epoch), watched) in observer.partly_judged() {
-        let below = watched.doubts.out_of_scope();
-        writeln!(
-            out,
-            "lane {lane} epoch {epoch}: numbers below {below} were not judged although this listener \
-             was there: what came first did not begin with number 0"
+            "{count} messages without a stamp, on topics where none has one: nothing is claimed of \
+             them"
         )?;
     }
     for ((lane, epoch), watched) in observer.lanes() {
@@ -388,9 +325,16 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
                  copy that still comes is called repeated"
             )?;
         }
-        if let Some(doubts) = observer.in_doubt(watched) {
+        let doubts = observer.in_doubt(watched).filter(|doubts| {
+            let sentence = format!("in doubt in lane {lane} epoch {epoch}: {doubts}");
+            !unjudged.contains(&sentence)
+        });
+        if let Some(doubts) = doubts {
             writeln!(out, "in doubt in lane {lane} epoch {epoch}: {doubts}")?;
         }
+    }
+    for reason in &unjudged {
+        writeln!(out, "{reason}")?;
     }
     match verdict {
         Some(verdict) => writeln!(out, "the broker says: {verdict}"),
@@ -402,40 +346,44 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
     }
 }
 
-fn state(watched: &Watched) -> String {
-    let out_of_scope = watched.doubts.out_of_scope();
-    if watched.faults_named > 0 {
-        "faulty".to_owned()
-    } else if watched.first_bad().is_some() || watched.windows.is_empty() {
-        "not proven yet".to_owned()
-    } else if out_of_scope > 0 {
-        format!("proven from {out_of_scope}")
+/// What was declared as not delivered.
+fn declared(observer: &Observer, watched: &Watched) -> impl Iterator<Item = String> {
+    let forged = if observer.has_key() {
+        ""
     } else {
-        "proven".to_owned()
-    }
+        "; the lane has no key, so the record that says so may be forged"
+    };
+    let sentences = watched.declared.sentences();
+    sentences.map(move |sentence| format!("{sentence}{forged}"))
 }
 
-/// "number 5 lost: it was issued and did not come".
-fn sentence(fault: &Fault) -> String {
-    let (kind, reason) = (fault.kind, &fault.reason);
-    if fault.numbers.is_empty() {
-        return format!("{kind}: {reason}");
-    }
-    format!("{} {kind}: {reason}", numbers(&fault.numbers))
+/// How old the newest checkpoint of a lane is at the end.
+fn age(observer: &Observer, watched: &Watched) -> Option<Duration> {
+    let made_us = watched.newest_us()?;
+    Some(observer.wall.age(made_us, observer.now()))
 }
 
-const fn word(state: State) -> &'static str {
-    match state {
-        State::Proven => "proven",
-        State::Faulty => "faulty",
-        State::Unproven => "unproven",
-    }
-}
-
-fn numbers(numbers: &Range<u64>) -> String {
-    match numbers.end - numbers.start {
-        1 => format!("number {}", numbers.start),
-        _ => format!("numbers {} to {}", numbers.start, numbers.end - 1),
+fn state(watched: &Watched) -> String {
+    let old = if watched.old().is_some() { "old, " } else { "" };
+    let proven = watched.proven();
+    let is_from_0 = proven.start == 0;
+    if watched.faults_of_others() > 0 {
+        "faulty".to_owned()
+    } else if watched.lost_while_away > 0 {
+        "lost while away".to_owned()
+    } else if watched.first_bad().is_some() || proven.is_empty() {
+        format!("{old}not proven yet")
+    } else if proven.end < watched.known_to() {
+        let last = proven.end - 1;
+        if is_from_0 {
+            format!("{old}proven to {last}")
+        } else {
+            format!("{old}proven {} to {last}", proven.start)
+        }
+    } else if is_from_0 {
+        format!("{old}proven")
+    } else {
+        format!("{old}proven from {}", proven.start)
     }
 }
 
@@ -455,7 +403,7 @@ fn excerpt(payload: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use unbroken_merkle_log::{Epoch, LaneId};
+    use unbroken_demo::Doubt;
 
     use super::*;
 
@@ -466,29 +414,35 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_delivered_has_a_reason_and_somebody_who_says_so() {
-        let dropped = News::Dropped {
-            lane: (LaneId::new(7).unwrap(), Epoch(2)),
-            numbers: 5..8,
-            reason: "queue-full".to_owned(),
-            by_broker: true,
-        };
-        let told = |json| {
-            let mut out = Vec::new();
-            news(&mut out, &dropped, json).unwrap();
-            String::from_utf8(out).unwrap()
-        };
-        let words = "numbers 5 to 7 not delivered: queue-full, by the broker\n";
-        assert_eq!(
-            told(false),
-            format!("lane 0000000000000007 epoch 2: {words}")
-        );
-        assert!(told(true).contains(r#""dropped":"queue-full""#));
-    }
-
-    #[test]
-    fn one_number_and_several_are_told_apart() {
-        assert_eq!(numbers(&(5..6)), "number 5");
-        assert_eq!(numbers(&(5..8)), "numbers 5 to 7");
+    fn a_lane_is_called_proven_as_far_as_it_is() {
+        let window = |first, end| first..end;
+        for (below, windows, next, expect) in [
+            (0, vec![], 10, "not proven yet"),
+            (0, vec![window(0, 1_024)], 1_024, "proven"),
+            (0, vec![window(0, 1_024)], 1_050, "proven to 1023"),
+            (1_024, vec![window(1_024, 1_030)], 1_030, "proven from 1024"),
+            (
+                1_024,
+                vec![window(1_024, 2_048)],
+                2_060,
+                "proven 1024 to 2047",
+            ),
+            (0, vec![window(1_024, 2_048)], 2_048, "not proven yet"),
+        ] {
+            let mut watched = Watched::default();
+            watched
+                .doubts
+                .take(&Doubt::OutOfScope(below), Duration::ZERO);
+            for numbers in windows {
+                watched.take_window(numbers, State::Proven);
+            }
+            watched.next = next;
+            assert_eq!(state(&watched), expect);
+            watched.lost_while_away = 1;
+            watched.faults_named = 1;
+            assert_eq!(state(&watched), "lost while away");
+            watched.faults_named = 2;
+            assert_eq!(state(&watched), "faulty");
+        }
     }
 }

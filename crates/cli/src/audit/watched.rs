@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use unbroken_demo::Doubts;
 use unbroken_merkle_log::ledger::{State, Verdict};
-use unbroken_merkle_log::{Checkpoint, Hash, Hasher, Property};
+use unbroken_merkle_log::{Checkpoint, EpochEnd, Hash, Hasher, Property};
 
+use super::declared::Declared;
+use super::neighbours::{Neighbour, Noted, Remembered};
+use super::news::{Fault, Roots};
 use super::proof_file::{Issued, ProofFile};
+use super::wall::Wall;
 
 /// Messages of a lane that are remembered as neighbours, and for proofs: two windows.
 const RECENT_MAX: usize = 2 * 1_024;
@@ -17,9 +21,8 @@ const RECENT_MAX: usize = 2 * 1_024;
 const RECENT_BYTES_MAX: usize = 16 << 20;
 /// Faults of a lane that are remembered; about 100 bytes each. All are counted.
 const FAULTS_MAX: usize = 10_000;
-/// Bytes of a payload that are remembered of a fault's neighbour.
-const NEIGHBOUR_BYTES: usize = 256;
-/// Bad windows and checkpoints of a lane that are remembered; at most 200 bytes each.
+/// Windows and checkpoints of a lane that are remembered; at most 200 bytes each. Of more windows
+/// the first proven ones are only counted.
 const WINDOWS_MAX: usize = 4_096;
 
 /// One epoch of a lane, as far as it was watched.
@@ -30,11 +33,30 @@ pub(crate) struct Watched {
     /// One more than the highest number seen.
     pub(crate) next: u64,
     /// The last word on each window, by its first number.
-    pub(crate) windows: BTreeMap<u64, (Range<u64>, State)>,
+    windows: BTreeMap<u64, (Range<u64>, State)>,
+    /// Proven windows that had to make room.
+    proven_before: usize,
+    /// One more than the last number of the proven windows that follow each other from the scope's
+    /// beginning on.
+    proven_to: u64,
+    /// The largest size that a checkpoint has told.
+    told: u64,
+    /// What the producer knew that it had issued before a crash.
+    cut: Option<u64>,
+    /// When the newest checkpoint was made, in µs since 1970, and how old it was when it came.
+    newest: Option<(u64, Duration)>,
     /// What is wrong, oldest first.
     pub(crate) faults: Vec<Fault>,
     /// How many faults there were.
     pub(crate) faults_named: u64,
+    /// Those of them that are losses while this listener was not connected.
+    pub(crate) lost_while_away: u64,
+    /// What was declared as not delivered.
+    pub(crate) declared: Declared,
+    /// Checkpoints that count in windows of another size, and are not used.
+    pub(crate) other_windows: u64,
+    /// Events that are not named one by one.
+    pub(crate) unnamed: u64,
     /// Lost messages that are no longer remembered.
     pub(crate) forgotten: u64,
     /// When the first sign of it came.
@@ -47,44 +69,11 @@ pub(crate) struct Watched {
     recent_bytes: usize,
     /// One more than the highest number that had to make room in `recent`.
     trimmed: u64,
-    /// What came before and after the numbers that were suspected, by the first of them: when a
-    /// loss is named, a burst may have pushed the neighbours out of `recent`.
-    neighbours: BTreeMap<u64, Neighbours>,
+    /// What came beside numbers that were suspected: when a loss is named, a burst may have pushed
+    /// the neighbours out of `recent`.
+    noted: Noted,
     checkpoints: BTreeMap<u64, Checkpoint>,
 }
-
-/// Something wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// With these; none, if it is the lane as such.
-    pub(crate) numbers: Range<u64>,
-    /// One word.
-    pub(crate) kind: &'static str,
-    /// What is known beyond it.
-    pub(crate) reason: String,
-}
-
-/// A message that arrived.
-#[derive(Clone, Debug)]
-pub(crate) struct Remembered {
-    pub(crate) number: u64,
-    pub(crate) at: Duration,
-    pub(crate) topic: String,
-    pub(crate) payload: Vec<u8>,
-    property: Property,
-}
-
-/// What came beside numbers that were suspected, at that time.
-#[derive(Debug)]
-struct Neighbours {
-    /// One more than the last of the numbers.
-    suspected_to: u64,
-    before: Option<Remembered>,
-    after: Option<Remembered>,
-}
-
-/// A message that arrived beside one that did not.
-pub(crate) type Neighbour<'a> = Option<&'a Remembered>;
 
 impl Watched {
     /// Of which the first sign has come.
@@ -106,6 +95,42 @@ impl Watched {
         windows.find(|(_, state)| *state != State::Proven)
     }
 
+    /// Windows that are not proven, for want of a checkpoint.
+    pub(crate) fn unproven(&self) -> usize {
+        self.count(State::Unproven)
+    }
+
+    /// The numbers of which it was proven that all of them are here.
+    pub(crate) fn proven(&self) -> Range<u64> {
+        self.doubts.out_of_scope()..self.proven_to
+    }
+
+    /// One more than the highest number that is known of: it came, or a checkpoint told of it.
+    pub(crate) fn known_to(&self) -> u64 {
+        self.next.max(self.told)
+    }
+
+    /// Numbers that came beyond the end of an epoch that was cut: nothing will prove them.
+    pub(crate) fn beyond_cut(&self) -> Option<Range<u64>> {
+        let size = self.cut?;
+        (size < self.next && self.proven_to < self.next).then_some(size..self.next)
+    }
+
+    /// Faults that are not the listener's own.
+    pub(crate) fn faults_of_others(&self) -> u64 {
+        self.faults_named - self.lost_while_away
+    }
+
+    /// When the newest checkpoint was made, in µs since 1970.
+    pub(crate) fn newest_us(&self) -> Option<u64> {
+        self.newest.map(|(made_us, _)| made_us)
+    }
+
+    /// The same, if it was old when it came.
+    pub(crate) fn old(&self) -> Option<(u64, Duration)> {
+        self.newest.filter(|(_, age)| *age >= Wall::OLD)
+    }
+
     /// Whether something of it came to more than "before the first window that was seen to begin".
     pub(crate) fn is_judged(&self) -> bool {
         self.next > 0 || self.faults_named > 0 || !self.windows.is_empty()
@@ -113,7 +138,11 @@ impl Watched {
 
     pub(crate) fn count(&self, state: State) -> usize {
         let windows = self.windows.values();
-        windows.filter(|(_, its)| *its == state).count()
+        let before = match state {
+            State::Proven => self.proven_before,
+            State::Faulty | State::Unproven => 0,
+        };
+        before + windows.filter(|(_, its)| *its == state).count()
     }
 
     /// What a repetition is: the ledger may have folded the leaf of the first copy.
@@ -149,31 +178,70 @@ impl Watched {
         );
         if is_good {
             self.next = self.next.max(property.sequence + 1);
+            let number = property.sequence;
             self.remember(topic, payload, property, now);
+            if let Some(message) = self.recent.get(&number) {
+                self.noted.take(message);
+            }
         }
     }
 
-    pub(crate) fn take_checkpoint(&mut self, checkpoint: &Checkpoint) {
-        self.checkpoints
-            .insert(checkpoint.first, checkpoint.clone());
+    /// Of two checkpoints of a window the one that tells more stays, in whatever order they come.
+    /// It is so old, by the clocks of both ends.
+    pub(crate) fn take_checkpoint(&mut self, checkpoint: &Checkpoint, age: Duration) {
+        let made_us = checkpoint.time_us;
+        if self.newest.is_none_or(|(newest_us, _)| made_us > newest_us) {
+            self.newest = Some((made_us, age));
+        }
+        if checkpoint.end == EpochEnd::Cut {
+            self.cut = Some(checkpoint.size);
+        } else {
+            self.told = self.told.max(checkpoint.size);
+        }
+        let known = self.checkpoints.get(&checkpoint.first);
+        if known.is_none_or(|known| known.size < checkpoint.size) {
+            self.checkpoints
+                .insert(checkpoint.first, checkpoint.clone());
+        }
         while self.checkpoints.len() > WINDOWS_MAX {
             self.checkpoints.pop_first();
         }
     }
 
-    /// Its root and the lane's, as its checkpoint has them.
-    pub(crate) fn take_window(
-        &mut self,
-        numbers: Range<u64>,
-        state: State,
-    ) -> Option<(Hash, Hash)> {
-        let first = numbers.start;
+    /// Its roots, if there is the checkpoint that ends where it does.
+    pub(crate) fn take_window(&mut self, numbers: Range<u64>, state: State) -> Option<Roots> {
+        let Range { start: first, end } = numbers;
         self.windows.insert(first, (numbers, state));
+        self.extend_proven();
         while self.windows.len() > WINDOWS_MAX {
-            self.windows.pop_first();
+            let mut windows = self.windows.iter();
+            let proven = windows.find(|(_, (_, state))| *state == State::Proven);
+            let Some(first) = proven.map(|(first, _)| *first) else {
+                self.windows.pop_first();
+                continue;
+            };
+            self.windows.remove(&first);
+            self.proven_before += 1;
         }
         let checkpoint = self.checkpoints.get(&first)?;
-        Some((checkpoint.window_root, checkpoint.lane_root))
+        (checkpoint.size == end).then_some(Roots {
+            window: checkpoint.window_root,
+            lane: checkpoint.lane_root,
+            made_us: checkpoint.time_us,
+        })
+    }
+
+    fn extend_proven(&mut self) {
+        self.proven_to = self.proven_to.max(self.doubts.out_of_scope());
+        loop {
+            let next = self.windows.range(..=self.proven_to).next_back();
+            match next {
+                Some((_, (numbers, State::Proven))) if numbers.end > self.proven_to => {
+                    self.proven_to = numbers.end;
+                }
+                _ => break,
+            }
+        }
     }
 
     pub(crate) fn take_fault(&mut self, fault: &Fault) {
@@ -181,6 +249,19 @@ impl Watched {
         if self.faults.len() < FAULTS_MAX {
             self.faults.push(fault.clone());
         }
+    }
+
+    /// The root tells which of two copies is real: the fault that named them says so from now on.
+    pub(crate) fn decide(&mut self, number: u64, second_is_real: bool) -> String {
+        let real = if second_is_real { "second" } else { "first" };
+        let word = format!("the {real} one that came is the producer's, as the root shows");
+        let mut faults = self.faults.iter_mut().rev();
+        let of_both =
+            faults.find(|fault| fault.kind == "conflict" && fault.numbers.start == number);
+        if let Some(fault) = of_both {
+            fault.reason = format!("{}; {word}", fault.reason);
+        }
+        format!("of the two messages under number {number} {word}")
     }
 
     fn remember(&mut self, topic: &str, payload: &[u8], property: Property, at: Duration) {
@@ -206,49 +287,24 @@ impl Watched {
     }
 
     pub(crate) fn remember_neighbours(&mut self, numbers: &Range<u64>) {
-        if self.neighbours.len() >= FAULTS_MAX {
-            return;
-        }
-        let short = |message: &Remembered| {
-            let mut payload = message.payload.clone();
-            payload.truncate(NEIGHBOUR_BYTES);
-            Remembered {
-                payload,
-                topic: message.topic.clone(),
-                ..*message
-            }
-        };
-        let (before, after) = self.recent_neighbours(numbers);
-        let neighbours = Neighbours {
-            suspected_to: numbers.end,
-            before: before.map(short),
-            after: after.map(short),
-        };
-        self.neighbours.insert(numbers.start, neighbours);
+        let (before, after) = recent_neighbours(&self.recent, self.trimmed, numbers);
+        self.noted.add(numbers, before, after);
     }
 
     /// What came before and after these numbers, as far as it is remembered.
     pub(crate) fn neighbours(&self, numbers: &Range<u64>) -> (Neighbour<'_>, Neighbour<'_>) {
-        let (before, after) = self.recent_neighbours(numbers);
-        let noted = self.neighbours.range(..=numbers.start).next_back();
-        let Some((_, noted)) = noted.filter(|(_, noted)| numbers.end <= noted.suspected_to) else {
-            return (before, after);
-        };
-        let before = before.into_iter().chain(&noted.before);
-        let after = after.into_iter().chain(&noted.after);
+        let (before, after) = recent_neighbours(&self.recent, self.trimmed, numbers);
+        let (noted_before, noted_after) = self.noted.beside(numbers);
         (
-            before.max_by_key(|message| message.number),
-            after.min_by_key(|message| message.number),
+            before
+                .into_iter()
+                .chain(noted_before)
+                .max_by_key(|message| message.number),
+            after
+                .into_iter()
+                .chain(noted_after)
+                .min_by_key(|message| message.number),
         )
-    }
-
-    fn recent_neighbours(&self, numbers: &Range<u64>) -> (Neighbour<'_>, Neighbour<'_>) {
-        let before = self.recent.range(..numbers.start).next_back();
-        let after = self.recent.range(numbers.end..).next();
-        // One that had to make room may have been nearer.
-        let before = before.filter(|(number, _)| **number + 1 >= self.trimmed.min(numbers.start));
-        let after = after.filter(|(number, _)| self.trimmed.min(**number) <= numbers.end);
-        (before.map(|(_, it)| it), after.map(|(_, it)| it))
     }
 
     /// Numbers that are missing in the window of this one, as far as a checkpoint tells of them.
@@ -330,4 +386,18 @@ impl Watched {
         };
         ProofFile::new(&issued, hasher)
     }
+}
+
+/// What came beside these numbers, among the messages that are remembered.
+fn recent_neighbours<'a>(
+    recent: &'a BTreeMap<u64, Remembered>,
+    trimmed: u64,
+    numbers: &Range<u64>,
+) -> (Neighbour<'a>, Neighbour<'a>) {
+    let before = recent.range(..numbers.start).next_back();
+    let after = recent.range(numbers.end..).next();
+    // One that had to make room may have been nearer.
+    let before = before.filter(|(number, _)| **number + 1 >= trimmed.min(numbers.start));
+    let after = after.filter(|(number, _)| trimmed.min(**number) <= numbers.end);
+    (before.map(|(_, it)| it), after.map(|(_, it)| it))
 }

@@ -8,7 +8,7 @@ pub(crate) mod db;
 pub(crate) mod doctor;
 mod examine;
 mod pattern;
-mod person;
+pub(crate) mod person;
 mod queued;
 mod record;
 pub(crate) mod restore;

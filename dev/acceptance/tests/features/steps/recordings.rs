@@ -88,6 +88,11 @@ fn play(room: &mut Room, faults: &str) {
     for fault in faults.split(", ").filter(|fault| !fault.is_empty()) {
         match fault {
             "without its checkpoints" => checkpoints.clear(),
+            // Their tags.
+            "with its checkpoints altered" => checkpoints.iter_mut().for_each(|checkpoint| {
+                let last = checkpoint.payload.last_mut();
+                *last.expect("a checkpoint has bytes") ^= 1;
+            }),
             _ => inject(&mut played, fault),
         }
     }

@@ -1,0 +1,91 @@
+//! Why not all could be judged. While there is a reason, nothing is called right as a whole: the
+//! commands end with exit code 3, and print each reason.
+
+use super::news::{LaneKey, numbers};
+use super::observer::{OTHER_WINDOWS, Observer, UNNAMED, old_sentence};
+use super::watched::Watched;
+
+/// A sentence for each reason.
+pub(super) fn reasons(observer: &Observer) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if !observer.has_judged() {
+        let broker = if observer.broker.has_judged() {
+            "; what the broker says of its own lanes ends at the broker"
+        } else {
+            ""
+        };
+        reasons.push(format!("nothing was judged from end to end{broker}"));
+    }
+    reasons.extend(observer.away.sentences(observer.wall));
+    for ((lane, epoch), watched) in observer.partly_judged() {
+        let below = watched.doubts.out_of_scope();
+        reasons.push(format!(
+            "lane {lane} epoch {epoch}: numbers below {below} were not judged although this listener \
+             was there: what came first did not begin with number 0"
+        ));
+    }
+    for (key, watched) in observer.lanes() {
+        reasons.extend(of_lane(observer, key, watched));
+    }
+    reasons.extend(observer.other_keys.iter().cloned());
+    reasons.extend(observer.strays.unjudged());
+    if let Some((messages, lanes)) = observer.no_room() {
+        let lanes: Vec<_> = lanes
+            .iter()
+            .take(3)
+            .map(|(lane, _)| lane.to_string())
+            .collect();
+        reasons.push(format!(
+            "{messages} messages of lanes for which there was no room were not judged, such as of {}",
+            lanes.join(", ")
+        ));
+    }
+    let elsewhere = observer.broker.faults_perhaps_elsewhere();
+    if elsewhere > 0 {
+        reasons.push(format!(
+            "the broker names {elsewhere} faults in lanes that are heard here, without a topic: they \
+             may be on topics that are not listened to (--part)"
+        ));
+    }
+    reasons
+}
+
+fn of_lane(observer: &Observer, (lane, epoch): LaneKey, watched: &Watched) -> Vec<String> {
+    let name = format!("lane {lane} epoch {epoch}");
+    let mut reasons = Vec::new();
+    let may_be_gone =
+        observer.silent_for(watched).is_some() && watched.proven().end < watched.known_to();
+    if watched.doubts.suspected() > 0 || may_be_gone {
+        let doubts = observer.in_doubt(watched).unwrap_or_default();
+        reasons.push(format!("in doubt in {name}: {doubts}"));
+    }
+    // Of some of the topics nothing can be proven.
+    if !observer.hears_part() {
+        if watched.unproven() > 0 {
+            let count = watched.unproven();
+            reasons.push(format!("{name}: {count} windows could not be proven"));
+        }
+        if let Some(beyond) = watched.beyond_cut() {
+            let beyond = numbers(&beyond);
+            reasons.push(format!(
+                "{name}: {beyond} are beyond the end that the producer remembered when it came back, \
+                 and nothing proves them"
+            ));
+        }
+    }
+    reasons.extend(
+        watched
+            .old()
+            .map(|old| format!("{name}: {}", old_sentence(old))),
+    );
+    if watched.other_windows > 0 {
+        let count = watched.other_windows;
+        reasons.push(format!(
+            "{name}: each of {count} checkpoints {OTHER_WINDOWS}"
+        ));
+    }
+    if watched.unnamed > 0 {
+        reasons.push(format!("{name}: {} {UNNAMED}", watched.unnamed));
+    }
+    reasons
+}
