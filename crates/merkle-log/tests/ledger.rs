@@ -851,16 +851,22 @@ fn a_ledger_of_an_older_version_is_read() {
     pair.ledger.take_events();
     let mut saved = Vec::new();
     pair.ledger.save(&pair.hasher, &mut saved);
-    let mut older = saved.clone();
-    // Version 3 has no count of contradictions, which lies behind the flags.
+    // Version 4 has nothing of what is declared: an absent option, behind the count of
+    // contradictions, no tail, one gap, one run, nothing altered and no parts.
     let fields = 1 + 1 + (1 + 8) + 1 + 8 + 8 + 8 + 4 + 12 + 1;
+    let declared = fields + 4 + 4 + (4 + 8 + 8 + 12 + 1) + (4 + 8 + 8 + 1) + 4 + 4;
+    let mut fourth = saved.clone();
+    fourth.drain(declared..declared + 1);
+    // Version 3 has no count of contradictions, which lies behind the flags.
+    let mut older = fourth.clone();
     older.drain(fields..fields + 4);
     for (version, bytes, is_read) in [
         (1, &older, false),
         (2, &older, true),
         (3, &older, true),
-        (4, &saved, true),
-        (5, &saved, false),
+        (4, &fourth, true),
+        (5, &saved, true),
+        (6, &saved, false),
     ] {
         let mut bytes = bytes.clone();
         let body = bytes.len() - 16;

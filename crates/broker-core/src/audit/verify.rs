@@ -652,6 +652,8 @@ impl Lane {
                 | Found::Settled
                 | Found::Overtaken { .. }
                 | Found::Decided { .. }
+                | Found::DropContradicted(_)
+                | Found::InputContradicted(_)
                 | Found::CheckpointsMissed(_)
                 | Found::Silent(_)
                 | Found::Heard(_)

@@ -385,6 +385,9 @@ impl AuditedSubscriber {
             property.flags.resent = true;
         }
         let (topic, payload) = (received.topic().as_bytes(), received.payload());
+        if self.origins.contains(&property.lane) && property.fits(&self.hasher, topic, payload) {
+            self.hear_itself(&property);
+        }
         if !self.early.is_empty() && property.fits(&self.hasher, topic, payload) {
             self.take_early(property.lane);
         }
@@ -411,6 +414,19 @@ impl AuditedSubscriber {
             self.judge_origins(received, property.flags.resent, now, &mut message);
         }
         message
+    }
+
+    /// A message of a lane comes that was heard only by what others were made of, or may have been.
+    fn hear_itself(&mut self, property: &Property) {
+        let (lane, epoch, number) = (property.lane, property.epoch, property.sequence);
+        self.origins.remove(&lane);
+        if !self.direct.contains(&lane) && self.ledger.hear_itself(lane, epoch, number) {
+            self.ready.push_back(Delivery::Event {
+                lane,
+                epoch,
+                event: Event::InputContradicted(number),
+            });
+        }
     }
 
     /// What a message was made of arrives with it, once. Of a lane that is heard itself its own
@@ -441,10 +457,11 @@ impl AuditedSubscriber {
         }
         let parents = received.user_property(PARENTS).map(Parents::parse_text);
         if let Some(Ok(parents)) = parents {
-            let lanes = || parents.lanes().iter().map(|lane| lane.lane);
-            if !lanes().all(|lane| self.direct.contains(&lane)) {
-                self.origins.extend(lanes());
-                self.ledger.parents(&parents, now);
+            for of_lane in parents.lanes() {
+                if !self.direct.contains(&of_lane.lane) {
+                    self.origins.insert(of_lane.lane);
+                    self.ledger.parents_of(of_lane, now);
+                }
             }
             message.parents = Some(parents);
         }
@@ -559,11 +576,6 @@ impl AuditedSubscriber {
         ledger.is_some_and(|ledger| ledger.requests().contains(&about))
     }
 
-    /// Whether a lane is heard here, by itself or as what others are made of.
-    fn follows(&self, lane: LaneId) -> bool {
-        self.direct.contains(&lane) || self.origins.contains(&lane)
-    }
-
     fn is_below_next(&self, property: &Property) -> bool {
         let lane = self.ledger.lane(property.lane, property.epoch);
         lane.is_some_and(|lane| property.sequence < lane.next())
@@ -572,6 +584,10 @@ impl AuditedSubscriber {
     fn take_events(&mut self) {
         let events = self.ledger.take_events();
         for (lane, epoch, event) in events {
+            // What one processor has dropped, another may have passed on.
+            if matches!(event, Event::DropContradicted(_)) && !self.direct.contains(&lane) {
+                continue;
+            }
             if let Event::Lost { .. } | Event::RootDiffers(_) | Event::Forged(_) = event {
                 self.next_look = Duration::ZERO;
             }

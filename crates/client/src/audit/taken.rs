@@ -150,7 +150,7 @@ impl Taken {
     /// Messages are said to be dropped.
     pub(super) fn dropped(&mut self, record: &DropRecord) {
         if let Some(ledger) = &mut self.ledger {
-            ledger.dropped(record, Duration::ZERO);
+            ledger.left_out(record, Duration::ZERO);
             self.lanes.insert(record.lane);
         }
     }

@@ -178,6 +178,65 @@ impl Gaps {
         Some(numbers)
     }
 
+    /// Adds numbers of which nothing but this is known, as one run with what they touch. None of
+    /// them may be in the set.
+    pub(crate) fn add(&mut self, mut numbers: Range<u64>) {
+        if let Some(behind) = self.holes.get(&numbers.end).copied() {
+            self.remove(numbers.end);
+            numbers.end = behind.end;
+        }
+        self.open(numbers, Duration::ZERO, true);
+    }
+
+    /// Takes these numbers out, as far as they are in the set.
+    pub(crate) fn forget(&mut self, numbers: &Range<u64>) {
+        let parts: Vec<Range<u64>> = self.within(numbers.clone()).collect();
+        for part in parts {
+            let Some((&start, &hole)) = self.holes.range(..=part.start).next_back() else {
+                continue;
+            };
+            self.remove(start);
+            let before = Hole {
+                end: part.start,
+                ..hole
+            };
+            for (start, piece) in [(start, before), (part.end, hole)] {
+                if start < piece.end {
+                    self.insert(start, piece);
+                }
+            }
+        }
+    }
+
+    /// The highest number below `end` that is not in the set.
+    pub(crate) fn last_outside(&self, mut end: u64) -> Option<u64> {
+        for (start, hole) in self.holes.range(..end).rev() {
+            if hole.end < end {
+                break;
+            }
+            end = *start;
+        }
+        end.checked_sub(1)
+    }
+
+    /// What is in this set and not in `other`.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        let mut rest = self.clone();
+        for (start, hole) in other.iter() {
+            rest.forget(&(start..hole.end));
+        }
+        rest
+    }
+
+    /// What is in one of two sets that have no number in common.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        for (start, hole) in other.iter() {
+            both.insert(start, hole);
+        }
+        both
+    }
+
     /// The missing numbers that lie in `numbers`, ordered.
     pub(crate) fn within(&self, numbers: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let before = self.holes.range(..numbers.start).next_back();

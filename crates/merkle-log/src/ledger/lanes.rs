@@ -110,46 +110,68 @@ impl<D: Digest> Ledger<D> {
         Some(taken.sum())
     }
 
+    /// The same for messages that this receiver itself leaves out: no copy of them is wanted any
+    /// more, so one that comes again is known.
+    pub fn left_out(&mut self, record: &DropRecord, now: Duration) -> Option<u64> {
+        let taken = self.dropped(record, now);
+        if let Some(ledger) = self.lanes.get_mut(&(record.lane, record.epoch)) {
+            ledger.forget_declared();
+        }
+        taken
+    }
+
     /// Takes the parents of a batch: each of them arrives with it. What they are, run by run.
     pub fn parents(
         &mut self,
         parents: &Parents,
         now: Duration,
     ) -> Vec<(LaneId, Epoch, Range<u64>, Verdict)> {
+        let lanes = parents.lanes().iter();
+        let verdicts = lanes.flat_map(|parents| {
+            let runs = self.parents_of(parents, now).into_iter();
+            runs.map(|(run, is)| (parents.lane, parents.epoch, run, is))
+        });
+        verdicts.collect()
+    }
+
+    /// The same for the parents in one epoch of a lane.
+    pub fn parents_of(
+        &mut self,
+        parents: &LaneParents,
+        now: Duration,
+    ) -> Vec<(Range<u64>, Verdict)> {
         let now = self.clock.at(now);
-        let mut verdicts = Vec::new();
-        for LaneParents {
-            lane,
-            epoch,
-            algorithm,
-            ranges,
-        } in parents.lanes()
-        {
-            let lane = (*lane, *epoch);
-            let mut refuse = |verdict| {
-                let numbers = ranges.iter().map(|range| range.begin()..range.end());
-                verdicts.extend(numbers.map(|run| (lane.0, lane.1, run, verdict)));
-            };
-            if *algorithm != self.digest.algorithm() {
-                refuse(Verdict::NotAudited);
-                continue;
-            }
-            if !self.directories.allow(lane) {
-                refuse(Verdict::Injected);
-                continue;
-            }
-            let Some(ledger) =
-                Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits)
-            else {
-                refuse(Verdict::NotAudited);
-                continue;
-            };
-            for range in ranges {
-                let runs = ledger.parents(range, now, &self.limits, &self.digest);
-                verdicts.extend(runs.into_iter().map(|(run, is)| (lane.0, lane.1, run, is)));
-            }
+        let lane = (parents.lane, parents.epoch);
+        let refused = |verdict| {
+            let ranges = parents.ranges.iter();
+            let numbers = ranges.map(|range| (range.begin()..range.end(), verdict));
+            numbers.collect()
+        };
+        if parents.algorithm != self.digest.algorithm() {
+            return refused(Verdict::NotAudited);
         }
-        verdicts
+        if !self.directories.allow(lane) {
+            return refused(Verdict::Injected);
+        }
+        let ledger = Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits);
+        let Some(ledger) = ledger else {
+            return refused(Verdict::NotAudited);
+        };
+        let ranges = parents.ranges.iter();
+        let runs = ranges.flat_map(|range| ledger.parents(range, now, &self.limits, &self.digest));
+        runs.collect()
+    }
+
+    /// Takes it that a lane is heard itself from now on. What was known of it by what others were
+    /// made of says nothing of how its own messages come, so it is forgotten. Whether this number
+    /// had come in that way.
+    pub fn hear_itself(&mut self, lane: LaneId, epoch: Epoch, number: u64) -> bool {
+        let known = self.lanes.get(&(lane, epoch));
+        let had_come = known
+            .is_some_and(|ledger| number >= ledger.scope_start() && !ledger.is_missing(number));
+        let epochs = (lane, Epoch(0))..=(lane, Epoch(u32::MAX));
+        self.lanes.extract_if(epochs, |_, _| true).for_each(drop);
+        had_come
     }
 
     fn observe(&mut self, property: &Property, fits: bool, now: Duration) -> Verdict {

@@ -38,9 +38,12 @@ impl LaneLedger {
             (Some(hole), None) | (None, Some(hole)) => hole,
             (None, None) => Hole::new(Duration::ZERO),
         };
-        self.gaps = Gaps::common((&self.gaps, self.next), (&other.gaps, other.next), known);
+        let gaps = Gaps::common((&self.gaps, self.next), (&other.gaps, other.next), known);
+        self.declared = self.declared_with(other, &gaps);
+        self.gaps = gaps;
         self.unite(other, limits);
         self.windows.merge(&other.windows);
+        self.count_declared();
         while self.windows.open.len() > limits.open_windows_max.max(1) {
             self.windows
                 .end_oldest(&self.gaps, &self.altered, &mut self.events);
@@ -73,13 +76,16 @@ impl LaneLedger {
         let known = |own: Option<Hole>, _: Option<Hole>| own.unwrap_or(Hole::new(now));
         let is_news = member.checkpoints > self.checkpoints;
         self.over |= member.over;
-        self.gaps = Gaps::common((&self.gaps, self.next), (&member.gaps, member.next), known);
+        let gaps = Gaps::common((&self.gaps, self.next), (&member.gaps, member.next), known);
+        self.declared = self.declared_with(member, &gaps);
+        self.gaps = gaps;
         self.gaps.forget_below(start);
         self.unite(member, limits);
         if let Some(last) = member.windows.reached.checked_sub(1) {
             self.reach(last * WINDOW, limits);
         }
         self.windows.absorb(&member.windows, limits);
+        self.count_declared();
         let next = self.next;
         self.tails.retain(|(size, _)| *size > next);
         self.tell_tail(member.covered, now);

@@ -245,7 +245,9 @@ impl Window {
     /// Empties the slots of a node, and returns their numbers.
     fn evict(&mut self, node: Node) -> Range<u64> {
         self.slots.take(node.start);
-        self.doubt.forged.extend(node.start..node.end());
+        let slots = node.start..node.end();
+        self.doubt.dropped.retain(|slot| !slots.contains(slot));
+        self.doubt.forged.extend(slots);
         self.numbers_of(&node)
     }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::declared::Declared;
 use super::descent::{Answer, Refused, Request};
 use super::gaps::Gaps;
 use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
@@ -74,6 +75,8 @@ pub struct LaneLedger {
     pub(super) contradictions: u32,
     pub(super) altered: BTreeMap<u64, u32>,
     pub(super) parts: BTreeMap<u64, Parts>,
+    /// In a box, since of most epochs no drop record tells.
+    pub(super) declared: Option<Box<Declared>>,
     pub(super) windows: Windows,
     pub(super) events: Events,
 }
@@ -120,6 +123,7 @@ impl LaneLedger {
             contradictions: 0,
             altered: BTreeMap::new(),
             parts: BTreeMap::new(),
+            declared: None,
             windows,
             events: Events::default(),
         }
@@ -158,7 +162,7 @@ impl LaneLedger {
         }
         self.reopen_for(number);
         if let Some((part, of)) = arrival.part
-            && self.is_missing(number)
+            && (self.is_missing(number) || self.is_declared(number))
             && let Some(verdict) = self.part(number, part, of, arrival.resent, limits)
         {
             return verdict;
@@ -189,7 +193,9 @@ impl LaneLedger {
         let is_numbered = claim.end != EpochEnd::Cut;
         let is_beyond_end = self.reopen_if(|size| claim.size > size).is_some();
         let is_old = claim.number < self.checkpoints;
+        let ends_below = claim.end == EpochEnd::Closed && self.windows.is_told_beyond(claim.size);
         let contradicts = is_beyond_end
+            || ends_below
             || is_numbered && is_old && claim.size > self.covered
             || is_numbered && self.windows.is_contradicted_by(&claim);
         if contradicts {
@@ -216,7 +222,7 @@ impl LaneLedger {
             // That it says nothing any more means nothing.
             EpochEnd::Cut => self.over = true,
             EpochEnd::Closed => {
-                if !self.close(claim.size) {
+                if ends_below || !self.close(claim.size) {
                     claim.end = EpochEnd::Open;
                 }
             }
@@ -398,6 +404,10 @@ impl LaneLedger {
             + self.order.runs.capacity() * 24
             + self.altered.len() * 32
             + self.parts.len() * 80
+            + self
+                .declared
+                .as_ref()
+                .map_or(0, |declared| declared.memory_bytes())
             + self.windows.memory_bytes()
     }
 
@@ -508,6 +518,9 @@ impl LaneLedger {
         digest: &impl Digest,
     ) -> Verdict {
         let number = arrival.number;
+        if let Some(verdict) = self.take_declared(arrival, digest) {
+            return verdict;
+        }
         let Some(verdict) = self.in_gap(number, arrival.resent) else {
             return match self.windows.leaf(number) {
                 Some(first) if first != arrival.leaf => {
@@ -569,17 +582,26 @@ impl LaneLedger {
         } else if resent {
             Verdict::Repaired
         } else if hole.lost {
-            self.moved += 1;
-            let displacement = i64::try_from(self.next - 1 - number).unwrap_or(i64::MAX);
-            self.events.push(Event::Moved(Moved {
-                numbers: number..number + 1,
-                displacement,
-            }));
+            self.found(number);
             Verdict::Found
         } else {
             self.in_stretch(number, true);
             Verdict::Late
         })
+    }
+
+    /// A lost message came. It moved if a higher number came before it.
+    fn found(&mut self, number: u64) {
+        let behind = self.gaps.last_outside(self.next);
+        let by = behind.map_or(0, |last| last.saturating_sub(number));
+        if by == 0 {
+            return;
+        }
+        self.moved += 1;
+        self.events.push(Event::Moved(Moved {
+            numbers: number..number + 1,
+            displacement: i64::try_from(by).unwrap_or(i64::MAX),
+        }));
     }
 
     /// Puts a leaf in its slot, and settles what that completes.
@@ -681,21 +703,29 @@ impl LaneLedger {
     }
 
     pub(super) fn review(&mut self, digest: &impl Digest) {
+        let open = self.windows_declared();
         let Self {
             windows,
             gaps,
+            declared,
             altered,
             events,
             ..
         } = self;
         windows.review(gaps, altered, digest, events);
+        if let Some(declared) = declared {
+            declared.forget_passed(open, windows);
+        }
         let found = std::mem::take(&mut windows.found);
         if found.is_empty() {
             return;
         }
-        for numbers in found {
+        for numbers in joined(found) {
             events.push(Event::Forged(numbers.clone()));
             // The slots are empty again, and what belongs there is worth asking for.
+            if let Some(declared) = declared {
+                declared.numbers.forget(&numbers);
+            }
             gaps.open(numbers, Duration::ZERO, true);
         }
         windows.review(gaps, altered, digest, events);
@@ -706,6 +736,18 @@ impl LaneLedger {
 /// two are waited for, and one more for each window that was lost whole. Beyond it the last ones
 /// are waited for together, as long as for the latest of them.
 const TAILS_MAX: usize = 8;
+
+/// Ranges that follow one another as one.
+fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match all.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => all.push(range),
+        }
+    }
+    all
+}
 
 /// `numbers` without those that came altered: they are named already.
 fn without(numbers: Range<u64>, altered: &BTreeMap<u64, u32>) -> impl Iterator<Item = Range<u64>> {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::declared::Declared;
 use super::doubt::Doubts;
 use super::gaps::Gaps;
 use super::limits::{WINDOW, WINDOW_LOG2};
@@ -70,6 +71,13 @@ impl LaneLedger {
             write.u8(parts.of);
             parts.seen.iter().for_each(|word| write.u64(*word));
         });
+        write.option(self.declared.as_deref(), |write, declared| {
+            write.list(declared.numbers.iter(), |write, (start, run)| {
+                write.u64(start);
+                write.u64(run.end);
+            });
+            write.option(declared.came.as_ref(), |write, number| write.u64(*number));
+        });
         self.windows.save(&mut write);
         seal(digest, from, out);
     }
@@ -132,6 +140,11 @@ impl LaneLedger {
             }
             Ok((number, Parts { of, seen }))
         })?;
+        let declared = if version >= KNOWS_DECLARED {
+            read.option(|read| Declared::restore(read, &gaps))?
+        } else {
+            None
+        };
         let mut windows = Windows::restore(&mut read)?;
         windows.keep_proven = join == Join::Member;
         read.end()?;
@@ -154,6 +167,7 @@ impl LaneLedger {
             contradictions,
             altered: BTreeMap::from_iter(altered),
             parts: BTreeMap::from_iter(parts),
+            declared: declared.map(Box::new),
             windows,
             events: Events::default(),
         })
@@ -164,7 +178,26 @@ impl LaneLedger {
 const VERSION_BEFORE: u8 = 2;
 /// From this version on contradictions are counted.
 const COUNTS_CONTRADICTIONS: u8 = 4;
-const VERSION: u8 = 4;
+/// From this version on it is saved what drop records name.
+const KNOWS_DECLARED: u8 = 5;
+const VERSION: u8 = 5;
+
+impl Declared {
+    fn restore(read: &mut Fields<'_>, gaps: &Gaps) -> Result<Self, StateError> {
+        let (mut numbers, mut end) = (Gaps::default(), 0);
+        read.list(|read| {
+            let run = read.u64("declared run")?..read.u64("end of a declared run")?;
+            if run.is_empty() || run.start < end || gaps.missing_in(run.clone()) > 0 {
+                return Err(read.refuse("ordered declared run"));
+            }
+            end = run.end;
+            numbers.add(run);
+            Ok(())
+        })?;
+        let came = read.option(|read| read.u64("declared number that came"))?;
+        Ok(Self { numbers, came })
+    }
+}
 
 impl Windows {
     fn save(&self, write: &mut Writer<'_>) {

@@ -13,7 +13,7 @@ pub enum Verdict {
     InOrder,
     /// A number above the one that was due. What lies between is suspected lost.
     Ahead,
-    /// It fills a gap.
+    /// It fills a gap, or a drop record had named it ([`Event::DropContradicted`]).
     Late,
     /// It fills a gap that was reported lost already: late beyond the bound.
     Found,
@@ -155,6 +155,13 @@ pub enum Event {
         /// The number beyond it.
         number: u64,
     },
+    /// A drop record named this number, and the message came and fits: one of the two is not what it
+    /// says. The message is judged like any other that comes late. Numbers that follow in turn are
+    /// not named one by one.
+    DropContradicted(u64),
+    /// A message with this number came as what another one was made of, and then came itself, with
+    /// which the lane is begun anew: what others say that they were made of claims nothing of it.
+    InputContradicted(u64),
     /// Twice or more, a message or a checkpoint contradicted another one of this epoch, and all of
     /// them fit: two producers use the lane, such as two copies of one machine, or one of them is
     /// forged. Named once for an epoch.

@@ -196,6 +196,8 @@ class Epoch:
         self.next = self.front = scope  # the front is the lowest number that has not come
         self.leaves, self.dropped, self.second = {}, {}, {}  # by number; second copies are those of a conflict
         self.held, self.holding = set(), False  # whose leaves a receiver that folds still holds
+        self.unfolded = set()  # windows of which a number was declared dropped
+        self.undropped = None  # behind the last number that was declared dropped and came
         self.altered, self.parts = {}, {}
         self.since, self.lost, self.forged, self.gone = {}, set(), set(), set()  # what is missing
         self.outstanding, self.suspected, self.suspicious = set(), set(), False
@@ -225,12 +227,15 @@ class Epoch:
             return "altered"
         if beyond:
             self.end_contradicted(self.closed, n)
-        if self.slot(n):
+        declared = n in self.dropped and n in self.held  # and no root has proven it
+        if self.slot(n) and not declared:
             return self.again(n, p)
         verdict = self.part(n, p) if p.parts else None
         if verdict:
             return verdict
         self.parts.pop(n, None)
+        if declared:
+            return self.came(n, p)
         copies = self.altered.pop(n, 0)
         if copies and not p.resent:
             self.say("injected", number=n, copies=copies)
@@ -253,6 +258,16 @@ class Epoch:
             return "repeated"
         return "replayed" if p.resent else "duplicate"
 
+    def came(self, n, p):
+        """A message that a drop record named."""
+        del self.dropped[n]
+        self.leaves[n] = p.digest
+        if self.undropped != n:
+            self.say("drop contradicted", number=n)
+        self.undropped = n + 1
+        self.evaluate(n // WINDOW)
+        return "in order" if self.member else "repaired" if p.resent else "late"
+
     def part(self, n, p):
         parts, came = self.parts.setdefault(n, (p.parts, set()))
         if p.parts != parts:
@@ -266,21 +281,28 @@ class Epoch:
         on_time = n >= self.next
         self.pass_over(n)
         self.leaves[n] = p.digest
-        if verdict != "in order" or self.holding:
-            self.held.add(n)
+        self.held.add(n)
         if verdict == "found":
-            if not p.resent:
-                self.say("moved", first=n, end=n + 1, displacement=self.next - 1 - n)
+            highest = max((*self.leaves, *self.dropped))
+            if not p.resent and highest > n:
+                self.say("moved", first=n, end=n + 1, displacement=highest - n)
         elif not p.resent and (self.outstanding or self.stretch):
             self.stretch.append((n, on_time))
         self.fill(n)
         if verdict == "late" and not p.resent and self.outstanding:
             self.say("overtaken", number=n, by=sum(m > n for m, _ in self.stretch))
-        while not self.holding and self.slot(self.front):  # whose turn has come is folded
-            self.held.discard(self.front)
-            self.front += 1
+        self.fold()
         self.settle()
         self.evaluate(n // WINDOW, again=False)
+
+    def fold(self):
+        """Leaves whose turn has come; none in a window of which a number is declared."""
+        while not self.holding and self.slot(self.front):
+            if self.front // WINDOW in self.unfolded:
+                self.front += WINDOW - self.front % WINDOW
+            else:
+                self.held.discard(self.front)
+                self.front += 1
 
     def pass_over(self, n):
         """A number came or was declared dropped: what lies between is suspected."""
@@ -305,11 +327,16 @@ class Epoch:
     def drop(self, leaves):
         for n, digest in leaves.items():
             if n >= self.scope and not self.slot(n):
+                if self.closed is not None and n >= self.closed:
+                    self.end_contradicted(self.closed, n)
                 self.pass_over(n)
                 self.dropped[n] = digest
+                self.unfolded.add(n // WINDOW)
                 self.held.add(n)
                 self.altered.pop(n, None)
+                self.parts.pop(n, None)
                 self.fill(n)
+        self.fold()
         self.settle()
         for i in sorted({n // WINDOW for n in leaves}):
             self.evaluate(i)
@@ -352,9 +379,11 @@ class Epoch:
         new, size, w = self.newest, c.size - c.first, self.window(c.first // WINDOW)
         self.beat, self.heard = IDLE if new and c.size <= new.size else HEARTBEAT, self.receiver.now
         longer = self.closed is not None and c.size > self.closed
-        wrong = longer or size in w.claims and w.claims[size][0] != c.root
+        wrong = longer or size and size in w.claims and w.claims[size][0] != c.root
+        below = c.closed and new and c.size < new.size
+        wrong |= bool(below)
         if new and not c.cut:
-            wrong |= c.number == new.number and (c.size, c.root, c.lane_root) != (new.size, new.root, new.lane_root)
+            wrong |= size and c.number == new.number and (c.size, c.root, c.lane_root) != (new.size, new.root, new.lane_root)
             wrong |= c.number > new.number and c.size < new.size
             wrong |= c.number <= self.highest and c.size > new.size
         if wrong:
@@ -363,9 +392,9 @@ class Epoch:
         beyond = [n for n in (*self.leaves, *self.dropped) if n >= c.size]
         if longer:
             self.closed = None
-        if c.closed and beyond:
+        if c.closed and beyond and not below:
             self.end_contradicted(c.size, min(beyond))
-        elif c.closed and (not new or c.size >= new.size):
+        elif c.closed and not below:
             self.closed = c.size
         if c.cut:
             self.cut = c.size
@@ -441,7 +470,8 @@ class Epoch:
         elif told == self.own_root(first, size) or not told and self.lane_root_holds(i):
             w.unresolved = False
             self.decide(first, size)
-            if size == WINDOW or self.closed == first + size or self.cut == first + size == self.next:
+            over = self.closed == first + size or self.cut and first + size == self.next
+            if size == WINDOW or over or w.reported[0] == "faulty":
                 self.report(w, "proven", first, size)
         elif told:
             self.differ(w, first, size)
@@ -610,7 +640,7 @@ class Receiver:
         if p.algorithm != 1:
             return "not audited"
         key, fits = (p.lane, p.epoch), p.fits(topic.encode(), payload.encode())
-        if self.all_lanes and self.join == "beginning" and key not in self.listed:
+        if self.requires_directories() and key not in self.listed:
             return "injected"
         if not fits and key not in self.epochs:
             return "injected"
@@ -618,6 +648,9 @@ class Receiver:
         if fits:
             self.came.setdefault(p.lane, self.now)
         return "out of scope" if p.number < e.scope else e.message(p, fits)
+
+    def requires_directories(self):
+        return self.all_lanes and self.join == "beginning"
 
     def checkpoint(self, data):
         c = Checkpoint(data)
@@ -637,7 +670,9 @@ class Receiver:
             if key not in self.epochs and (self.all_lanes or not size):
                 self.begin.setdefault(key, -(-size // WINDOW) * WINDOW)
             if key in self.epochs or self.all_lanes:
-                self.open(lane, epoch, size).cover(size)
+                e = self.open(lane, epoch, size)
+                if e.closed is None:  # of an epoch that has ended a directory tells nothing
+                    e.cover(size)
         for key, producer in self.listed.items():
             e, listed = self.epochs.get(key), d.lanes.get(key[0], (None,))[0] == key[1]
             if e and producer == d.producer and e.ended == listed:
@@ -647,7 +682,8 @@ class Receiver:
 
     def drop(self, data):
         lane, epoch, leaves = read_drop(data)
-        self.open(lane, epoch, min(leaves)).drop(leaves)
+        if not self.requires_directories() or (lane, epoch) in self.listed:
+            self.open(lane, epoch, min(leaves)).drop(leaves)
 
     def answer(self, lane, data):
         r = Reader(data)

@@ -325,9 +325,13 @@ impl Scene {
     /// Numbers, with commas between them, filtered out by a processor.
     fn drop_record(&mut self, rest: &str) {
         let (id, epoch) = (self.lane.id(), self.lane.epoch());
-        let dropped = rest.split(',').map(|number| {
+        let (numbers, forged) = match rest.strip_suffix('~') {
+            Some(numbers) => (numbers, ", forged"),
+            None => (rest, ""),
+        };
+        let dropped = numbers.split(',').map(|number| {
             let number = number.parse().unwrap();
-            let payload = payload_of(number);
+            let payload = payload_of(number) + forged;
             Property::stamp(&self.hasher, id, epoch, number, TOPIC, payload.as_bytes())
         });
         let dropped: Vec<Property> = dropped.collect();
@@ -475,6 +479,12 @@ fn told(event: &Event) -> Option<Value> {
         }
         Event::EndContradicted { size, number } => {
             json!({ "event": "end contradicted", "size": size, "number": number })
+        }
+        Event::DropContradicted(number) => {
+            json!({ "event": "drop contradicted", "number": number })
+        }
+        Event::InputContradicted(number) => {
+            json!({ "event": "input contradicted", "number": number })
         }
         Event::TwoProducers => json!({ "event": "two producers" }),
         Event::OutOfScope(below) => json!({ "event": "out of scope", "below": below }),

@@ -11,7 +11,7 @@
 //! | `c@9` `c#7` `c~` | of 9 messages; with number 7; with roots that are not the lane's |
 //! | `F` `L` | a closing checkpoint with fingerprints, with leaves |
 //! | `d5` `d-` | a directory that lists the lane with 5 messages; that lists nothing |
-//! | `D3,4` | a drop record of messages 3 and 4, filtered |
+//! | `D3,4` `D3,4~` | a drop record of messages 3 and 4, filtered; with leaves that are not theirs |
 //! | `e1` `l2` | the producer begins epoch 1 of its lane; a producer of lane 2 goes on |
 //! | `+900` | 900 ms pass |
 //! | `stand` `run` | the clock of lateness stands, runs |
@@ -75,6 +75,22 @@ pub(crate) const SCRIPTS: &[Script] = &[
     ),
     case("late within the bound", Beginning, "0 2 +500 1 C +800"),
     case("found beyond the bound", Beginning, "0 2 C +800 1"),
+    case("found at the end", Beginning, "0 i3 c +800 1 2 3 C"),
+    case(
+        "found at the end in another order",
+        Beginning,
+        "0 i4 c +800 3 1 2 C",
+    ),
+    case(
+        "a part of a window that was faulty, and is whole",
+        Beginning,
+        "0 2 c +800 1 3-4 c",
+    ),
+    case(
+        "a part of a window that was lost whole, and is whole",
+        Beginning,
+        "i1 c +800 0 1-2 C",
+    ),
     case("repaired after it was lost", Beginning, "0 2 C +800 1r"),
     case("repaired before it was lost", Beginning, "0 2 1r C +800"),
     case("re-sent and due", Beginning, "0 1r 2 C"),
@@ -236,6 +252,77 @@ pub(crate) const SCRIPTS: &[Script] = &[
     ),
     case("declared dropped at the end", Beginning, "0 i3 D1,2 C +800"),
     case("dropped and lost in one window", Beginning, "0 D1 3 C +800"),
+    case(
+        "declared dropped, and they come",
+        Beginning,
+        "0 D1,2 3 1 2 C +800",
+    ),
+    case(
+        "a forged drop record names messages before they come",
+        Beginning,
+        "0-2 D3,4,5,6~ 3-7 C +800",
+    ),
+    case(
+        "a forged drop record behind a gap",
+        Beginning,
+        "0 D3,4,5~ 1-6 C +800",
+    ),
+    case(
+        "one of two stretches that were declared dropped comes",
+        Beginning,
+        "0 D1,2,5,6 5 6 2 7 C +800",
+    ),
+    case(
+        "declared dropped, and re-sent",
+        Beginning,
+        "0 D1 2 1r C +800",
+    ),
+    case(
+        "declared dropped, and it comes in parts",
+        Beginning,
+        "0 D1 2 1p12 1p22 C",
+    ),
+    case(
+        "declared dropped, and a copy is altered",
+        Beginning,
+        "0 D1 2 1a C",
+    ),
+    case(
+        "declared dropped, proven, and it comes",
+        Beginning,
+        "0 D1 2 C 1",
+    ),
+    case(
+        "declared dropped, it comes, and then again",
+        Beginning,
+        "0 D1 2 1 1 C",
+    ),
+    case(
+        "declared dropped for a member, and it comes",
+        Member,
+        "0 D1 2 1 C",
+    ),
+    case(
+        "a forged drop record, and leaves name what it forged",
+        Beginning,
+        "0 D1,2~ 3 L ask 1r 2r",
+    ),
+    case(
+        "a forged drop record, and the message comes when that is known",
+        Beginning,
+        "0 D1~ 2 L 1",
+    ),
+    case("a drop record beyond the end", Beginning, "0-2 C D3 C@4#1"),
+    case(
+        "an end below what was declared dropped",
+        Beginning,
+        "0-2 D3 C@3",
+    ),
+    all_lanes(
+        "a drop record of a lane that no directory lists",
+        Beginning,
+        "D0 +800",
+    ),
     // Windows
     case(
         "two windows and a part of the third",
@@ -297,6 +384,27 @@ pub(crate) const SCRIPTS: &[Script] = &[
         "an end below the newest checkpoint",
         Beginning,
         "0-4 c C@3#1 5 C#2",
+    ),
+    case(
+        "an end below the size told, with a lower number",
+        Beginning,
+        "0-2 c@9~#100 +800 3-4 C@5#1 +800",
+    ),
+    case(
+        "an end below the size told, with its number",
+        Beginning,
+        "0-4 c#0 C@3#0",
+    ),
+    case(
+        "an end below what a directory told",
+        Beginning,
+        "0-2 d5 C@3 +900",
+    ),
+    case("a directory after the end", Beginning, "0-2 C d5 +900"),
+    case(
+        "a directory after the end that tells of the same",
+        Beginning,
+        "0-2 C d3 +900",
     ),
     // Contradictions
     case("two roots for one size", Beginning, "0-2 c c~#1"),

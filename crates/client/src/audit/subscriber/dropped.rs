@@ -3,7 +3,8 @@
 //! A processor's record is about everybody behind it. The broker's is about one receiver, which it
 //! names in the user property `audit-receiver`: what it kept from that one others may have had.
 //!
-//! Invariants: a record is taken once its lane is known here, so that one about another
+//! Invariants: a processor's record says nothing of a lane whose messages come here themselves; a
+//! record is taken once its lane is known here, so that one about another
 //! subscription of the same client opens no lane; nothing that was declared is asked for.
 
 use unbroken_merkle_log::{DropRecord, LaneId};
@@ -23,8 +24,14 @@ impl AuditedSubscriber {
         if by_broker && (receiver != Some(self.client.client_id()) || self.releases.is_some()) {
             return Ok(());
         }
-        let is_followed = self.follows(sealed.lane());
-        // Of other lanes the key may be another.
+        let lane = sealed.lane();
+        let comes_itself = self.direct.contains(&lane);
+        let is_followed = if by_broker {
+            comes_itself
+        } else {
+            self.origins.contains(&lane) && !comes_itself
+        };
+        // Of lanes that are not followed the key may be another.
         if !is_followed && !by_broker {
             return Ok(());
         }
