@@ -10,10 +10,10 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 use unbroken_client::SubscribeError;
 use unbroken_client::audit::{AuditError, OpenError, ProcessError, spooled_lanes};
-use unbroken_demo::News;
 use unbroken_demo::pipe::{Ends, Stage, StageError};
+use unbroken_demo::{Behind, News};
 use unbroken_merkle_log::LaneId;
-use unbroken_merkle_log::ledger::Presence;
+use unbroken_merkle_log::ledger::{Presence, State};
 
 use crate::broker_args::{BrokerArgs, lane, note};
 use crate::exit::{self, Failure};
@@ -35,12 +35,15 @@ answer is longer than 16,646,144 bytes, which is said. Lines are bytes: only a l
 carriage return before it is part of it. The command must write each line at once: `sed -u`,
 `grep --line-buffered`, `stdbuf -oL tr a-z A-Z`. When it ends, so does the stage; with
 --spool, the messages that it has not answered come again at the next start.
-What is lost, altered or duplicated is named on standard error, and asked for again where it is
-missing.
+What is lost, altered, forged or duplicated is named on standard error, and asked for again where it
+is missing; what the broker or a processor dropped is named with its reason. None of it changes the
+exit code, which says how the stage ended: judge a line by `audit`, or by what --json says.
 
 With --spool a stage that was interrupted, or killed, goes on where it was: it sends again what the
 broker had not acknowledged, and its numbers continue. With --state a consumer does. The broker
-keeps what comes for either while it is away, for a week or as --keep says. Without, each start
+keeps what comes for either while it is away, for a week or as --keep says. A consumer that is killed
+(kill -9, a power cut) may print again, at the next start, the lines of its last 0.1 seconds: each line is
+printed at least once. Asked to stop (SIGINT, SIGTERM, SIGHUP) it prints none again. Without, each start
 begins anew, and the session at the broker ends with the stage; so does a producer's in any case.
 A stage with an output connects as unbroken-pipe-LANE, so that the broker knows the owner of the
 lane again after a restart. Two stages with one lane, or with copies of one spool, cannot both be
@@ -241,6 +244,89 @@ fn ends(args: &Args) -> Result<(Ends, Option<Child>), Failure> {
     Ok((ends, Some(child)))
 }
 
+/// Neighbouring numbers, in words.
+fn numbers(first: u64, end: u64) -> String {
+    match end.saturating_sub(1) {
+        last if last > first => format!("numbers {first} to {last}, {} messages,", end - first),
+        _ => format!("number {first}"),
+    }
+}
+
+/// What did not come as its producer issued it, in words.
+fn incomplete(news: &News) -> String {
+    match news {
+        News::ManyFaults {
+            kind,
+            first,
+            end,
+            behind,
+            ..
+        } => format!(
+            "{} {} (lane {}){}",
+            numbers(first.number, *end),
+            kind.participle(),
+            first.lane,
+            words(behind)
+        ),
+        News::Undelivered {
+            first,
+            end,
+            reason,
+            by_broker,
+        } => format!(
+            "{} not delivered: {reason}, as a drop record {} says (lane {})",
+            numbers(first.number, *end),
+            if *by_broker {
+                "of the broker for this stage"
+            } else {
+                "of a processor"
+            },
+            first.lane
+        ),
+        News::RootDiffers { first, end, .. } => format!(
+            "{} came, and one of them or more is not the producer's, though it fits its \
+                 stamp: the root of the window differs; the producer is asked which (lane {})",
+            numbers(first.number, *end),
+            first.lane
+        ),
+        News::Conflict(place) => format!(
+            "number {} came a second time with another content, and both fit their \
+                 stamps: the first was handed on, the second was not, and which of the two is real is \
+                 not known (lane {})",
+            place.number, place.lane
+        ),
+        News::Decided {
+            place,
+            second_is_real,
+        } => format!(
+            "number {}: {} (lane {})",
+            place.number,
+            if *second_is_real {
+                "the message that was handed on is injected; the real one came second, and was \
+                     not handed on"
+            } else {
+                "the message that was handed on is real; the second is injected"
+            },
+            place.lane
+        ),
+        News::Away(absence) => format!(
+            "{absence}, and the broker kept nothing for it: what was published meanwhile \
+                 does not come, unless its producer sends it again"
+        ),
+        _ => String::new(),
+    }
+}
+
+/// What else is known of a loss.
+fn words(behind: &Behind) -> String {
+    let forged = "; the lane has no key, so the size that tells of it may be forged";
+    let forged = if behind.may_be_forged { forged } else { "" };
+    match &behind.absence {
+        Some(absence) => format!("; {absence}"),
+        None => forged.to_owned(),
+    }
+}
+
 /// Says on standard error what the stage finds.
 struct Teller {
     json: bool,
@@ -268,6 +354,12 @@ impl Teller {
         // With standard error closed nobody is left to be told.
         let _ = match news {
             news if self.json => writeln!(err, "{}", news.to_json()),
+            News::ManyFaults { .. }
+            | News::Undelivered { .. }
+            | News::RootDiffers { .. }
+            | News::Conflict(_)
+            | News::Decided { .. }
+            | News::Away(_) => writeln!(err, "Warning: {}", incomplete(news)),
             News::Fault { fault, .. } => writeln!(err, "Warning: {fault}"),
             News::Overtaken { place, by, .. } => writeln!(
                 err,
@@ -280,17 +372,6 @@ impl Teller {
                 Presence::Come(_) => writeln!(err, "Note: expected lane {lane}: {presence}"),
                 Presence::Unannounced(_) => writeln!(err, "Note: lane {lane}: {presence}"),
             },
-            News::ManyFaults {
-                kind,
-                lane,
-                numbers,
-            } => writeln!(
-                err,
-                "Warning: numbers {} to {} {} (lane {lane})",
-                numbers.start,
-                numbers.end.saturating_sub(1),
-                kind.participle()
-            ),
             News::Contradiction {
                 lane,
                 contradiction,
@@ -307,6 +388,15 @@ impl Teller {
                 err,
                 "repaired: number {} (lane {})",
                 place.number, place.lane
+            ),
+            News::Window {
+                lane,
+                numbers: of,
+                state: State::Faulty,
+            } => writeln!(
+                err,
+                "Warning: {} faulty: not all of them came as their producer issued them (lane {lane})",
+                numbers(of.start, of.end)
             ),
             News::Listening | News::Window { .. } => Ok(()),
             News::OtherKey { why, .. } | News::NoRoom { why, .. } => {

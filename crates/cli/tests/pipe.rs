@@ -263,6 +263,21 @@ async fn a_stage_that_has_ended_leaves_a_session_only_if_it_is_to_go_on_with_it(
     assert!(session_present(&port, &format!("unbroken-pipe-{lane}")));
 }
 
+#[tokio::test]
+async fn a_stage_whose_terminal_is_closed_ends_as_if_it_were_asked_to() {
+    let (_broker, port) = broker();
+    let lane = "0000000000000004";
+    let words = [
+        "pipe", "-p", &port, "--from", "in", "--to", "out", "--lane", lane,
+    ];
+    let stage = Running::start(&words);
+    until_there(&port, "in").await;
+    stage.hang_up();
+    let ended = stage.output();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(!session_present(&port, &format!("unbroken-pipe-{lane}")));
+}
+
 fn interrupt(stage: &Running) {
     let pid = nix::unistd::Pid::from_raw(stage.0.id().try_into().unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();

@@ -65,6 +65,17 @@ pub enum Event {
 pub struct Events(pub(crate) broadcast::Receiver<Event>);
 
 impl Events {
+    /// One that has happened already. Those that were missed are passed over.
+    pub(crate) fn take(&mut self) -> Option<Event> {
+        loop {
+            match self.0.try_recv() {
+                Ok(event) => return Some(event),
+                Err(broadcast::error::TryRecvError::Lagged(_)) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
     /// The next event; `None` once the client has ended and all was seen.
     pub async fn next(&mut self) -> Option<Event> {
         match self.0.recv().await {

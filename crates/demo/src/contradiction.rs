@@ -4,6 +4,7 @@
 //! neither.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde_json::{Map, Value, json};
 use unbroken_merkle_log::ledger::Event;
@@ -20,6 +21,10 @@ pub enum Contradiction {
         /// The number.
         number: u64,
     },
+    /// A drop record names this message and perhaps those that follow, and it came.
+    Drop(u64),
+    /// Another message said that it was made of this one, before any of the lane came itself.
+    Input(u64),
     /// Several contradictions, each of which fits: two producers use the lane.
     TwoProducers,
 }
@@ -30,9 +35,21 @@ impl Contradiction {
         Some(match *event {
             Event::CheckpointContradicts(number) => Self::Checkpoint(number),
             Event::EndContradicted { size, number } => Self::End { size, number },
+            Event::DropContradicted(number) => Self::Drop(number),
             Event::TwoProducers => Self::TwoProducers,
             _ => return None,
         })
+    }
+
+    /// The messages that it is about, as far as it is about some, and what is said of them.
+    pub fn numbers(&self) -> (Range<u64>, &'static str) {
+        match *self {
+            Self::End { number, .. } | Self::Drop(number) | Self::Input(number) => {
+                (number..number + 1, "contradicted")
+            }
+            Self::Checkpoint(_) => (0..0, "contradicted"),
+            Self::TwoProducers => (0..0, "two producers"),
+        }
     }
 
     /// The members of a JSON object, to which its owner adds the lane.
@@ -42,6 +59,8 @@ impl Contradiction {
             Self::End { size, number } => {
                 json!({ "contradiction": "end", "size": size, "number": number })
             }
+            Self::Drop(number) => json!({ "contradiction": "drop", "number": number }),
+            Self::Input(number) => json!({ "contradiction": "input", "number": number }),
             Self::TwoProducers => json!({ "contradiction": "two-producers" }),
         };
         match value {
@@ -58,6 +77,8 @@ impl Contradiction {
                 size: value["size"].as_u64()?,
                 number: value["number"].as_u64()?,
             },
+            "drop" => Self::Drop(value["number"].as_u64()?),
+            "input" => Self::Input(value["number"].as_u64()?),
             "two-producers" => Self::TwoProducers,
             _ => return None,
         })
@@ -75,6 +96,16 @@ impl fmt::Display for Contradiction {
                 f,
                 "a checkpoint says that the lane ended with {size} messages, and number {number} \
                  came and fits its stamp: one of the two is not the producer's"
+            ),
+            Self::Drop(number) => write!(
+                f,
+                "a drop record says that number {number} does not come, and it came and fits its stamp: one of the \
+                 two is not what it says"
+            ),
+            Self::Input(number) => write!(
+                f,
+                "another message said that it was made of number {number}, and number {number} came itself only \
+                 then: what others say of their inputs claims nothing of this lane"
             ),
             Self::TwoProducers => f.write_str(
                 "two producers use this lane: their messages or checkpoints contradict each other, \
@@ -97,6 +128,8 @@ mod tests {
                 size: 100,
                 number: 120,
             },
+            Contradiction::Drop(5),
+            Contradiction::Input(1 << 60),
             Contradiction::TwoProducers,
         ];
         for one in all {

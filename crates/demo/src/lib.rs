@@ -42,7 +42,7 @@ pub use self::{
     fault::{Fault, Kind, Place},
     injection::{Injected, Injection, Stamps},
     line::{LineError, random_lane},
-    news::News,
+    news::{Behind, News},
     process::ProcessError,
     readings::{Readings, ReadingsError},
     relay::{Relay, TooManyOrders, Towards},

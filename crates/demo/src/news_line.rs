@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use unbroken_client::audit::Absence;
 use unbroken_merkle_log::ledger::{Presence, State};
 use unbroken_merkle_log::{Epoch, LaneId};
 
 use crate::contradiction::Contradiction;
 use crate::doubt::Doubt;
 use crate::fault::{Fault, Kind, Place};
-use crate::news::News;
+use crate::news::{Behind, News};
 
 impl News {
     /// One JSON object, without an end of line.
@@ -31,14 +32,12 @@ impl News {
                 members.insert("lane".to_owned(), json!(lane.to_string()));
                 Value::Object(members)
             }
-            Self::ManyFaults {
-                kind,
-                lane,
-                numbers,
-            } => json!({
-                "many": kind.participle(), "lane": lane.to_string(), "first": numbers.start,
-                "end": numbers.end,
-            }),
+            Self::ManyFaults { .. }
+            | Self::Undelivered { .. }
+            | Self::RootDiffers { .. }
+            | Self::Conflict(_)
+            | Self::Decided { .. }
+            | Self::Away(_) => self.to_value(),
             Self::Contradiction {
                 lane,
                 contradiction,
@@ -55,7 +54,7 @@ impl News {
                     Presence::Come(after) => ("come", after),
                     Presence::Unannounced(after) => ("unannounced", after),
                 };
-                let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                let after_ms = millis(*after);
                 json!({ "expected": word, "lane": lane.to_string(), "after_ms": after_ms })
             }
             Self::Forgotten { lane, numbers } => json!({
@@ -86,6 +85,61 @@ impl News {
         value.to_string()
     }
 
+    /// Those of several messages, and of a stage itself.
+    fn to_value(&self) -> Value {
+        match self {
+            Self::ManyFaults {
+                kind,
+                first,
+                end,
+                own,
+                behind,
+            } => {
+                let mut members = json!({
+                    "many": kind.participle(), "own": own, "lane": first.lane.to_string(),
+                    "epoch": first.epoch.0, "first": first.number, "end": end,
+                });
+                if behind.may_be_forged {
+                    members["may_be_forged"] = json!(true);
+                }
+                if let Some(absence) = &behind.absence {
+                    members["away_from_ms"] = json!(millis(absence.from));
+                    members["away_until_ms"] = json!(millis(absence.until));
+                }
+                members
+            }
+            Self::Undelivered {
+                first,
+                end,
+                reason,
+                by_broker,
+            } => json!({
+                "undelivered": reason, "by": if *by_broker { "broker" } else { "processor" },
+                "lane": first.lane.to_string(), "epoch": first.epoch.0, "first": first.number,
+                "end": end,
+            }),
+            Self::RootDiffers { first, end, own } => json!({
+                "root_differs": true, "own": own, "lane": first.lane.to_string(),
+                "epoch": first.epoch.0, "first": first.number, "end": end,
+            }),
+            Self::Conflict(place) => json!({
+                "conflict": true, "lane": place.lane.to_string(), "epoch": place.epoch.0,
+                "number": place.number,
+            }),
+            Self::Decided {
+                place,
+                second_is_real,
+            } => json!({
+                "real": if *second_is_real { "second" } else { "first" },
+                "lane": place.lane.to_string(), "epoch": place.epoch.0, "number": place.number,
+            }),
+            Self::Away(absence) => json!({
+                "away_from_ms": millis(absence.from), "away_until_ms": millis(absence.until),
+            }),
+            _ => Value::Null,
+        }
+    }
+
     /// Reads what [`News::to_json`] writes; `None` for everything else.
     pub fn parse_json(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line).ok()?;
@@ -104,22 +158,15 @@ impl News {
                 why: value["why"].as_str()?.to_owned(),
             });
         }
+        let absence = absence_of(&value);
+        if let (Some(absence), Value::Null) = (absence, &value["lane"]) {
+            return Some(Self::Away(absence));
+        }
         let lane = u64::from_str_radix(value["lane"].as_str()?, 16).ok()?;
         let lane = LaneId::new(lane)?;
         if value["other_key"] == true {
             let why = value["why"].as_str()?.to_owned();
             return Some(Self::OtherKey { lane, why });
-        }
-        if let Some(word) = value["many"].as_str() {
-            let kind = Kind::ALL
-                .into_iter()
-                .find(|kind| kind.participle() == word)?;
-            let numbers = value["first"].as_u64()?..value["end"].as_u64()?;
-            return Some(Self::ManyFaults {
-                kind,
-                lane,
-                numbers,
-            });
         }
         if value["forgotten"] == true {
             let numbers = value["first"].as_u64()?..value["end"].as_u64()?;
@@ -161,14 +208,37 @@ impl News {
                 state,
             });
         }
+        let epoch = Epoch(u32::try_from(value["epoch"].as_u64()?).ok()?);
+        if let (Some(number), Some(end)) = (value["first"].as_u64(), value["end"].as_u64()) {
+            let first = Place {
+                lane,
+                epoch,
+                number,
+            };
+            return Self::parse_range(&value, first, end);
+        }
         let place = Place {
             lane,
-            epoch: Epoch(u32::try_from(value["epoch"].as_u64()?).ok()?),
+            epoch,
             number: value["number"].as_u64()?,
         };
         if let Some(by) = value["overtaken_by"].as_u64() {
             let own = value["own"].as_bool()?;
             return Some(Self::Overtaken { place, by, own });
+        }
+        Self::parse_place(&value, place)
+    }
+
+    /// Those of one message.
+    fn parse_place(value: &Value, place: Place) -> Option<Self> {
+        if value["conflict"] == true {
+            return Some(Self::Conflict(place));
+        }
+        if let Some(which) = value["real"].as_str() {
+            return Some(Self::Decided {
+                place,
+                second_is_real: which == "second",
+            });
         }
         let Some(fault) = value["fault"].as_str() else {
             return value["repaired"]
@@ -182,6 +252,47 @@ impl News {
             own: value["own"].as_bool()?,
         })
     }
+
+    /// Those of neighbouring messages of one epoch.
+    fn parse_range(value: &Value, first: Place, end: u64) -> Option<Self> {
+        if let Some(reason) = value["undelivered"].as_str() {
+            return Some(Self::Undelivered {
+                first,
+                end,
+                reason: reason.to_owned(),
+                by_broker: value["by"] == "broker",
+            });
+        }
+        let own = value["own"].as_bool()?;
+        if value["root_differs"] == true {
+            return Some(Self::RootDiffers { first, end, own });
+        }
+        let many = value["many"].as_str()?;
+        Some(Self::ManyFaults {
+            kind: Kind::ALL
+                .into_iter()
+                .find(|kind| kind.participle() == many)?,
+            first,
+            end,
+            own,
+            behind: Behind {
+                may_be_forged: value["may_be_forged"] == true,
+                absence: absence_of(value),
+            },
+        })
+    }
+}
+
+fn absence_of(value: &Value) -> Option<Absence> {
+    let time = |name: &str| value[name].as_u64().map(Duration::from_millis);
+    Some(Absence {
+        from: time("away_from_ms")?,
+        until: time("away_until_ms")?,
+    })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 const fn word(state: State) -> &'static str {
@@ -241,11 +352,37 @@ mod tests {
             lane,
             presence: presence(Duration::from_millis(20_050)),
         });
-        let many = News::ManyFaults {
-            kind: Kind::Lost,
-            lane,
-            numbers: 5_000..1 << 63,
+        let absence = Absence {
+            from: Duration::from_secs(3),
+            until: Duration::from_secs(5),
         };
+        let behind = |may_be_forged, absence| Behind {
+            may_be_forged,
+            absence,
+        };
+        let many =
+            [behind(false, None), behind(true, Some(absence))].map(|behind| News::ManyFaults {
+                kind: Kind::Lost,
+                first: place,
+                end: 1 << 63,
+                own: true,
+                behind,
+            });
+        let undelivered = [true, false].map(|by_broker| News::Undelivered {
+            first: place,
+            end: 1 << 63,
+            reason: "queue-full".to_owned(),
+            by_broker,
+        });
+        let root_differs = News::RootDiffers {
+            first: place,
+            end: 1 << 61,
+            own: true,
+        };
+        let decided = [true, false].map(|second_is_real| News::Decided {
+            place,
+            second_is_real,
+        });
         let contradiction = News::Contradiction {
             lane,
             contradiction: Contradiction::TwoProducers,
@@ -261,7 +398,9 @@ mod tests {
         };
         let others = [
             doubt,
-            many,
+            root_differs,
+            News::Conflict(place),
+            News::Away(absence),
             contradiction,
             forgotten,
             no_room,
@@ -272,7 +411,13 @@ mod tests {
             left_alone,
             dropped,
         ];
-        for news in faults.chain(windows).chain(expected).chain(others) {
+        let several = many.into_iter().chain(undelivered).chain(decided);
+        for news in faults
+            .chain(windows)
+            .chain(expected)
+            .chain(others)
+            .chain(several)
+        {
             assert_eq!(News::parse_json(&news.to_json()), Some(news));
         }
         for other in ["", "{}", "WARN no subscriber", r#"{"lane":"1"}"#] {

@@ -11,9 +11,10 @@ use unbroken_client::ConnectTo;
 use unbroken_merkle_log::LaneId;
 
 use crate::board::{Board, Strip, What, grouped};
+use crate::fault::{Fault, Kind, Place};
 use crate::injection::Injection;
 use crate::line::{Line, LineError};
-use crate::news::News;
+use crate::news::{News, SINGLY_MAX};
 use crate::process::Keeping;
 use crate::readings::{Readings, ReadingsError};
 use crate::trial::Trial;
@@ -449,6 +450,24 @@ impl Demo {
         match news {
             News::Fault { fault, own: true } => self.board.fault(fault, now),
             News::Fault { fault, own: false } => self.board.echo(fault, now),
+            News::ManyFaults {
+                kind,
+                first,
+                end,
+                own: true,
+                ..
+            } => {
+                let end = end.min(first.number.saturating_add(SINGLY_MAX));
+                for number in first.number..end {
+                    let place = Place { number, ..first };
+                    self.board.fault(Fault { kind, place }, now);
+                }
+            }
+            // Of the two the injector's is the second.
+            News::Conflict(place) => {
+                let kind = Kind::Injected;
+                self.board.fault(Fault { kind, place }, now);
+            }
             News::Overtaken {
                 place,
                 by,
@@ -471,7 +490,11 @@ impl Demo {
             News::Overtaken { own: false, .. }
             | News::Doubt { own: false, .. }
             | News::Listening
-            | News::ManyFaults { .. }
+            | News::ManyFaults { own: false, .. }
+            | News::Undelivered { .. }
+            | News::RootDiffers { .. }
+            | News::Decided { .. }
+            | News::Away(_)
             | News::Contradiction { .. }
             | News::Expected { .. }
             | News::Forgotten { .. }

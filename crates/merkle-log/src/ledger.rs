@@ -33,6 +33,7 @@ mod prefix;
 mod receiver;
 mod repair;
 mod state;
+mod told;
 mod verdict;
 mod window;
 mod windows;

@@ -845,44 +845,6 @@ fn what_an_epoch_had_that_was_cut_is_proven_and_it_is_not_silent() {
 }
 
 #[test]
-fn a_ledger_of_an_older_version_is_read() {
-    let mut pair = Pair::new(Join::Beginning);
-    pair.run(5, |number| number != 2);
-    pair.ledger.take_events();
-    let mut saved = Vec::new();
-    pair.ledger.save(&pair.hasher, &mut saved);
-    // Version 4 has nothing of what is declared: an absent option, behind the count of
-    // contradictions, no tail, one gap, one run, nothing altered and no parts.
-    let fields = 1 + 1 + (1 + 8) + 1 + 8 + 8 + 8 + 4 + 12 + 1;
-    let declared = fields + 4 + 4 + (4 + 8 + 8 + 12 + 1) + (4 + 8 + 8 + 1) + 4 + 4;
-    let mut fourth = saved.clone();
-    fourth.drain(declared..declared + 1);
-    // Version 3 has no count of contradictions, which lies behind the flags.
-    let mut older = fourth.clone();
-    older.drain(fields..fields + 4);
-    for (version, bytes, is_read) in [
-        (1, &older, false),
-        (2, &older, true),
-        (3, &older, true),
-        (4, &fourth, true),
-        (5, &saved, true),
-        (6, &saved, false),
-    ] {
-        let mut bytes = bytes.clone();
-        let body = bytes.len() - 16;
-        bytes[0] = version;
-        let tag = pair.hasher.tag(&[&bytes[..body]]);
-        bytes[body..].copy_from_slice(&tag.0);
-        let read = LaneLedger::restore(&bytes, &pair.hasher);
-        if is_read {
-            assert_eq!(read.as_ref(), Ok(&pair.ledger));
-        } else {
-            assert_eq!(read, Err(StateError::Version(version)));
-        }
-    }
-}
-
-#[test]
 fn a_ledger_of_lanes_of_the_version_before_is_read() {
     let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
     let lane = LaneId::new(1).unwrap();

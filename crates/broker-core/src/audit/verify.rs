@@ -600,11 +600,9 @@ impl Lane {
             let totals = &mut clients.telemetry.audit().publishers;
             let fault = match event {
                 Found::Lost { .. } if self.is_in_part() => continue,
+                Found::Lost { numbers, .. } if numbers.end <= self.may_have_come => continue,
                 Found::Lost { numbers, .. } => {
                     let first = numbers.start.max(self.may_have_come);
-                    if first >= numbers.end {
-                        continue;
-                    }
                     Fault::of(FaultKind::Lost, &(first..numbers.end))
                 }
                 Found::Moved(moved) if moved.numbers.start < self.may_have_come => continue,
@@ -653,7 +651,6 @@ impl Lane {
                 | Found::Overtaken { .. }
                 | Found::Decided { .. }
                 | Found::DropContradicted(_)
-                | Found::InputContradicted(_)
                 | Found::CheckpointsMissed(_)
                 | Found::Silent(_)
                 | Found::Heard(_)

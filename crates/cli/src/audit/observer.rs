@@ -485,11 +485,7 @@ impl Observer {
     }
 
     fn contradiction(&mut self, lane: LaneKey, contradiction: Contradiction) {
-        let (numbers, kind) = match contradiction {
-            Contradiction::End { number, .. } => (number..number + 1, "contradicted"),
-            Contradiction::Checkpoint(_) => (0..0, "contradicted"),
-            Contradiction::TwoProducers => (0..0, "two producers"),
-        };
+        let (numbers, kind) = contradiction.numbers();
         self.fault(lane, numbers, kind, contradiction.to_string());
     }
 

@@ -5,7 +5,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 use std::{env, fs, thread};
@@ -50,6 +50,17 @@ impl Running {
         Lines::of(self.0.stdout.take().unwrap())
     }
 
+    /// What it says on standard error, as it comes.
+    pub(crate) fn errors(&mut self) -> Lines {
+        Lines::of(self.0.stderr.take().unwrap())
+    }
+
+    /// As a terminal that is closed does.
+    pub(crate) fn hang_up(&self) {
+        let pid = nix::unistd::Pid::from_raw(self.0.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
+    }
+
     /// Its end, with what it said.
     pub(crate) fn output(mut self) -> Output {
         drop(self.0.stdin.take());
@@ -78,7 +89,7 @@ impl Drop for Running {
 pub(crate) struct Lines(mpsc::Receiver<String>);
 
 impl Lines {
-    fn of(stdout: ChildStdout) -> Self {
+    fn of(stdout: impl Read + Send + 'static) -> Self {
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -91,12 +102,24 @@ impl Lines {
     }
 
     pub(crate) fn next(&self) -> String {
-        self.0.recv_timeout(DEADLINE).unwrap()
+        self.next_after("")
+    }
+
+    /// The next one; `seen` is told if there is none.
+    pub(crate) fn next_after(&self, seen: &str) -> String {
+        let next = self.0.recv_timeout(DEADLINE);
+        next.unwrap_or_else(|error| panic!("{error} behind {seen:?}"))
     }
 }
 
 pub(crate) fn broker() -> (Running, String) {
-    let mut broker = Running::start(&["serve", "--in-memory", "-p", "0"]);
+    broker_on("0", &["--in-memory"])
+}
+
+/// On this port; 0 is any.
+pub(crate) fn broker_on(port: &str, more: &[&str]) -> (Running, String) {
+    let words = [&["serve", "-p", port][..], more].concat();
+    let mut broker = Running::start(&words);
     let lines = broker.lines();
     loop {
         let line = lines.next();

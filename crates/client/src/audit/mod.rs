@@ -45,7 +45,7 @@ pub use self::{
     processor::{Emitted, Input, Processor, Step},
     publisher::{AuditedPublisher, Published, PublisherOptions, Spooled, Stamped, Unspooled},
     spool::spooled_lanes,
-    subscriber::{AuditedSubscriber, Delivery, Saved, Scope, SubscriberOptions},
+    subscriber::{Absence, AuditedSubscriber, Delivery, Saved, Scope, SubscriberOptions},
 };
 
 /// The user property with the property of the message itself.

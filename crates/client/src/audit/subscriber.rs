@@ -10,9 +10,11 @@
 //! which only checkpoints are heard is not audited, since this subscriber may not subscribe to its
 //! topics.
 
+mod away;
 mod directories;
 mod dropped;
 mod options;
+mod origins;
 mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,17 +27,19 @@ use unbroken_merkle_log::ledger::{
     Answer, Event, Join, Ledger, LedgerLimits, Presence, Request, Verdict,
 };
 use unbroken_merkle_log::{
-    Checkpoint, Digest as _, DropRecord, Epoch, EpochEnd, Hasher, LaneId, Parents, Property,
+    Checkpoint, Digest as _, DropRecord, Epoch, EpochEnd, Hasher, LaneId, Property,
     SealedCheckpoint,
 };
 use unbroken_mqtt_proto::QoS;
 
+pub use self::away::Absence;
+use self::away::Away;
 use self::options::Expected;
 pub use self::options::{Scope, SubscriberOptions};
 use super::asking::Asking;
 use super::judged::{AuditedMessage, NoStamp};
 use super::taken::{Heard, SharedTaken, write_position};
-use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, THROUGH, TOPIC};
+use super::{ANSWER, AUDIT, Clock, Kind, Names, THROUGH, TOPIC};
 use crate::inbox::Acknowledgement;
 use crate::options::random;
 use crate::{Acknowledging, Client, Message, Received, SubscribeError, Subscription};
@@ -60,6 +64,7 @@ pub struct AuditedSubscriber {
     origins: BTreeSet<LaneId>,
     ready: VecDeque<Delivery>,
     running: Running,
+    away: Away,
     /// Lanes of which nothing has fitted yet, and whether that was said.
     strangers: BTreeMap<LaneId, bool>,
     /// Epochs of lanes for which there is no room, as far as it was said.
@@ -168,6 +173,19 @@ pub enum Delivery {
         /// How many it follows: [`LedgerLimits::lanes_max`].
         lanes_max: usize,
     },
+    /// A message with this number came as what another one was made of, and then came itself, with
+    /// which its lane begins anew: what others say that they were made of claims nothing of it.
+    InputContradicted {
+        /// Of which lane.
+        lane: LaneId,
+        /// Of which epoch.
+        epoch: Epoch,
+        /// Which.
+        number: u64,
+    },
+    /// This subscriber was not connected, and the broker kept no session for it: what was published
+    /// meanwhile does not come. Losses that this explains: [`AuditedSubscriber::absence`].
+    Away(Absence),
     /// Something came to a topic of the audit that is not what belongs there.
     Refused {
         /// To which topic.
@@ -184,6 +202,7 @@ impl AuditedSubscriber {
             if let Some(delivery) = self.ready() {
                 return Ok(delivery);
             }
+            self.watch_absence();
             self.watch_connection();
             if let Some(received) = self.messages.try_recv() {
                 self.handle(received?);
@@ -297,7 +316,8 @@ impl AuditedSubscriber {
         self.releases.as_mut()?.pop_front()?
     }
 
-    pub(super) fn hasher(&self) -> &Hasher {
+    /// The algorithm of its lanes, with their key.
+    pub fn hasher(&self) -> &Hasher {
         &self.hasher
     }
 
@@ -312,6 +332,7 @@ impl AuditedSubscriber {
     }
 
     fn handle(&mut self, mut received: Received) {
+        self.watch_absence();
         match self.names.kind(received.topic()) {
             None => self.handle_message(received),
             Some(Kind::Other) => received.acknowledge(),
@@ -409,62 +430,14 @@ impl AuditedSubscriber {
         if received.qos() == QoS::AtMostOnce && self.direct.contains(&property.lane) {
             self.at_most_once.insert(property.lane);
         }
+        if verdict == Verdict::InOrder {
+            self.note_in_order((property.lane, property.epoch));
+        }
         message.verdict = Some(verdict);
         if message.is_new() && self.judges_origins {
             self.judge_origins(received, property.flags.resent, now, &mut message);
         }
         message
-    }
-
-    /// A message of a lane comes that was heard only by what others were made of, or may have been.
-    fn hear_itself(&mut self, property: &Property) {
-        let (lane, epoch, number) = (property.lane, property.epoch, property.sequence);
-        self.origins.remove(&lane);
-        if !self.direct.contains(&lane) && self.ledger.hear_itself(lane, epoch, number) {
-            self.ready.push_back(Delivery::Event {
-                lane,
-                epoch,
-                event: Event::InputContradicted(number),
-            });
-        }
-    }
-
-    /// What a message was made of arrives with it, once. Of a lane that is heard itself its own
-    /// messages tell, and what others were made of says nothing of how those came.
-    fn judge_origins(
-        &mut self,
-        received: &Received,
-        resent: bool,
-        now: Duration,
-        message: &mut AuditedMessage,
-    ) {
-        for text in received.user_properties(ORIGIN) {
-            let Ok(mut origin) = Property::parse_text(text) else {
-                continue;
-            };
-            // It is late because its carrier was.
-            origin.flags.resent |= resent;
-            let verdict = if self.direct.contains(&origin.lane) {
-                Verdict::NotAudited
-            } else {
-                self.origins.insert(origin.lane);
-                self.ledger.origin(&origin, now)
-            };
-            if self.ledger.is_full_for(origin.lane, origin.epoch) {
-                self.name_no_room(&origin);
-            }
-            message.origins.push((origin, verdict));
-        }
-        let parents = received.user_property(PARENTS).map(Parents::parse_text);
-        if let Some(Ok(parents)) = parents {
-            for of_lane in parents.lanes() {
-                if !self.direct.contains(&of_lane.lane) {
-                    self.origins.insert(of_lane.lane);
-                    self.ledger.parents_of(of_lane, now);
-                }
-            }
-            message.parents = Some(parents);
-        }
     }
 
     fn handle_checkpoint(&mut self, received: &mut Received) -> Result<(), String> {
@@ -588,6 +561,7 @@ impl AuditedSubscriber {
             if matches!(event, Event::DropContradicted(_)) && !self.direct.contains(&lane) {
                 continue;
             }
+            self.away.note((lane, epoch), &event);
             if let Event::Lost { .. } | Event::RootDiffers(_) | Event::Forged(_) = event {
                 self.next_look = Duration::ZERO;
             }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use unbroken_client::audit::{
-    AuditedMessage, AuditedSubscriber, Delivery, PublisherOptions, SubscriberOptions,
+    Absence, AuditedMessage, AuditedSubscriber, Delivery, PublisherOptions, SubscriberOptions,
 };
 use unbroken_client::{Client, Filter, Message};
 use unbroken_merkle_log::ledger::{Event, LedgerLimits, State, Verdict};
@@ -56,6 +56,10 @@ pub(crate) struct Seen {
     pub(crate) asked: usize,
     /// Number, reason, and whether the broker said so.
     pub(crate) dropped: Vec<(u64, String, bool)>,
+    /// Numbers that came as what others were made of, and then themselves.
+    pub(crate) inputs: Vec<u64>,
+    /// When it was not connected.
+    pub(crate) absences: Vec<Absence>,
     /// Lanes, one for each checkpoint.
     pub(crate) checkpoints: Vec<u64>,
     /// A producer has said that its epoch is over.
@@ -98,6 +102,8 @@ impl Seen {
                 self.closed |= checkpoint.end == EpochEnd::Closed;
                 self.cut |= checkpoint.end == EpochEnd::Cut;
             }
+            Delivery::InputContradicted { number, .. } => self.inputs.push(number),
+            Delivery::Away(absence) => self.absences.push(absence),
             Delivery::Refused { topic, why } => panic!("{topic}: {why}"),
             other => panic!("{other:?}"),
         }

@@ -8,6 +8,11 @@ use super::receiver::LaneLedger;
 use super::verdict::Event;
 
 impl LaneLedger {
+    /// Whether a message or a checkpoint contradicted another one, which fits like it.
+    pub fn is_contradicted(&self) -> bool {
+        self.contradictions > 0
+    }
+
     /// The epoch is over, unless a message beyond this size has come. False, and the epoch stays
     /// open, where one has.
     pub(super) fn close(&mut self, size: u64) -> bool {

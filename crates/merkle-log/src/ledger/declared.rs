@@ -163,9 +163,15 @@ impl LaneLedger {
         }
     }
 
+    /// Takes `gaps` for what is missing now that `other` is taken in.
+    pub(super) fn miss_with(&mut self, other: &Self, gaps: Gaps) {
+        self.declared = self.declared_with(other, &gaps);
+        self.gaps = gaps;
+    }
+
     /// What is declared once `other` is taken in, by which `gaps` are missing: what has come to
     /// neither and is not missing.
-    pub(super) fn declared_with(&self, other: &Self, gaps: &Gaps) -> Option<Box<Declared>> {
+    fn declared_with(&self, other: &Self, gaps: &Gaps) -> Option<Box<Declared>> {
         if self.declared.is_none() && other.declared.is_none() {
             return None;
         }
@@ -256,6 +262,38 @@ impl LaneLedger {
 
     fn is_any_missing(&self, numbers: &Range<u64>) -> bool {
         numbers.end > self.next || self.gaps.missing_in(numbers.clone()) > 0
+    }
+}
+
+impl Windows {
+    /// Fills a slot with a leaf that was declared dropped, and holds it. Its window must be open to
+    /// count it. True when that makes its window worth a review.
+    pub(super) fn declare(&mut self, number: u64, leaf: Hash) -> bool {
+        let node = Node::leaf(number, leaf);
+        self.find(number / WINDOW).is_some_and(|window| {
+            window.doubt.dropped.push(node.start);
+            window.fill(node, |slots| slots.put(node))
+        })
+    }
+
+    /// A message came that was declared dropped: what it is counts. True when that makes its window
+    /// worth a review.
+    pub(super) fn undeclare(&mut self, number: u64, leaf: Hash) -> bool {
+        let slot = slot(number);
+        self.find(number / WINDOW).is_some_and(|window| {
+            window.doubt.dropped.retain(|dropped| *dropped != slot);
+            if window.slots.leaf(slot).is_some_and(|held| held != leaf) {
+                window.slots.replace(slot, leaf);
+                window.forget_descent();
+            }
+            window.claim.is_some()
+        })
+    }
+
+    /// Whether a root or what is folded stands for the leaf of this number.
+    pub(super) fn is_collapsed(&mut self, number: u64) -> bool {
+        self.find(number / WINDOW)
+            .is_some_and(|window| window.slots.is_collapsed(slot(number)))
     }
 }
 

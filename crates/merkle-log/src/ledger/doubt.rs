@@ -3,7 +3,7 @@
 //! **Invariant.** A window of which nothing is known but its leaves has none of this, and pays for
 //! none of it.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 use super::prefix::Sum;
 use super::verdict::{Account, State};
@@ -100,6 +100,12 @@ static NO_DOUBTS: Doubts = Doubts {
 };
 
 impl Doubts {
+    /// What came or was declared in these slots is forged.
+    pub(super) fn forge(&mut self, slots: Range<u16>) {
+        self.dropped.retain(|slot| !slots.contains(slot));
+        self.forged.extend(slots);
+    }
+
     /// The sums stay: leaves that differ may be asked for again.
     pub(super) fn forget_descent(&mut self) {
         self.differs = false;

@@ -294,6 +294,12 @@ impl<D: Digest> Ledger<D> {
         Some(since + due.saturating_sub(self.clock.elapsed))
     }
 
+    /// What is known, epoch by epoch of each lane.
+    pub fn lanes(&self) -> impl Iterator<Item = (LaneId, Epoch, &LaneLedger)> {
+        let lanes = self.lanes.iter();
+        lanes.map(|(&(lane, epoch), ledger)| (lane, epoch, &**ledger))
+    }
+
     /// The ledger of one epoch of a lane.
     pub fn lane(&self, lane: LaneId, epoch: Epoch) -> Option<&LaneLedger> {
         self.lanes.get(&(lane, epoch)).map(Box::as_ref)

@@ -39,8 +39,7 @@ impl LaneLedger {
             (None, None) => Hole::new(Duration::ZERO),
         };
         let gaps = Gaps::common((&self.gaps, self.next), (&other.gaps, other.next), known);
-        self.declared = self.declared_with(other, &gaps);
-        self.gaps = gaps;
+        self.miss_with(other, gaps);
         self.unite(other, limits);
         self.windows.merge(&other.windows);
         self.count_declared();
@@ -77,8 +76,7 @@ impl LaneLedger {
         let is_news = member.checkpoints > self.checkpoints;
         self.over |= member.over;
         let gaps = Gaps::common((&self.gaps, self.next), (&member.gaps, member.next), known);
-        self.declared = self.declared_with(member, &gaps);
-        self.gaps = gaps;
+        self.miss_with(member, gaps);
         self.gaps.forget_below(start);
         self.unite(member, limits);
         if let Some(last) = member.windows.reached.checked_sub(1) {

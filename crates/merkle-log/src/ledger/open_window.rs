@@ -245,9 +245,7 @@ impl Window {
     /// Empties the slots of a node, and returns their numbers.
     fn evict(&mut self, node: Node) -> Range<u64> {
         self.slots.take(node.start);
-        let slots = node.start..node.end();
-        self.doubt.dropped.retain(|slot| !slots.contains(slot));
-        self.doubt.forged.extend(slots);
+        self.doubt.forge(node.start..node.end());
         self.numbers_of(&node)
     }
 

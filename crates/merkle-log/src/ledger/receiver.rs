@@ -16,11 +16,11 @@ use std::time::Duration;
 use super::declared::Declared;
 use super::descent::{Answer, Refused, Request};
 use super::gaps::Gaps;
-use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
+use super::limits::{LedgerLimits, WINDOW};
 use super::order::{Moved, Order};
 use super::verdict::{Event, Events, Verdict};
-use super::windows::{Claim, Claimed, Windows};
-use crate::{Checkpoint, Digest, EpochEnd, Hash};
+use super::windows::Windows;
+use crate::{Digest, Hash};
 
 /// Where in the life of a lane its receiver began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -173,102 +173,6 @@ impl LaneLedger {
         let verdict = self.at_or_above_next(number, arrival.resent, now, limits);
         self.place(arrival, limits, digest);
         verdict
-    }
-
-    /// Takes what a checkpoint of this lane says. Its tag must have been checked.
-    pub fn checkpoint(
-        &mut self,
-        checkpoint: &Checkpoint,
-        now: Duration,
-        limits: &LedgerLimits,
-        digest: &impl Digest,
-    ) {
-        let mut claim = Claim::from(checkpoint);
-        if checkpoint.window_log2 != WINDOW_LOG2 {
-            self.events.push(Event::OtherWindows(claim.number));
-            return;
-        }
-        self.scope(claim.size);
-        // Who tells of a cut does not know which checkpoints were told before.
-        let is_numbered = claim.end != EpochEnd::Cut;
-        let is_beyond_end = self.reopen_if(|size| claim.size > size).is_some();
-        let is_old = claim.number < self.checkpoints;
-        let ends_below = claim.end == EpochEnd::Closed && self.windows.is_told_beyond(claim.size);
-        let contradicts = is_beyond_end
-            || ends_below
-            || is_numbered && is_old && claim.size > self.covered
-            || is_numbered && self.windows.is_contradicted_by(&claim);
-        if contradicts {
-            // Which of the two is the producer's is not known: the larger size counts, so that no
-            // loss goes unseen.
-            self.contradict(Event::CheckpointContradicts(claim.number));
-        }
-        if is_numbered && claim.number > self.checkpoints {
-            let missed = self.checkpoints..claim.number;
-            // What was told before a late joiner came is not missed.
-            if self.checkpoints > 0 || self.join == Join::Beginning {
-                self.events.push(Event::CheckpointsMissed(missed));
-            }
-        }
-        if is_numbered {
-            self.checkpoints = self.checkpoints.max(claim.number.saturating_add(1));
-        }
-        self.idle = claim.size == self.covered;
-        self.hear(now);
-        self.tell_tail(claim.size, now);
-        self.covered = self.covered.max(claim.size);
-        match claim.end {
-            EpochEnd::Open => {}
-            // That it says nothing any more means nothing.
-            EpochEnd::Cut => self.over = true,
-            EpochEnd::Closed => {
-                if ends_below || !self.close(claim.size) {
-                    claim.end = EpochEnd::Open;
-                }
-            }
-        }
-        let start = self.start.unwrap_or(0);
-        if claim.size > start {
-            self.windows.reach(
-                claim.size - 1,
-                limits,
-                &self.gaps,
-                &self.altered,
-                &mut self.events,
-            );
-            match self.windows.claim(&claim, start) {
-                Claimed::Used => {
-                    let window = claim.first / WINDOW;
-                    self.windows.take_detail(window, &checkpoint.detail);
-                }
-                Claimed::Unused => {}
-                Claimed::Contradicts if contradicts => {}
-                Claimed::Contradicts => {
-                    self.contradict(Event::CheckpointContradicts(claim.number));
-                }
-            }
-            self.review(digest);
-        }
-    }
-
-    /// Takes what a directory says: so many messages were issued. For a lane of which nothing came,
-    /// this is what shows that it was lost whole.
-    pub fn listed(&mut self, size: u64, now: Duration) {
-        self.scope(size);
-        self.over = false;
-        if self.closed.is_some() || size <= self.covered {
-            return;
-        }
-        self.tell_tail(size, now);
-        self.covered = size;
-    }
-
-    /// Takes it that no directory lists this epoch any more: it is not silent, it is over.
-    pub fn unlisted(&mut self) {
-        if self.closed.is_none() && !self.over {
-            self.over = true;
-            self.events.push(Event::Unlisted);
-        }
     }
 
     /// Lets time pass: what is later than the bound is lost.
@@ -440,27 +344,6 @@ impl LaneLedger {
         let is_good = arrival.fits && !arrival.resent && arrival.part.is_none();
         let is_calm = self.gaps.waiting() == 0 && self.order.is_calm();
         is_due && is_good && is_calm && self.tails.is_empty() && self.altered.is_empty()
-    }
-
-    /// Notes that a checkpoint came, by which the producer is there.
-    pub(super) fn hear(&mut self, now: Duration) {
-        if std::mem::take(&mut self.silent) {
-            let since = now.saturating_sub(self.heard);
-            self.events.push(Event::Heard(since));
-        }
-        self.heard = now;
-    }
-
-    /// Notes that messages up to this size were issued, if that is news.
-    pub(super) fn tell_tail(&mut self, size: u64, now: Duration) {
-        let is_news = size > self.covered.max(self.next);
-        if !is_news || self.join == Join::Member {
-            return;
-        }
-        // Nobody tells this size again: one more takes the place of the last, whose messages wait
-        // with it.
-        self.tails.truncate(TAILS_MAX - 1);
-        self.tails.push((size, now));
     }
 
     fn misfit(&mut self, number: u64, limits: &LedgerLimits) -> Verdict {
@@ -732,11 +615,6 @@ impl LaneLedger {
     }
 }
 
-/// Sizes told ahead of their messages; with a heartbeat and a lateness bound of about one second
-/// two are waited for, and one more for each window that was lost whole. Beyond it the last ones
-/// are waited for together, as long as for the latest of them.
-const TAILS_MAX: usize = 8;
-
 /// Ranges that follow one another as one.
 fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut all: Vec<Range<u64>> = Vec::new();
@@ -766,7 +644,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Epoch, Hasher, Lane, LaneId, LaneLimits};
+    use crate::{Checkpoint, Epoch, Hasher, Lane, LaneId, LaneLimits};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -155,13 +155,10 @@ pub enum Event {
         /// The number beyond it.
         number: u64,
     },
-    /// A drop record named this number, and the message came and fits: one of the two is not what it
-    /// says. The message is judged like any other that comes late. Numbers that follow in turn are
-    /// not named one by one.
+    /// A drop record named this number, and the message came and fits: one of the two is not what
+    /// it says. The message is judged like any other that comes late. Numbers that follow in turn
+    /// are not named one by one.
     DropContradicted(u64),
-    /// A message with this number came as what another one was made of, and then came itself, with
-    /// which the lane is begun anew: what others say that they were made of claims nothing of it.
-    InputContradicted(u64),
     /// Twice or more, a message or a checkpoint contradicted another one of this epoch, and all of
     /// them fit: two producers use the lane, such as two copies of one machine, or one of them is
     /// forged. Named once for an epoch.

@@ -225,36 +225,6 @@ impl Windows {
         }
     }
 
-    /// Fills a slot with a leaf that was declared dropped, and holds it. Its window must be open to
-    /// count it. True when that makes its window worth a review.
-    pub(super) fn declare(&mut self, number: u64, leaf: Hash) -> bool {
-        let node = Node::leaf(number, leaf);
-        self.find(number / WINDOW).is_some_and(|window| {
-            window.doubt.dropped.push(node.start);
-            window.fill(node, |slots| slots.put(node))
-        })
-    }
-
-    /// A message came that was declared dropped: what it is counts. True when that makes its window
-    /// worth a review.
-    pub(super) fn undeclare(&mut self, number: u64, leaf: Hash) -> bool {
-        let slot = slot(number);
-        self.find(number / WINDOW).is_some_and(|window| {
-            window.doubt.dropped.retain(|dropped| *dropped != slot);
-            if window.slots.leaf(slot).is_some_and(|held| held != leaf) {
-                window.slots.replace(slot, leaf);
-                window.forget_descent();
-            }
-            window.claim.is_some()
-        })
-    }
-
-    /// Whether a root or what is folded stands for the leaf of this number.
-    pub(super) fn is_collapsed(&mut self, number: u64) -> bool {
-        self.find(number / WINDOW)
-            .is_some_and(|window| window.slots.is_collapsed(slot(number)))
-    }
-
     /// Whether a checkpoint told of more messages than this.
     pub(super) fn is_told_beyond(&self, size: u64) -> bool {
         self.newest.is_some_and(|newest| newest.size > size)

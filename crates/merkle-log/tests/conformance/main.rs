@@ -483,9 +483,6 @@ fn told(event: &Event) -> Option<Value> {
         Event::DropContradicted(number) => {
             json!({ "event": "drop contradicted", "number": number })
         }
-        Event::InputContradicted(number) => {
-            json!({ "event": "input contradicted", "number": number })
-        }
         Event::TwoProducers => json!({ "event": "two producers" }),
         Event::OutOfScope(below) => json!({ "event": "out of scope", "below": below }),
         Event::OtherWindows(number) => json!({ "event": "other windows", "number": number }),

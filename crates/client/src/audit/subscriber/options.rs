@@ -10,6 +10,7 @@ use super::super::asking::{Asking, token};
 use super::super::error::OpenError;
 use super::super::taken::read_position;
 use super::super::{Clock, Names, check_version, heard};
+use super::away::Away;
 use super::{AuditedSubscriber, Running};
 #[cfg(doc)]
 use super::{Delivery, Saved};
@@ -194,6 +195,7 @@ impl SubscriberOptions {
             expected: self.expected,
             ready: VecDeque::new(),
             running: Running::Stands,
+            away: Away::new(client),
             strangers: BTreeMap::new(),
             no_room: BTreeSet::new(),
             at_most_once: BTreeSet::new(),
