@@ -29,7 +29,7 @@ fn a_ledger_of_an_older_version_is_read() {
     let fields = 1 + 1 + (1 + 8) + 1 + 8 + 8 + 8 + 4 + 12 + 1;
     let declared = fields + 4 + 4 + (4 + 8 + 8 + 12 + 1) + (4 + 8 + 8 + 1) + 4 + 4;
     let mut fourth = saved.clone();
-    fourth.drain(declared..declared + 1);
+    fourth.remove(declared);
     // Version 3 has no count of contradictions, which lies behind the flags.
     let mut older = fourth.clone();
     older.drain(fields..fields + 4);
