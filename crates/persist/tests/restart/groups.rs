@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use unbroken_broker_core::LogId;
+use unbroken_broker_core::{DropReason, Limits, LogId};
 use unbroken_mqtt_proto::{Packet, PacketId, QoS};
 use unbroken_store::{Kv, Space, owed};
 
 use crate::kills::again;
+use crate::limits::{dropped, is_balanced, pass};
 use crate::shard_bus::{Client, join, publish, stay, subscribe, unsubscribe};
 use crate::{QOS1, QOS2, World, ack};
 
@@ -327,5 +328,34 @@ fn the_log_is_held_while_a_group_gives_a_message() {
                 letters += u32::from(world.broker.deliver_letter());
             }
         }
+    }
+}
+
+// As of any other message: `limits.rs`.
+#[test]
+fn the_id_of_a_group_message_that_was_let_go_after_a_restart_stays_over_the_next_one() {
+    let mut limits = Limits::default();
+    limits.queue_age_max_s = 40;
+    for filter in ["t", "$share/g/t"] {
+        let mut world = World::new(1);
+        let away = world.resident("s", &[(filter, QOS2)]);
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, publish("t", "1", QOS2, 1));
+        world.settle();
+        assert_eq!(world.broker.take(away), ["PUBLISH t \"1\" q2 #1"]);
+        world.broker.cut(away);
+        world.settle();
+        world.restart_limited(limits.clone());
+        pass(&mut world, 60);
+        assert_eq!(dropped(&world, DropReason::TooOld), 1);
+        world.settle();
+        world.restart();
+        let publisher = join(&mut world.broker, "q");
+        world.broker.send(publisher, publish("t", "2", QOS2, 1));
+        world.settle();
+        let (_, received) = world.back("s");
+        let expected = ["CONNACK 1 00", "PUBREL #1 00", "PUBLISH t \"2\" q2 #2"];
+        assert_eq!(received, expected, "{filter}");
+        is_balanced(&world);
     }
 }

@@ -184,35 +184,6 @@ fn the_id_of_a_message_that_was_let_go_is_not_given_to_another_before_its_client
     }
 }
 
-// The same of what a group gave, and a restart has brought back.
-#[test]
-fn the_id_of_a_group_message_that_was_let_go_after_a_restart_stays_over_the_next_one() {
-    let mut limits = Limits::default();
-    limits.queue_age_max_s = 40;
-    for filter in ["t", "$share/g/t"] {
-        let mut world = World::new(1);
-        let away = world.resident("s", &[(filter, QOS2)]);
-        let publisher = join(&mut world.broker, "p");
-        world.broker.send(publisher, publish("t", "1", QOS2, 1));
-        world.settle();
-        assert_eq!(world.broker.take(away), ["PUBLISH t \"1\" q2 #1"]);
-        world.broker.cut(away);
-        world.settle();
-        world.restart_limited(limits.clone());
-        pass(&mut world, 60);
-        assert_eq!(dropped(&world, DropReason::TooOld), 1);
-        world.settle();
-        world.restart();
-        let publisher = join(&mut world.broker, "q");
-        world.broker.send(publisher, publish("t", "2", QOS2, 1));
-        world.settle();
-        let (_, received) = world.back("s");
-        let expected = ["CONNACK 1 00", "PUBREL #1 00", "PUBLISH t \"2\" q2 #2"];
-        assert_eq!(received, expected, "{filter}");
-        is_balanced(&world);
-    }
-}
-
 // [MQTT-3.1.2-25]
 #[test]
 fn the_id_of_a_message_that_is_too_large_by_now_stays_until_its_client_has_let_go_of_it() {
