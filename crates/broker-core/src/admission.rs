@@ -579,13 +579,7 @@ impl Shard {
         telemetry.dropped_together(&client_id, "", reason, (unread, 0));
         self.clients
             .close_account(&client_id, &mut session.account, &fates);
-        if let Some(mut lane) = session.lane.take() {
-            lane.tell_last_checkpoint(&mut self.clients.home);
-            let second = self.second(now);
-            self.lanes.close(&lane, second);
-            self.end_epoch(now, &client_id, &lane);
-            self.clients.take_leave(&client_id, lane);
-        }
+        self.end_lane(now, &client_id, session.lane.take());
         let sessions = self.clients.by_client_id.len();
         self.clients.telemetry.note_sessions(sessions);
         self.event(Event::SessionEnded {

@@ -85,7 +85,7 @@ pub use message::{MarkParts, Message, MessageParts};
 pub use operator::{ClientInfo, Page, Place, SessionInfo, SubscriptionInfo};
 pub use output::{Credentials, Output, StoreRequest};
 pub use position::{Frontier, Position};
-pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal};
+pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
 pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};
 pub use shard::{Outputs, Shard};

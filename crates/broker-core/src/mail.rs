@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use unbroken_merkle_log::{Epoch, LaneId};
 
+use crate::audit::owners::Spoken;
 use crate::audit::receipt::News;
 use crate::ids::{Errand, GroupRef, HandOver, Holder, Member, Readiness, SessionId, Want};
 use crate::mesh::Bundle;
@@ -71,6 +72,7 @@ impl Mail {
                 client_id: text_of, ..
             }
             | Letter::LaneHeld { owner: text_of, .. } => text(text_of),
+            Letter::LanesSpokenOf(spoken) => spoken.cost(),
         }
     }
 }
@@ -229,7 +231,10 @@ pub(crate) enum Letter {
     LaneClaimed { lane: LaneId, client_id: Arc<str> },
     /// It is not any more.
     LaneReleased { lane: LaneId },
-    /// The lane that you claimed is this client's.
+    /// My client says of these lanes what only their owners say; answer `LaneHeld` for those of
+    /// others.
+    LanesSpokenOf(Box<Spoken>),
+    /// The lane that you claimed, or spoke of, is this client's.
     LaneHeld { lane: LaneId, owner: Arc<str> },
     /// It is nobody's any more.
     LaneFree { lane: LaneId },

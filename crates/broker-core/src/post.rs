@@ -174,14 +174,17 @@ impl Shard {
             Letter::LaneClaimed { lane, client_id } => self.take_claim(from, lane, client_id),
             Letter::LaneReleased { lane } => self.take_release(from, lane),
             Letter::LaneHeld { lane, owner } => self.lane_is_held(lane, owner),
+            Letter::LanesSpokenOf(spoken) => self.take_speaker(from, &spoken),
             Letter::LaneFree { lane } => self.owners.note_free(lane),
-            Letter::EpochOpened { lane, epoch } => self.owners.known.note((lane, epoch)),
-            Letter::StatsAsked => {
-                let stats = Box::new(self.stats_now(now));
-                self.mail(from, Letter::StatsAnswer(stats));
-            }
+            Letter::EpochOpened { lane, epoch } => self.note_opened((lane, epoch)),
+            Letter::StatsAsked => self.answer_stats(now, from),
             Letter::StatsAnswer(stats) => self.take_stats(now, &stats),
         }
+    }
+
+    fn answer_stats(&mut self, now: Instant, from: ShardId) {
+        let stats = Box::new(self.stats_now(now));
+        self.mail(from, Letter::StatsAnswer(stats));
     }
 
     /// A message that came in on another shard.

@@ -133,6 +133,31 @@ pub enum Disconnection {
     },
 }
 
+/// What a client sends of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sent {
+    /// A message with a stamp.
+    Message,
+    /// A checkpoint.
+    Checkpoint,
+    /// A directory that lists it.
+    Directory,
+    /// A drop record.
+    DropRecord,
+}
+
+impl Sent {
+    /// As logs and `$audit` call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Message => "message",
+            Self::Checkpoint => "checkpoint",
+            Self::Directory => "directory",
+            Self::DropRecord => "drop-record",
+        }
+    }
+}
+
 /// Why a lane is not judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

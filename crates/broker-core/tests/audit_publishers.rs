@@ -2,190 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod publisher_lanes;
 mod shard_bus;
 
 use std::time::Duration;
 
-use shard_bus::{Broker, Client, connect, join, publish, stay, subscribe};
-use unbroken_broker_core::{
-    AuditAction, AuditRule, Event, Limits, PublishersTotals, Settings, StoreFull,
-};
+use publisher_lanes::{Producer, SECOND, faults, found, pass_on, send_checkpoint};
+use shard_bus::{Broker, connect, join, publish, stay, subscribe};
+use unbroken_broker_core::{AuditAction, AuditRule, Limits, PublishersTotals, Settings, StoreFull};
 use unbroken_merkle_log::{
-    Algorithm, Checkpoint, Detail, Digest, Directory, Epoch, EpochEnd, Hash, Hasher, Key, Lane,
-    LaneId, LaneLimits, OpenLane, Part, Property as Stamp, Tree, Xxh3,
+    Algorithm, Checkpoint, Detail, Directory, Epoch, EpochEnd, Hash, Hasher, Key, Lane, LaneId,
+    LaneLimits, OpenLane, Part, Property as Stamp, Tree, Xxh3,
 };
 use unbroken_mqtt_proto::{
-    Connect, Disconnect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
-    ReasonCode, Version, Will,
+    Connect, Disconnect, Packet, Properties, Property, PropertyBuf, Publish, QoS, ReasonCode,
+    Version, Will,
 };
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// A publisher with a lane of its own.
-struct Producer {
-    client: Client,
-    lane: Lane,
-    topic: &'static str,
-    packet_id: u16,
-    /// Checkpoints so far.
-    later: u32,
-}
-
-impl Producer {
-    fn join(broker: &mut Broker) -> Self {
-        Self::join_as(broker, "producer", 1)
-    }
-
-    fn join_as(broker: &mut Broker, client_id: &str, epoch: u32) -> Self {
-        let client = stay(broker, client_id, true);
-        let id = LaneId::new(7).unwrap();
-        let lane = Lane::new(id, Epoch(epoch), LaneLimits::default(), Duration::ZERO);
-        Self {
-            client,
-            lane,
-            topic: "t",
-            packet_id: 0,
-            later: 0,
-        }
-    }
-
-    fn stamp(&mut self, payload: &str) -> Stamp {
-        self.lane
-            .issue(self.topic.as_bytes(), payload.as_bytes(), &Xxh3)
-    }
-
-    /// Stamps so many messages, and sends them.
-    fn send_many(&mut self, broker: &mut Broker, count: usize) {
-        for _ in 0..count {
-            let stamp = self.stamp("x");
-            self.send(broker, "x", &[&stamp], false);
-        }
-    }
-
-    fn send(&mut self, broker: &mut Broker, payload: &str, stamps: &[&Stamp], dup: bool) {
-        let mut properties = PropertyBuf::new();
-        for stamp in stamps {
-            let text = stamp.to_text();
-            properties
-                .push(Property::UserProperty("audit", &text))
-                .unwrap();
-        }
-        self.packet_id += 1;
-        let packet = Publish {
-            dup,
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            topic: self.topic,
-            packet_id: PacketId::new(self.packet_id),
-            properties: properties.as_properties(),
-            payload: payload.as_bytes(),
-        };
-        broker.send(self.client, Packet::Publish(packet));
-    }
-
-    /// A checkpoint of what is stamped so far.
-    fn poll(&mut self) -> Checkpoint {
-        self.later += 1;
-        let now = SECOND * 1_000 * self.later;
-        self.lane.poll_checkpoint(now, 0, &Xxh3).unwrap()
-    }
-
-    /// One that is made and does not leave.
-    fn checkpoint_later(&mut self) {
-        self.poll();
-    }
-
-    fn checkpoint(&mut self, broker: &mut Broker) {
-        let checkpoint = self.poll();
-        self.send_checkpoint(broker, &checkpoint, &Xxh3);
-    }
-
-    fn send_checkpoint(
-        &mut self,
-        broker: &mut Broker,
-        checkpoint: &Checkpoint,
-        digest: &impl Digest,
-    ) {
-        send_checkpoint(broker, self.client, checkpoint, digest, Properties::EMPTY);
-    }
-}
-
-fn send_checkpoint(
-    broker: &mut Broker,
-    client: Client,
-    checkpoint: &Checkpoint,
-    digest: &impl Digest,
-    properties: Properties<'_>,
-) {
-    let mut payload = Vec::new();
-    checkpoint.encode(digest, &mut payload);
-    let packet = Publish {
-        dup: false,
-        qos: QoS::AtMostOnce,
-        retain: false,
-        topic: "audit/checkpoint/0000000000000007",
-        packet_id: None,
-        properties,
-        payload: &payload,
-    };
-    broker.send(client, Packet::Publish(packet));
-}
-
-/// Passes a checkpoint on as a processor does.
-fn pass_on(broker: &mut Broker, processor: Client, checkpoint: &Checkpoint) {
-    let mut properties = PropertyBuf::new();
-    let through = Property::UserProperty("audit-through", "0000000000000009");
-    properties.push(through).unwrap();
-    let properties = properties.as_properties();
-    send_checkpoint(broker, processor, checkpoint, &Xxh3, properties);
-}
-
-fn found(broker: &Broker) -> PublishersTotals {
-    let mut sum = unbroken_broker_core::AuditTotals::default();
-    for shard in &broker.shards {
-        sum += shard.stats().audit;
-    }
-    assert_eq!(sum.faults(), 0, "none of the broker");
-    sum.publishers
-}
-
-fn faults(broker: &mut Broker) -> Vec<String> {
-    let name = |event: Event| match event {
-        Event::LaneIntruded {
-            client_id,
-            lane,
-            owner,
-            number,
-            count,
-            ..
-        } => Some(format!(
-            "{client_id} {lane} of {owner} intruded {number} {count}"
-        )),
-        Event::LaneOwner {
-            client_id,
-            lane,
-            before,
-        } => Some(format!("{client_id} {lane} was of {before}")),
-        Event::LaneRefused {
-            client_id,
-            why,
-            count,
-            ..
-        } => Some(format!("{client_id} {} {count}", why.name())),
-        Event::PublisherFault {
-            client_id,
-            lane,
-            kind,
-            first,
-            count,
-        } => Some(format!(
-            "{client_id} {lane} {} {first} {count}",
-            kind.name()
-        )),
-        _ => None,
-    };
-    broker.events.drain(..).filter_map(name).collect()
-}
 
 #[test]
 fn a_stamp_that_says_it_is_of_a_part_does_not_excuse_a_payload_that_does_not_fit() {
@@ -322,9 +154,16 @@ fn a_checkpoint_opens_no_lane_on_the_shard_of_who_passes_it_on() {
             broker.advance(SECOND);
         }
     }
-    assert_eq!(faults(&mut broker), [""; 0]);
+    let named = faults(&mut broker);
+    for n in 0..8 {
+        let bridge = format!("bridge-{n} 7 of producer checkpoint 10 1");
+        assert!(named.contains(&bridge), "{n} {named:?}");
+    }
+    let others = |fault: &&String| !fault.starts_with("bridge-");
+    assert_eq!(named.iter().find(others), None);
     let found = found(&broker);
     assert_eq!((found.verified, found.lost), (2_054, 0));
+    assert_eq!(found.intruded, 3 * 8, "what the bridges sent");
     assert_eq!(found.unaudited, 3 * 8, "what the bridges sent");
 }
 
@@ -348,7 +187,10 @@ fn a_checkpoint_that_is_passed_on_is_not_the_lanes_own() {
         for _ in 0..3 {
             broker.advance(SECOND);
         }
-        assert_eq!(faults(&mut broker), [""; 0]);
+        assert_eq!(
+            faults(&mut broker),
+            ["processor 7 of producer checkpoint 4 1"]
+        );
         producer.send_checkpoint(&mut broker, &checkpoint, &Xxh3);
         for _ in 0..3 {
             broker.advance(SECOND);
@@ -713,61 +555,6 @@ fn the_first_message_of_an_epoch_that_was_announced_is_missed() {
 }
 
 #[test]
-fn what_another_client_sends_in_a_lane_is_named_and_does_not_spoil_it() {
-    for shards in [1, 2, 8] {
-        for intruder in ["mallory", "eve", "trudy", "oscar"] {
-            let mut broker = Broker::new(shards);
-            let auditor = join(&mut broker, "auditor");
-            subscribe(&mut broker, auditor, "$audit/+/fault", QoS::AtMostOnce);
-            let mut producer = Producer::join(&mut broker);
-            let first = producer.stamp("0");
-            producer.send(&mut broker, "0", &[&first], false);
-            // The same again, another message for a number to come, one that does not fit, and one
-            // of an epoch that its owner has not begun.
-            let mut mallory = Producer::join_as(&mut broker, intruder, 1);
-            mallory.send(&mut broker, "0", &[&first], false);
-            mallory.lane = producer.lane.clone();
-            let forged = mallory.stamp("forged");
-            mallory.send(&mut broker, "forged", &[&forged], false);
-            mallory.send(&mut broker, "altered", &[&forged], false);
-            let mut later = Producer::join_as(&mut broker, &format!("{intruder}2"), 2);
-            let early = later.stamp("early");
-            later.send(&mut broker, "early", &[&early], false);
-            for n in 1..1_024 {
-                let stamp = producer.stamp(&n.to_string());
-                producer.send(&mut broker, &n.to_string(), &[&stamp], false);
-            }
-            producer.checkpoint(&mut broker);
-            broker.advance(SECOND);
-            broker.advance(SECOND);
-            let named = faults(&mut broker);
-            let is_named = |name: &str| {
-                let of = format!("{name} 7 of producer intruded");
-                named.iter().any(|fault| fault.starts_with(&of))
-            };
-            assert!(is_named(intruder), "{shards} {named:?}");
-            assert!(is_named(&format!("{intruder}2")), "{shards} {named:?}");
-            let others = |fault: &&String| !fault.contains("of producer intruded");
-            assert_eq!(named.iter().find(others), None, "nothing else");
-            let found = found(&broker);
-            assert_eq!(found.windows_proven, 1, "{shards}");
-            assert_eq!(found.intruded, 4, "{shards}");
-            assert_eq!(found.duplicated + found.repeated + found.injected, 0);
-            let told = broker.take_payloads(auditor);
-            let told: Vec<_> = told.iter().map(|t| String::from_utf8_lossy(t)).collect();
-            let names =
-                format!(r#""kind":"intruded","place":"before the broker","client":"{intruder}"#);
-            assert!(told.iter().any(|told| told.contains(&names)), "{told:?}");
-            assert!(
-                told.iter()
-                    .all(|told| told.contains(r#""owner":"producer""#)),
-                "{told:?}"
-            );
-        }
-    }
-}
-
-#[test]
 fn a_producer_that_comes_back_goes_on_with_its_lane() {
     for shards in [1, 8] {
         let mut broker = Broker::new(shards);
@@ -784,28 +571,6 @@ fn a_producer_that_comes_back_goes_on_with_its_lane() {
         again.checkpoint(&mut broker);
         assert_eq!(found(&broker).windows_proven, 2);
         assert_eq!(faults(&mut broker), [""; 0]);
-    }
-}
-
-#[test]
-fn a_lane_whose_owner_has_gone_is_free_and_its_new_owner_is_named() {
-    for shards in [1, 8] {
-        let mut broker = Broker::new(shards);
-        let mut producer = Producer::join(&mut broker);
-        producer.send_many(&mut broker, 3);
-        let mut heir = Producer::join_as(&mut broker, "heir", 1);
-        heir.send_many(&mut broker, 1);
-        faults(&mut broker);
-        broker.cut(producer.client);
-        for _ in 0..102 {
-            broker.advance(SECOND); // its session expires
-        }
-        faults(&mut broker);
-        let mut heir = Producer::join_as(&mut broker, "heir", 2);
-        heir.send_many(&mut broker, 1_024);
-        heir.checkpoint(&mut broker);
-        assert_eq!(faults(&mut broker), ["heir 7 was of producer"], "{shards}");
-        assert_eq!(found(&broker).windows_proven, 1);
     }
 }
 
@@ -897,26 +662,6 @@ fn what_is_out_of_scope_of_a_lane_that_was_under_way_is_told() {
 }
 
 #[test]
-fn each_client_that_sends_in_a_lane_of_another_is_named() {
-    let mut broker = Broker::new(1);
-    let mut producer = Producer::join(&mut broker);
-    producer.send_many(&mut broker, 1);
-    let mut mallory = Producer::join_as(&mut broker, "mallory", 1);
-    let mut eve = Producer::join_as(&mut broker, "eve", 1);
-    for _ in 0..3 {
-        mallory.send_many(&mut broker, 1);
-        eve.send_many(&mut broker, 1);
-    }
-    let of = |name: &str, count: u64, number: u64| {
-        format!("{name} 7 of producer intruded {number} {count}")
-    };
-    assert_eq!(faults(&mut broker), [of("mallory", 1, 0), of("eve", 1, 0)]);
-    broker.advance(SECOND);
-    broker.advance(SECOND);
-    assert_eq!(faults(&mut broker), [of("eve", 2, 1), of("mallory", 2, 1)]);
-}
-
-#[test]
 fn two_copies_of_a_producer_under_one_client_id_are_named() {
     let mut broker = Broker::new(1);
     let mut first = Producer::join(&mut broker);
@@ -957,89 +702,4 @@ fn a_fault_of_one_message_tells_its_topic() {
         let told = String::from_utf8_lossy(&told).into_owned();
         assert!(told.contains(r#""topic":"t""#), "{told}");
     }
-}
-
-#[test]
-fn one_client_does_not_open_all_lanes() {
-    let mut broker = Broker::new(1);
-    let open = |broker: &mut Broker, client_id: &str, from: u64, count: u64| {
-        let client = join(broker, client_id);
-        for id in from..from + count {
-            let id = LaneId::new(id).unwrap();
-            let lane = Lane::new(id, Epoch(1), LaneLimits::default(), Duration::ZERO);
-            let mut producer = Producer {
-                client,
-                lane,
-                topic: "t",
-                packet_id: 0,
-                later: 0,
-            };
-            producer.send_many(broker, 1);
-        }
-    };
-    open(&mut broker, "greedy", 1_000, 1_030);
-    broker.advance(SECOND);
-    broker.advance(SECOND);
-    let named = faults(&mut broker);
-    assert_eq!(named, ["greedy share-used-up 1", "greedy share-used-up 5"]);
-    open(&mut broker, "greedy2", 10_000, 1_024);
-    open(&mut broker, "greedy3", 20_000, 1_025);
-    assert_eq!(faults(&mut broker), ["greedy3 share-used-up 1"]);
-    open(&mut broker, "greedy4", 30_000, 6);
-    assert_eq!(faults(&mut broker), ["greedy4 rest-reserved 1"]);
-    // Whoever has few finds room.
-    let mut producer = Producer::join(&mut broker);
-    producer.send_many(&mut broker, 1_024);
-    producer.checkpoint(&mut broker);
-    let found = found(&broker);
-    assert_eq!(found.windows_proven, 1);
-    assert_eq!((found.lanes_refused, found.unaudited), (9, 9));
-}
-
-#[test]
-fn another_user_under_the_client_id_of_an_owner_is_another_client() {
-    let mut broker = Broker::new(1);
-    let mut properties = PropertyBuf::new();
-    let expiry = Property::SessionExpiryInterval(100);
-    properties.push(expiry).unwrap();
-    let come = |broker: &mut Broker, user: Option<&str>| {
-        let client = broker.open(Version::V5);
-        let packet = Connect {
-            clean_start: false,
-            user_name: user,
-            properties: properties.as_properties(),
-            ..connect("producer")
-        };
-        broker.send(client, Packet::Connect(packet));
-        client
-    };
-    let mut producer = Producer::join(&mut broker);
-    producer.client = come(&mut broker, Some("alice"));
-    producer.send_many(&mut broker, 1_000);
-    producer.client = come(&mut broker, Some("mallory"));
-    let lane = producer.lane.clone();
-    producer.send_many(&mut broker, 2);
-    producer.client = come(&mut broker, None);
-    producer.send_many(&mut broker, 2);
-    producer.lane = lane;
-    producer.client = come(&mut broker, Some("alice"));
-    producer.send_many(&mut broker, 24);
-    producer.checkpoint(&mut broker);
-    let found = found(&broker);
-    assert_eq!((found.intruded, found.windows_proven), (4, 1));
-    let mut users: Vec<_> = broker
-        .events
-        .drain(..)
-        .filter_map(|event| match event {
-            Event::LaneIntruded { user, .. } => Some(user.map(|user| user.to_string())),
-            _ => None,
-        })
-        .collect();
-    users.dedup();
-    let mallory = Some("mallory".to_owned());
-    assert_eq!(
-        users,
-        [mallory.clone(), mallory, None][1..],
-        "each is named"
-    );
 }

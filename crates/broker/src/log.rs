@@ -155,23 +155,7 @@ pub(crate) fn event(event: &Event) {
             count,
             "what came is not what this client has stamped"
         ),
-        Event::LaneIntruded {
-            client_id,
-            user,
-            lane,
-            owner,
-            number,
-            count,
-        } => tracing::warn!(
-            target: CLIENT,
-            client = %Chosen(client_id),
-            user = user.as_deref().map(|user| tracing::field::display(Chosen(user))),
-            lane = format_args!("{lane:016x}"),
-            owner = %Chosen(owner),
-            number,
-            count,
-            "the client publishes in a lane that another client stamps"
-        ),
+        Event::LaneIntruded { .. } => lane_intruded(event),
         Event::LaneOwner {
             client_id,
             lane,
@@ -198,6 +182,32 @@ pub(crate) fn event(event: &Event) {
         ),
         other => tracing::warn!(target: CLIENT, event = ?other, "an event without words"),
     }
+}
+
+fn lane_intruded(event: &Event) {
+    let Event::LaneIntruded {
+        client_id,
+        user,
+        lane,
+        owner,
+        sent,
+        number,
+        count,
+    } = event
+    else {
+        return;
+    };
+    tracing::warn!(
+        target: CLIENT,
+        client = %Chosen(client_id),
+        user = user.as_deref().map(|user| tracing::field::display(Chosen(user))),
+        lane = format_args!("{lane:016x}"),
+        owner = %Chosen(owner),
+        sent = sent.name(),
+        number,
+        count,
+        "the client publishes in a lane that another client stamps"
+    );
 }
 
 fn fault(place: &FaultPlace, kind: &str, first: u64, count: u64) {

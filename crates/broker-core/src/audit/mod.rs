@@ -132,6 +132,10 @@ impl Shard {
         let lane = session.and_then(|session| session.lane.as_deref_mut());
         if lane.is_some_and(IngressLane::begin_telling) {
             self.follow(now, id);
+            if let Some(session) = self.clients.sessions.get(id.index()) {
+                let client_id = Arc::clone(&session.client_id);
+                self.claim_ingress(&client_id);
+            }
         }
     }
 
@@ -204,10 +208,11 @@ impl Shard {
         }
     }
 
-    /// Whether this may be a checkpoint.
+    /// Whether this may be a checkpoint, a directory or a drop record.
     fn is_word_of_a_lane(&self, topic: &str) -> bool {
         let topics = &self.clients.home.topics;
-        topic.starts_with(&topics.checkpoints) || topic.starts_with(&topics.directories)
+        let words = [&topics.checkpoints, &topics.directories, &topics.drops];
+        words.into_iter().any(|word| topic.starts_with(word))
     }
 
     /// Whole seconds since 1970.

@@ -9,7 +9,11 @@
 //!
 //! A stamp says which lane a message is of, and any client can write one. So a lane is bound to the
 //! client, and the user, that opened it, whatever the epoch. What others send of it says nothing
-//! about it: the sender is named, and the owner's verdict stays as it is.
+//! about it, be it a message, a checkpoint, a directory or a drop record: the sender is named, and
+//! the owner's verdict stays as it is.
+//!
+//! The ingress lane of a client whose stamps the broker forwards is claimed as well. Its id follows
+//! from the client id, so this claim goes before that of a client that came earlier.
 //!
 //! Invariants:
 //! - A lane has one owner at a time, over all shards. Until the shard of the lane has answered, two
@@ -27,12 +31,14 @@ use unbroken_merkle_log::{Epoch, LaneId};
 
 use super::json::Object;
 use super::known::KnownEpochs;
+use super::lane::lane_of;
 use super::watch::Home;
 use crate::clients::Clients;
 use crate::ids::ShardId;
 use crate::limits::{INTRUSIONS_TOLD_MAX, LANES_CLOSED_MAX, VERIFIED_LANES_MAX};
 use crate::mail::Letter;
 use crate::placement;
+use crate::reason::Sent;
 use crate::shard::Shard;
 use crate::telemetry::Event;
 
@@ -77,6 +83,8 @@ pub(crate) struct LaneOwners {
     closed: VecDeque<LaneId>,
     /// Lanes of clients of other shards of which clients here have sent something.
     elsewhere: BTreeMap<LaneId, Arc<str>>,
+    /// Ingress lanes of sessions here that receivers get stamps of.
+    forwarded: BTreeMap<LaneId, Arc<str>>,
     pub(crate) known: KnownEpochs,
 }
 
@@ -89,18 +97,47 @@ struct Claim {
     refused: BTreeSet<ShardId>,
 }
 
-/// Messages of one client in a lane of another's that were not yet told.
+/// A place in a lane: that of a message, of the first in a drop record, or the size that is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    pub(super) lane: LaneId,
+    pub(super) epoch: Epoch,
+    pub(super) number: u64,
+}
+
+/// What a client says of lanes in their owners' place.
+#[derive(Debug)]
+pub(crate) struct Spoken {
+    sender: Sender,
+    sent: Sent,
+    spots: Vec<Spot>,
+}
+
+impl Spoken {
+    pub(crate) fn cost(&self) -> u64 {
+        size_of_val(self.spots.as_slice()) as u64
+    }
+}
+
+/// What one client has sent of a lane of another's and was not yet told.
 #[derive(Debug)]
 pub(super) struct Intrusion {
     owner: Arc<str>,
+    epoch: Epoch,
     number: u64,
     untold: u64,
 }
 
 impl LaneOwners {
-    /// Whose lane this is, if it is that of a client of another shard.
-    pub(super) fn elsewhere(&self, lane: LaneId) -> Option<&Arc<str>> {
-        self.elsewhere.get(&lane)
+    /// Whose lane this is, if no publisher here has opened it.
+    pub(super) fn owner(&self, lane: LaneId) -> Option<&Arc<str>> {
+        let forwarded = self.forwarded.get(&lane);
+        forwarded.or_else(|| self.elsewhere.get(&lane))
+    }
+
+    /// Whose ingress lane this is, if that is a session here.
+    pub(super) fn forwarded(&self, lane: LaneId) -> Option<&Arc<str>> {
+        self.forwarded.get(&lane)
     }
 
     /// The lane is nobody's any more.
@@ -128,6 +165,33 @@ impl Shard {
             self.take_claim(home, lane, client_id);
         } else {
             self.mail(home, Letter::LaneClaimed { lane, client_id });
+        }
+    }
+
+    /// The broker forwards its stamps of this client, or did before it was started again.
+    pub(super) fn claim_ingress(&mut self, client_id: &Arc<str>) {
+        let lane = lane_of(client_id);
+        let forwarded = &mut self.owners.forwarded;
+        if forwarded.insert(lane, Arc::clone(client_id)).is_none() {
+            self.claim_lane(lane, client_id);
+        }
+    }
+
+    /// The session of this client has ended.
+    pub(crate) fn release_ingress(&mut self, client_id: &str) {
+        if !self.owners.forwarded.is_empty() {
+            let lane = lane_of(client_id);
+            if self.owners.forwarded.remove(&lane).is_some() {
+                self.release_lane(lane);
+            }
+        }
+    }
+
+    /// Another shard's client has opened an epoch. Of a lane that is open here its client says
+    /// nothing: it will hear that it is not its own.
+    pub(crate) fn note_opened(&mut self, key: (LaneId, Epoch)) {
+        if !self.publishers.is_open(key.0) {
+            self.owners.known.note(key);
         }
     }
 
@@ -164,13 +228,21 @@ impl Shard {
             return;
         };
         let is_same = claim.client_id == client_id;
+        if claim.is_open && !is_same && lane_of(&client_id) == lane {
+            // Its ingress lane: the client that came before is an intruder.
+            claim
+                .refused
+                .insert(std::mem::replace(&mut claim.shard, from));
+            claim.client_id = Arc::clone(&client_id);
+            for shard in claim.refused.clone() {
+                self.refuse_claim(shard, lane, Arc::clone(&client_id));
+            }
+            return;
+        }
         if claim.is_open && !is_same {
             claim.refused.insert(from);
             let owner = Arc::clone(&claim.client_id);
-            if from == self.options.id {
-                return self.lane_is_held(lane, owner);
-            }
-            return self.mail(from, Letter::LaneHeld { lane, owner });
+            return self.refuse_claim(from, lane, owner);
         }
         (claim.shard, claim.is_open) = (from, true);
         let before = std::mem::replace(&mut claim.client_id, Arc::clone(&client_id));
@@ -195,47 +267,118 @@ impl Shard {
         self.owners.close(lane);
     }
 
-    /// A lane that was opened here is that of a client of another shard.
+    fn refuse_claim(&mut self, from: ShardId, lane: LaneId, owner: Arc<str>) {
+        if from == self.options.id {
+            self.lane_is_held(lane, owner);
+        } else {
+            self.mail(from, Letter::LaneHeld { lane, owner });
+        }
+    }
+
+    /// A lane that was opened here, or spoken of, is another client's.
     pub(crate) fn lane_is_held(&mut self, lane: LaneId, owner: Arc<str>) {
-        let Some((sender, epoch, number)) = self.publishers.drop_lane(lane) else {
-            return;
-        };
         if self.owners.elsewhere.len() < VERIFIED_LANES_MAX {
             self.owners.elsewhere.insert(lane, Arc::clone(&owner));
         }
-        self.intrude(&sender, (lane, epoch), (number, None), owner);
+        if let Some((sender, spot)) = self.publishers.drop_lane(lane) {
+            self.intrude(&sender, spot, (Sent::Message, None), owner);
+        }
     }
 
-    /// A client has sent a message of a lane that is another's. The first is told at once, what
-    /// follows from the same client in the same lane once a second. `message`: its number, and its
-    /// topic if that is known.
+    /// Whether this message is of a lane of another client than its sender, who is named then.
+    pub(super) fn intrudes(&mut self, sender: &Sender, spot: Spot, topic: &str) -> bool {
+        let owner = self.publishers.other_owner(spot.lane, sender, &self.owners);
+        let is_other = owner.is_some();
+        if let Some(owner) = owner {
+            self.intrude(sender, spot, (Sent::Message, Some(topic)), owner);
+        }
+        is_other
+    }
+
+    /// A client says of lanes what only their owners say. Whose they are may be known on another
+    /// shard.
+    pub(super) fn note_speaker(&mut self, sender: &Sender, sent: Sent, spots: &[Spot]) {
+        let mut asked: BTreeMap<ShardId, Vec<Spot>> = BTreeMap::new();
+        for spot in spots {
+            if let Some(owner) = self.publishers.other_owner(spot.lane, sender, &self.owners) {
+                self.intrude(sender, *spot, (sent, None), owner);
+            } else if !self.publishers.is_open(spot.lane) {
+                let home = of_lane(spot.lane, self.options.shards);
+                asked.entry(home).or_default().push(*spot);
+            }
+        }
+        for (home, spots) in asked {
+            let sender = sender.clone();
+            let spoken = Box::new(Spoken {
+                sender,
+                sent,
+                spots,
+            });
+            if home == self.options.id {
+                self.take_speaker(home, &spoken);
+            } else {
+                self.mail(home, Letter::LanesSpokenOf(spoken));
+            }
+        }
+    }
+
+    /// A client of that shard has spoken of lanes whose owners are known here.
+    pub(crate) fn take_speaker(&mut self, from: ShardId, spoken: &Spoken) {
+        let Spoken {
+            sender,
+            sent,
+            spots,
+        } = spoken;
+        for spot in spots {
+            let claim = self.owners.claims.get_mut(&spot.lane);
+            let Some(claim) =
+                claim.filter(|claim| claim.is_open && claim.client_id != sender.client_id)
+            else {
+                continue;
+            };
+            let owner = Arc::clone(&claim.client_id);
+            if from != claim.shard && claim.refused.insert(from) {
+                self.refuse_claim(from, spot.lane, Arc::clone(&owner));
+            }
+            self.intrude(sender, *spot, (*sent, None), owner);
+        }
+    }
+
+    /// A client has sent something of a lane that is another's. The first is told at once, what
+    /// follows of the same kind from the same client in the same lane once a second. `sent`: what,
+    /// and its topic if that is known.
     #[cold]
     pub(super) fn intrude(
         &mut self,
         sender: &Sender,
-        (lane, epoch): (LaneId, Epoch),
-        message: (u64, Option<&str>),
+        spot: Spot,
+        (sent, topic): (Sent, Option<&str>),
         owner: Arc<str>,
     ) {
         self.clients.telemetry.audit().publishers.intruded += 1;
-        let (number, topic) = message;
+        let Spot {
+            lane,
+            epoch,
+            number,
+        } = spot;
         let intrusions = &mut self.publishers.intrusions;
-        let key = (lane, sender.clone());
+        let key = (lane, sent, sender.clone());
         if let Some(intrusion) = intrusions.get_mut(&key) {
             if intrusion.untold == 0 {
-                intrusion.number = number;
+                (intrusion.epoch, intrusion.number) = (epoch, number);
             }
             intrusion.untold += 1;
         } else if intrusions.len() < INTRUSIONS_TOLD_MAX {
             let mut new = Intrusion {
                 owner,
+                epoch,
                 number,
                 untold: 1,
             };
-            self.clients
-                .tell_intrusion((lane, epoch), sender, &mut new, topic);
+            self.clients.tell_intrusion(&key, &mut new, topic);
             self.publishers.intrusions.insert(key, new);
         }
+        self.start_ticking(self.clients.home.now);
     }
 }
 
@@ -243,8 +386,7 @@ impl Clients {
     /// Tells what was not told, and answers whether there was anything.
     pub(super) fn tell_intrusion(
         &mut self,
-        (lane, epoch): (LaneId, Epoch),
-        sender: &Sender,
+        (lane, sent, sender): &(LaneId, Sent, Sender),
         intrusion: &mut Intrusion,
         topic: Option<&str>,
     ) -> bool {
@@ -253,8 +395,14 @@ impl Clients {
             return false;
         }
         let Sender { client_id, user } = sender;
-        let Intrusion { owner, number, .. } = intrusion;
-        let words = format!("number {number}: sent by another client, in the lane of {owner}");
+        let Intrusion {
+            owner,
+            epoch,
+            number,
+            ..
+        } = intrusion;
+        let which = words(*sent, *number);
+        let words = format!("{which}: sent by another client, in the lane of {owner}");
         let user = user.name().cloned();
         let object = Object::new()
             .text("lane", &lane.to_string())
@@ -264,16 +412,18 @@ impl Clients {
             .text("client", client_id)
             .text_if("user", user.as_deref())
             .text("owner", owner)
+            .text("sent", sent.name())
             .number("first", *number)
             .number("count", count)
             .text_if("topic", topic)
             .text("words", &words);
-        self.home.tell_if_watched(lane, "fault", object);
+        self.home.tell_if_watched(*lane, "fault", object);
         self.telemetry.report(Event::LaneIntruded {
             client_id: Arc::clone(client_id),
             user,
             lane: lane.value(),
             owner: Arc::clone(owner),
+            sent: *sent,
             number: *number,
             count,
         });
@@ -300,4 +450,14 @@ impl Clients {
 /// The shard that knows whose lane it is.
 fn of_lane(lane: LaneId, shards: u8) -> ShardId {
     placement::of_topic(&lane.to_string(), shards)
+}
+
+/// What was sent, and which.
+fn words(sent: Sent, number: u64) -> String {
+    match sent {
+        Sent::Message => format!("number {number}"),
+        Sent::Checkpoint => format!("checkpoint of {number} messages"),
+        Sent::Directory => format!("directory with {number} messages of the lane"),
+        Sent::DropRecord => format!("drop record from number {number} on"),
+    }
 }

@@ -122,7 +122,9 @@ impl Shard {
         if let Some(session) = self.clients.session_mut(id) {
             session.lane = Some(Box::new(lane));
             if tells {
+                let client_id = Arc::clone(&session.client_id);
                 self.follow(now, id);
+                self.claim_ingress(&client_id);
             }
         }
     }

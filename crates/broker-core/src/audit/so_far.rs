@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! a message is stored, its stamp forwarded ---> LaneSoFar: the ingress lane up to this message
-//! a second has passed                      ---> LaneSoFar: ledgers of publishers with stored ones
+//! a second has passed                      ---> LaneSoFar: ledgers of publishers that are new, or
+//!                                               have stored ones
 //!
 //! after a crash    ingress lane: the epoch is over, and ends there; what comes is of a later one
 //!                  ledger: goes on from there; what may have come since is unproven, not lost
@@ -15,7 +16,9 @@
 //!
 //! Invariants:
 //! - Nothing is written for a message that is not stored: QoS 0 that nobody keeps touches no disk,
-//!   nor does a lane of which nobody gets stamps, which nobody could check.
+//!   nor does a lane of which nobody gets stamps, which nobody could check. One exception: that a
+//!   publisher whose session stays has opened an epoch is written once, so that the lane stays its
+//!   own.
 //! - A checkpoint after a crash says that the epoch was cut. It covers only messages that were
 //!   numbered so, and contradicts none that a receiver has. Messages behind it may have left before
 //!   they were stored: who has them knows that they came, and that is not proven.
@@ -83,9 +86,26 @@ impl Shard {
         self.clients.ask_for_so_far(session_id);
     }
 
+    /// A session has ended, and its lane with it.
+    pub(crate) fn end_lane(
+        &mut self,
+        now: Instant,
+        client_id: &Arc<str>,
+        lane: Option<Box<IngressLane>>,
+    ) {
+        if let Some(mut lane) = lane {
+            lane.tell_last_checkpoint(&mut self.clients.home);
+            let second = self.second(now);
+            self.lanes.close(&lane, second);
+            self.end_epoch(now, client_id, &lane);
+            self.clients.take_leave(client_id, lane);
+        }
+        self.release_ingress(client_id);
+    }
+
     /// A session has ended, and its lane is over, which was told. Until those who are away have
     /// that, the disk knows of it.
-    pub(crate) fn end_epoch(&mut self, now: Instant, client_id: &Arc<str>, lane: &IngressLane) {
+    fn end_epoch(&mut self, now: Instant, client_id: &Arc<str>, lane: &IngressLane) {
         if !lane.is_on_disk {
             return;
         }
@@ -104,13 +124,16 @@ impl Shard {
             LaneState::Ingress {
                 client_id, epoch, ..
             } => {
-                let session = session.and_then(|id| self.clients.session_mut(id));
-                let lane = session.and_then(|session| session.lane.as_deref_mut());
+                let found = session.and_then(|id| self.clients.session_mut(id));
+                let lane = found.and_then(|session| session.lane.as_deref_mut());
                 if let Some(lane) = lane.filter(|lane| lane.epoch.0 == *epoch) {
                     lane.is_on_disk = true;
                 } else if let Some(lane) = restored(&state)
                     && self.options.settings.audit.enabled
                 {
+                    if session.is_some() {
+                        self.claim_ingress(client_id);
+                    }
                     self.add_over(now, client_id, lane, EpochEnd::Cut);
                 } else {
                     self.clients.ask_to_forget_epoch(client_id, *epoch);

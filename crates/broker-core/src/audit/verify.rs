@@ -8,7 +8,8 @@
 //! Invariants:
 //! - A lane is opened by a message that is judged here, and belongs to the client that sent this
 //!   message: [`super::owners`]. What another client sends of it is not judged, and its sender is
-//!   named. Checkpoints of others, as processors pass them on, are left to their receivers.
+//!   named, as is a client that speaks of the lane in its owner's place. What processors pass on,
+//!   with `audit-through`, is left to its receivers.
 //! - A number that may have come is never called lost. Of a lane of which the rules leave out
 //!   messages the others are judged one by one, and a window with holes is unproven.
 //! - A message that is refused is named with its reason, and is not lost; it may still come.
@@ -18,11 +19,13 @@
 //! - A lane's clock stands while its publisher is not connected, so what it sends again after a
 //!   reconnect is not lost meanwhile.
 //! - A lane is forgotten with its publisher's session; with one that stays it outlives a broker
-//!   that stops in good order, and with what it knew a second before one that is killed.
+//!   that stops in good order, and with what it knew a second before one that is killed: the disk
+//!   learns of it a second after it was opened, whatever becomes of its messages.
 //! - At most [`VERIFIED_LANES_MAX`] lanes a shard, and a share of them a client: [`shares`].
 
 mod announced;
 mod shares;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range, RangeInclusive};
@@ -34,16 +37,16 @@ use unbroken_merkle_log::ledger::limits::WINDOW;
 use unbroken_merkle_log::ledger::{
     Account, Arrival, Event as Found, LaneLedger, LedgerLimits, State, Verdict,
 };
-use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, LaneId, Property, SealedCheckpoint, Xxh3};
+use unbroken_merkle_log::{Algorithm, Epoch, LaneId, Property, Xxh3};
 
 use super::json::Object;
 use super::known::Origin;
-use super::owners::{Intrusion, LaneOwners, Sender, User};
+use super::owners::{Intrusion, LaneOwners, Sender, Spot, User};
 use crate::clients::Clients;
 use crate::durability::{LaneState, Record};
 use crate::limits::VERIFIED_LANES_MAX;
 use crate::message::Publication;
-use crate::reason::{DropReason, FaultKind};
+use crate::reason::{DropReason, FaultKind, Sent};
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::telemetry::{Event, PublishersTotals};
@@ -56,7 +59,7 @@ pub(crate) struct Publishers {
     /// How many of them each client has.
     counts: BTreeMap<Arc<str>, usize>,
     /// What clients sent of lanes of others, within the last second or two.
-    pub(super) intrusions: BTreeMap<(LaneId, Sender), Intrusion>,
+    pub(super) intrusions: BTreeMap<(LaneId, Sent, Sender), Intrusion>,
     /// Messages of lanes that were not opened, by client, within the last second or two.
     refusals: BTreeMap<Arc<str>, Refusals>,
     /// Limits of each ledger.
@@ -98,8 +101,12 @@ pub(super) struct Lane {
     /// Numbers below this may have come before the broker was killed, and the ledger does not know
     /// of it. [`ALL`] until the publisher has said how far it is.
     may_have_come: u64,
-    /// A message of it was stored since the disk was told.
+    /// It was opened, or a message of it was stored, since the disk was told.
     is_untold: bool,
+    /// Its publisher has said that it is over.
+    is_closed: bool,
+    /// One more than the highest number that was seen.
+    seen: u64,
 }
 
 /// A fault of a publisher's lane.
@@ -120,21 +127,7 @@ impl Shard {
         again: bool,
         publication: &Publication<'_>,
     ) -> Option<(LaneId, Epoch)> {
-        if let Some(lane) = publication
-            .topic
-            .strip_prefix(&*self.clients.home.topics.checkpoints)
-        {
-            self.verify_checkpoint(sender, lane, again, publication);
-            return None;
-        }
-        let topics = &self.clients.home.topics;
-        if publication.topic.starts_with(&topics.directories) {
-            self.verify_directory(sender, publication);
-            self.start_ticking(now);
-            return None;
-        }
-        if publication.topic.starts_with(&topics.answers) {
-            // A message sent again on request, under a topic that its digest does not cover.
+        if self.verify_word(now, sender, again, publication) {
             return None;
         }
         let mut stamps = values(publication, Property::NAME);
@@ -155,10 +148,12 @@ impl Shard {
         let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
         let key = (property.lane, property.epoch);
         let fits = property.fits(&Xxh3, topic, payload);
-        if let Some(owner) = self.publishers.other_owner(key.0, sender, &self.owners) {
-            let message = (property.sequence, Some(publication.topic));
-            self.intrude(sender, key, message, owner);
-            self.start_ticking(now);
+        let spot = Spot {
+            lane: key.0,
+            epoch: key.1,
+            number: property.sequence,
+        };
+        if self.intrudes(sender, spot, publication.topic) {
             return None;
         }
         let own = own(&mut self.publishers.lanes, key, sender).filter(|_| fits);
@@ -173,7 +168,7 @@ impl Shard {
         };
         if !arrival.fits && !self.publishers.lanes.contains_key(&key) {
             // A lane is not opened for a message whose very lane may be what was altered.
-            totals.altered += 1;
+            self.clients.telemetry.audit().publishers.altered += 1;
             return None;
         }
         let origin = match self.owners.known.origin(key) {
@@ -181,6 +176,8 @@ impl Shard {
             origin => origin,
         };
         if !self.open_lane(key, sender, origin) {
+            // It may have turned out to be another's.
+            self.intrudes(sender, spot, publication.topic);
             self.start_ticking(now);
             return None;
         }
@@ -191,6 +188,9 @@ impl Shard {
         let limits = &self.publishers.limits.0;
         let lane_now = lane.clock;
         let verdict = lane.ledger.observe(&arrival, lane_now, limits, &Xxh3);
+        if fits {
+            lane.seen = lane.seen.max(property.sequence.saturating_add(1));
+        }
         let totals = &mut self.clients.telemetry.audit().publishers;
         match verdict {
             Verdict::OutOfScope => totals.unaudited += 1,
@@ -270,63 +270,6 @@ impl Shard {
             lane.tell_refused(key, number, reason, &mut self.clients);
         }
         lane.take_events(key, &mut self.clients);
-    }
-
-    fn verify_checkpoint(
-        &mut self,
-        client: &Sender,
-        lane: &str,
-        again: bool,
-        publication: &Publication<'_>,
-    ) {
-        if values(publication, THROUGH).next().is_some() {
-            return; // passed on, behind what its processor has made of the lane
-        }
-        let parsed = Checkpoint::parse(publication.payload).ok();
-        let named = parsed.filter(|sealed| sealed.lane().to_string() == lane);
-        if let Some(sealed) = &named
-            && sealed.algorithm() != Algorithm::Xxh3
-        {
-            self.clients.telemetry.audit().publishers.unverifiable += 1;
-            return self.tell_unverifiable(&client.client_id, sealed);
-        }
-        let checkpoint = named.and_then(|sealed| sealed.open(&Xxh3).ok());
-        let Publishers { lanes, limits, .. } = &mut self.publishers;
-        let own = checkpoint.and_then(|checkpoint| {
-            let key = (checkpoint.lane, checkpoint.epoch);
-            Some((key, own(lanes, key, client)?, checkpoint))
-        });
-        let Some((key, lane, checkpoint)) = own else {
-            // Damaged, of another lane than its topic says, or of one that is not open here:
-            // nothing is claimed.
-            self.clients.telemetry.audit().publishers.unaudited += 1;
-            return;
-        };
-        lane.hear(checkpoint.size, again);
-        let lane_now = lane.clock;
-        lane.ledger
-            .checkpoint(&checkpoint, lane_now, &limits.0, &Xxh3);
-        lane.take_events(key, &mut self.clients);
-        if lane.is_in_part() || lane.ledger.scope_start() > 0 {
-            lane.tell_part(key, &mut self.clients);
-        }
-    }
-
-    /// Says of a lane why it is not judged as others are, instead of saying nothing. What its
-    /// checkpoint says it says without proof.
-    fn tell_unverifiable(&mut self, client: &Arc<str>, checkpoint: &SealedCheckpoint) {
-        let lane = checkpoint.lane();
-        let object = Object::new()
-            .text("lane", &lane.to_string())
-            .number("epoch", checkpoint.epoch().0)
-            .text("client", client)
-            .text("state", "unverifiable")
-            .number("messages", checkpoint.size())
-            .text(
-                "words",
-                "its algorithm needs a key, which the broker does not have",
-            );
-        self.clients.home.tell_if_watched(lane, "state", object);
     }
 
     pub(super) fn start_ticking(&mut self, now: Instant) {
@@ -454,26 +397,59 @@ impl Publishers {
     }
 
     /// Whose lane this is, if it is not this sender's.
-    fn other_owner(&self, lane: LaneId, sender: &Sender, owners: &LaneOwners) -> Option<Arc<str>> {
+    pub(super) fn other_owner(
+        &self,
+        lane: LaneId,
+        sender: &Sender,
+        owners: &LaneOwners,
+    ) -> Option<Arc<str>> {
         let open = self.lanes.range(epochs_of(lane)).next();
-        match open {
-            Some((_, lane)) if lane.owner.is_same(sender) => None,
-            Some((_, lane)) => Some(Arc::clone(&lane.owner.client_id)),
-            None => owners.elsewhere(lane).cloned(),
+        let owner = match (owners.forwarded(lane), open) {
+            (None, Some((_, lane))) if lane.owner.is_same(sender) => return None,
+            (None, Some((_, lane))) => return Some(Arc::clone(&lane.owner.client_id)),
+            _ => owners.owner(lane)?,
+        };
+        (*owner != sender.client_id).then(|| Arc::clone(owner))
+    }
+
+    /// An epoch is over: those of its lane that were over before it take no room any more.
+    fn forget_before(&mut self, (lane, epoch): (LaneId, Epoch)) {
+        let before = self.lanes.range((lane, Epoch(0))..(lane, epoch));
+        let over = before.filter(|(_, lane)| lane.is_over());
+        let over: Vec<_> = over.map(|(key, _)| *key).collect();
+        for key in over {
+            self.remove(key);
         }
     }
 
-    /// A lane that was opened here is another's. Answers who opened it, and how far it came.
-    pub(super) fn drop_lane(&mut self, lane: LaneId) -> Option<(Sender, Epoch, u64)> {
+    fn remove(&mut self, key: (LaneId, Epoch)) -> Option<Lane> {
+        let lane = self.lanes.remove(&key)?;
+        if let Some(count) = self.counts.get_mut(&lane.owner.client_id) {
+            *count = count.saturating_sub(1);
+        }
+        Some(lane)
+    }
+
+    /// Whether a publisher here has opened this lane.
+    pub(super) fn is_open(&self, lane: LaneId) -> bool {
+        self.lanes.range(epochs_of(lane)).next().is_some()
+    }
+
+    /// A lane that was opened here is another's. Answers who sent messages of it, and how far it
+    /// came.
+    pub(super) fn drop_lane(&mut self, lane: LaneId) -> Option<(Sender, Spot)> {
         let mut opened = None;
         while let Some((key, _)) = self.lanes.range(epochs_of(lane)).next() {
             let key = *key;
-            let lane = self.lanes.remove(&key)?;
-            if let Some(count) = self.counts.get_mut(&lane.owner.client_id) {
-                *count = count.saturating_sub(1);
+            let lane = self.remove(key)?;
+            let spot = Spot {
+                lane: key.0,
+                epoch: key.1,
+                number: lane.seen.saturating_sub(1),
+            };
+            if lane.seen > 0 {
+                opened = Some((lane.owner, spot));
             }
-            let number = lane.ledger.next().saturating_sub(1);
-            opened = Some((lane.owner, key.1, number));
         }
         opened
     }
@@ -492,15 +468,19 @@ impl Publishers {
 
 impl Lane {
     pub(super) fn new(owner: Sender, ledger: LaneLedger, clock: Duration) -> Self {
+        // What a lane that was joined late begins with was not seen.
+        let seen = Some(ledger.next()).filter(|next| *next > ledger.scope_start());
         Self {
             owner,
-            ledger,
             clock,
             left_out: 0,
             refused: BTreeSet::new(),
             differs: None,
             may_have_come: 0,
             is_untold: false,
+            is_closed: false,
+            seen: seen.unwrap_or(0),
+            ledger,
         }
     }
 
@@ -535,6 +515,11 @@ impl Lane {
         }
     }
 
+    /// Whether nothing more of it is expected.
+    fn is_over(&self) -> bool {
+        self.is_closed && self.ledger.is_settled_below(self.ledger.next())
+    }
+
     fn is_in_part(&self) -> bool {
         self.left_out > 0
     }
@@ -565,7 +550,7 @@ impl Lane {
             .number("epoch", epoch.0)
             .text("client", &self.owner.client_id)
             .text("state", "part")
-            .number("messages", self.ledger.next())
+            .number("messages", self.seen)
             .number("left_out", self.left_out)
             .number("out_of_scope", out_of_scope)
             .text("words", &words);
@@ -781,9 +766,6 @@ impl PublishersTotals {
         }
     }
 }
-
-/// The user property of a checkpoint that a processor passes on.
-const THROUGH: &str = "audit-through";
 
 /// Numbers of a lane that were refused and may come again, 8 bytes each. Of more the lowest are
 /// forgotten: one that still comes, and not with DUP, is called a duplicate.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::{ReasonCode, Version};
 
-use crate::reason::{Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal};
+use crate::reason::{Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
 
 /// Something that happened to a client or a message and that an operator can find by the client's
 /// id.
@@ -112,8 +112,8 @@ pub enum Event {
         /// How many.
         count: u64,
     },
-    /// A client published in a lane that another publisher stamps: its messages are delivered, and
-    /// are not judged as that lane's.
+    /// A client published in a lane that another publisher stamps, or in its name: what it sent is
+    /// delivered, and is not judged as that lane's.
     LaneIntruded {
         /// Who.
         client_id: Arc<str>,
@@ -123,9 +123,11 @@ pub enum Event {
         lane: u64,
         /// Whose lane it is.
         owner: Arc<str>,
-        /// A number of the lane that it gave to a message.
+        /// What it sent.
+        sent: Sent,
+        /// A number of the lane that it gave to a message, or said in another way.
         number: u64,
-        /// How many messages since it was last told.
+        /// How many since it was last told.
         count: u64,
     },
     /// A lane whose publisher's session has ended was opened by another client.

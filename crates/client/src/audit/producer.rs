@@ -279,7 +279,7 @@ impl Producer {
         for record in std::mem::take(&mut self.left_dropped) {
             // It was read, so it is one.
             if let Ok(sealed) = DropRecord::parse(&record) {
-                let ready = self.drop_record(sealed.lane(), record);
+                let ready = self.drop_record(sealed.lane(), record)?;
                 self.send(ready).await?;
             }
         }
@@ -316,11 +316,11 @@ impl Producer {
                     }
                     self.gathered.put(left_out, self.clock.now());
                     if self.gathered.len() >= self.gathered_max() {
-                        self.put_left_out(&mut batch);
+                        self.put_left_out(&mut batch)?;
                     }
                 }
                 Order::PassOn(passed_on) => {
-                    self.put_left_out(&mut batch);
+                    self.put_left_out(&mut batch)?;
                     batch.push(self.passed_on(passed_on)?);
                 }
                 Order::Note(elsewhere) => {
@@ -332,7 +332,7 @@ impl Producer {
                     noted.extend(elsewhere.release);
                 }
                 Order::End(how) => {
-                    self.put_left_out(&mut batch);
+                    self.put_left_out(&mut batch)?;
                     ending = Some(how);
                     break;
                 }
@@ -379,37 +379,37 @@ impl Producer {
     }
 
     /// Says what was gathered, behind what the batch says.
-    fn put_left_out(&mut self, batch: &mut Vec<Ready>) {
-        let (records, mut releases) = self.gathered.take();
-        let last = records.len().saturating_sub(1);
-        for (at, record) in records.iter().enumerate() {
+    fn put_left_out(&mut self, batch: &mut Vec<Ready>) -> Result<(), AuditError> {
+        let (records, releases) = self.gathered.take();
+        for record in &records {
             let payload = encoded(record, &self.hasher);
             if let Some(spool) = &mut self.spool {
                 self.taken.lock().dropped(record);
                 spool.put_dropped(&payload);
             }
-            let mut ready = self.drop_record(record.lane, payload.into());
-            // With the last one all are said.
-            if at == last {
-                ready.releases = std::mem::take(&mut releases);
-            }
-            batch.push(ready);
+            batch.push(self.drop_record(record.lane, payload.into())?);
         }
+        // With the last one all are said.
+        if let (Some(last), false) = (batch.last_mut(), records.is_empty()) {
+            last.releases = releases;
+        }
+        Ok(())
     }
 
     async fn say_left_out(&mut self) -> Result<(), AuditError> {
         let mut batch = Vec::new();
-        self.put_left_out(&mut batch);
+        self.put_left_out(&mut batch)?;
         self.send_all(batch).await
     }
 
-    fn drop_record(&self, lane: LaneId, record: Arc<[u8]>) -> Ready {
+    fn drop_record(&self, lane: LaneId, record: Arc<[u8]>) -> Result<Ready, AuditError> {
         let message = Message::new(self.names.drop(lane), Arc::clone(&record));
-        Ready {
-            message: message.expect("an audit topic is a topic").qos(self.qos),
+        let message = message.expect("an audit topic is a topic").qos(self.qos);
+        Ok(Ready {
+            message: message.user_property(THROUGH, &self.lane.id().to_string())?,
             about: About::Dropped(record),
             releases: Vec::new(),
-        }
+        })
     }
 
     fn passed_on(&self, passed_on: PassedOn) -> Result<Ready, AuditError> {

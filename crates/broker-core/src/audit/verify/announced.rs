@@ -1,13 +1,16 @@
 //! Lanes that their publisher announces: a directory that lists an epoch with no messages opens it,
 //! so that its first message is missed if it does not come.
 //!
-//! Invariant: a directory opens no lane of another client, and only within the shares of lanes.
+//! Invariants:
+//! - A directory opens no lane of another client, and only within the shares of lanes.
+//! - A client that lists a lane of another one is named.
 
-use unbroken_merkle_log::{Directory, Xxh3};
+use unbroken_merkle_log::{Directory, OpenLane, Xxh3};
 
 use crate::audit::known::Origin;
-use crate::audit::owners::Sender;
+use crate::audit::owners::{Sender, Spot};
 use crate::message::Publication;
+use crate::reason::Sent;
 use crate::shard::Shard;
 
 impl Shard {
@@ -19,6 +22,13 @@ impl Shard {
         else {
             return;
         };
+        let spot = |open: &OpenLane| Spot {
+            lane: open.lane,
+            epoch: open.epoch,
+            number: open.size,
+        };
+        let spots: Vec<_> = directory.lanes.iter().map(spot).collect();
+        self.note_speaker(sender, Sent::Directory, &spots);
         for open in directory.lanes.iter().filter(|open| open.size == 0) {
             let owner = self.publishers.other_owner(open.lane, sender, &self.owners);
             if owner.is_none() {

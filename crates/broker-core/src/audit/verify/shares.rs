@@ -19,7 +19,7 @@ use unbroken_merkle_log::{Epoch, LaneId};
 use super::super::json::Object;
 use super::super::known::Origin;
 use super::super::owners::Sender;
-use super::{Lane, Publishers, epochs_of};
+use super::{Lane, Publishers};
 use crate::clients::Clients;
 use crate::limits::{
     LANES_A_CLIENT_MAX, LANES_FEW, LANES_REFUSED_TOLD_MAX, LANES_RESERVED, VERIFIED_LANES_MAX,
@@ -52,12 +52,7 @@ impl Shard {
             self.refuse_lane(key, client_id, why);
             return false;
         }
-        let is_new = self
-            .publishers
-            .lanes
-            .range(epochs_of(key.0))
-            .next()
-            .is_none();
+        let is_new = !self.publishers.is_open(key.0);
         let join = match origin {
             Origin::Begins => Join::Beginning,
             Origin::Unknown | Origin::GoesOn => Join::Late,
@@ -110,15 +105,10 @@ impl Shard {
         let Publishers {
             intrusions,
             refusals,
-            lanes,
             ..
         } = &mut self.publishers;
         let clients = &mut self.clients;
-        intrusions.retain(|(lane, sender), intrusion| {
-            let epoch = lanes.range(epochs_of(*lane)).next_back();
-            let epoch = epoch.map_or(Epoch(0), |((_, epoch), _)| *epoch);
-            clients.tell_intrusion((*lane, epoch), sender, intrusion, None)
-        });
+        intrusions.retain(|key, intrusion| clients.tell_intrusion(key, intrusion, None));
         refusals.retain(|client, refusals| {
             let count = std::mem::take(&mut refusals.untold);
             if count > 0 {

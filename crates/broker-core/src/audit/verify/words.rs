@@ -1,0 +1,132 @@
+//! What a publisher says of its lanes beside its messages: checkpoints, directories, drop records.
+//!
+//! Invariant: of a lane of another client a word counts for nothing, and its sender is named, if it
+//! does not come from a processor.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_merkle_log::{Algorithm, Checkpoint, DropRecord, EpochEnd, SealedCheckpoint, Xxh3};
+
+use super::super::json::Object;
+use super::super::owners::{Sender, Spot};
+use super::{Publishers, own, values};
+use crate::message::Publication;
+use crate::reason::Sent;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Takes what comes on a topic of the audit. Answers whether that is all there is to it.
+    pub(super) fn verify_word(
+        &mut self,
+        now: Instant,
+        sender: &Sender,
+        again: bool,
+        publication: &Publication<'_>,
+    ) -> bool {
+        let topics = &self.clients.home.topics;
+        let topic = publication.topic;
+        if let Some(lane) = topic.strip_prefix(&*topics.checkpoints) {
+            self.verify_checkpoint(sender, lane, again, publication);
+            return true;
+        }
+        if topic.starts_with(&topics.directories) {
+            self.verify_directory(sender, publication);
+            self.start_ticking(now);
+            return true;
+        }
+        if topic.starts_with(&topics.drops) {
+            self.verify_drop_record(sender, publication);
+            return false;
+        }
+        // A message sent again on request, under a topic that its digest does not cover.
+        topic.starts_with(&topics.answers)
+    }
+
+    fn verify_checkpoint(
+        &mut self,
+        client: &Sender,
+        lane: &str,
+        again: bool,
+        publication: &Publication<'_>,
+    ) {
+        if values(publication, THROUGH).next().is_some() {
+            return; // passed on, behind what its processor has made of the lane
+        }
+        let parsed = Checkpoint::parse(publication.payload).ok();
+        if let Some(sealed) = &parsed {
+            let spot = Spot {
+                lane: sealed.lane(),
+                epoch: sealed.epoch(),
+                number: sealed.size(),
+            };
+            self.note_speaker(client, Sent::Checkpoint, &[spot]);
+        }
+        let named = parsed.filter(|sealed| sealed.lane().to_string() == lane);
+        if let Some(sealed) = &named
+            && sealed.algorithm() != Algorithm::Xxh3
+        {
+            self.clients.telemetry.audit().publishers.unverifiable += 1;
+            return self.tell_unverifiable(&client.client_id, sealed);
+        }
+        let checkpoint = named.and_then(|sealed| sealed.open(&Xxh3).ok());
+        let Publishers { lanes, limits, .. } = &mut self.publishers;
+        let own = checkpoint.and_then(|checkpoint| {
+            let key = (checkpoint.lane, checkpoint.epoch);
+            Some((key, own(lanes, key, client)?, checkpoint))
+        });
+        let Some((key, lane, checkpoint)) = own else {
+            // Damaged, of another lane than its topic says, or of one that is not open here:
+            // nothing is claimed.
+            self.clients.telemetry.audit().publishers.unaudited += 1;
+            return;
+        };
+        lane.hear(checkpoint.size, again);
+        lane.is_closed |= checkpoint.end == EpochEnd::Closed;
+        let lane_now = lane.clock;
+        lane.ledger
+            .checkpoint(&checkpoint, lane_now, &limits.0, &Xxh3);
+        lane.take_events(key, &mut self.clients);
+        if lane.is_in_part() || lane.ledger.scope_start() > 0 {
+            lane.tell_part(key, &mut self.clients);
+        }
+        if lane.is_over() {
+            self.publishers.forget_before(key);
+        }
+    }
+
+    /// A drop record is for its receivers; only who may speak of the lane is looked at.
+    fn verify_drop_record(&mut self, sender: &Sender, publication: &Publication<'_>) {
+        let record = DropRecord::parse(publication.payload).ok();
+        if values(publication, THROUGH).next().is_none()
+            && let Some(record) = record.and_then(|sealed| sealed.open(&Xxh3).ok())
+        {
+            let spot = Spot {
+                lane: record.lane,
+                epoch: record.epoch,
+                number: record.runs.first().map_or(0, |run| run.first),
+            };
+            self.note_speaker(sender, Sent::DropRecord, &[spot]);
+        }
+    }
+
+    /// Says of a lane why it is not judged as others are, instead of saying nothing. What its
+    /// checkpoint says it says without proof.
+    fn tell_unverifiable(&mut self, client: &Arc<str>, checkpoint: &SealedCheckpoint) {
+        let lane = checkpoint.lane();
+        let object = Object::new()
+            .text("lane", &lane.to_string())
+            .number("epoch", checkpoint.epoch().0)
+            .text("client", client)
+            .text("state", "unverifiable")
+            .number("messages", checkpoint.size())
+            .text(
+                "words",
+                "its algorithm needs a key, which the broker does not have",
+            );
+        self.clients.home.tell_if_watched(lane, "state", object);
+    }
+}
+
+/// The user property of what a processor says of the lane of its input.
+const THROUGH: &str = "audit-through";
