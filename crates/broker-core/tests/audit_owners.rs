@@ -221,6 +221,31 @@ fn the_ingress_lane_of_a_client_is_its_own() {
 }
 
 #[test]
+fn whose_a_lane_is_outlives_a_broker_that_has_stored_nothing_of_it() {
+    let mut settings = Settings::default();
+    settings.durable = true;
+    let mut broker = Broker::with(2, Limits::default(), settings);
+    let mut producer = Producer::join(&mut broker);
+    broker.stored();
+    producer.send_many(&mut broker, 3);
+    broker.take_asked();
+    broker.advance(SECOND);
+    assert_eq!(broker.take_asked(), ["lane of producer so far"]);
+    producer.send_many(&mut broker, 3);
+    broker.advance(SECOND);
+    assert_eq!(broker.take_asked(), [""; 0], "it was told once");
+    let passing = join(&mut broker, "passing");
+    broker.stored();
+    let id = LaneId::new(8).unwrap();
+    producer.client = passing;
+    producer.lane = Lane::new(id, Epoch(1), LaneLimits::default(), Duration::ZERO);
+    broker.take_asked();
+    producer.send_many(&mut broker, 3);
+    broker.advance(SECOND);
+    assert_eq!(broker.take_asked(), [""; 0], "its session does not stay");
+}
+
+#[test]
 fn an_intrusion_that_is_told_in_sum_has_an_epoch_that_was_sent() {
     for shards in [1, 3] {
         let mut broker = Broker::new(shards);

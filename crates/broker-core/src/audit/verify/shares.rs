@@ -62,6 +62,8 @@ impl Shard {
             // What it issued before its publisher's session ended has come, and is not known here.
             lane = lane.cut_off(&[]);
         }
+        // Whose it is outlives the broker, even if none of its messages is ever stored.
+        lane.is_untold = true;
         self.publishers.insert(key, lane);
         self.note_epoch(key);
         if is_new {
