@@ -304,6 +304,26 @@ fn a_part_of_a_lane_says_how_far_it_was_seen() {
 }
 
 #[test]
+fn the_sums_of_a_lane_leave_out_what_is_the_audits_own() {
+    let mut broker = Broker::new(1);
+    let auditor = join(&mut broker, "auditor");
+    for filter in ["$audit/+/state", "audit/checkpoint/+", "t"] {
+        subscribe(&mut broker, auditor, filter, QoS::AtMostOnce);
+    }
+    let sender = join(&mut broker, "sender");
+    for topic in ["audit/checkpoint/0000000000000009", "t"] {
+        broker.send(sender, publish(topic, "x", QoS::AtMostOnce, 0));
+    }
+    broker.take(auditor);
+    broker.advance(SECOND);
+    broker.advance(SECOND);
+    let told = broker.take_payloads(auditor);
+    let told: Vec<_> = told.iter().map(|t| String::from_utf8_lossy(t)).collect();
+    let sums = r#""expected":1,"handed_to_network":1,"#;
+    assert!(told.iter().any(|told| told.contains(sums)), "{told:?}");
+}
+
+#[test]
 fn what_another_client_sends_in_a_lane_is_named_and_does_not_spoil_it() {
     for shards in [1, 2, 8] {
         for intruder in ["mallory", "eve", "trudy", "oscar"] {

@@ -69,6 +69,8 @@ struct Sums {
 #[derive(Debug)]
 struct Receipt {
     topic: Box<str>,
+    /// It is the audit's own, and in no sum.
+    is_aside: bool,
     sums: Sums,
     routed: bool,
     /// Other shards that have not said what they owe.
@@ -225,6 +227,7 @@ impl IngressLane {
             .get_or_insert_with(|| Box::new(Tracking::from(mark.number)));
         tracking.receipts.push_back(Receipt {
             topic: topic.into(),
+            is_aside: home.topics.is_aside(topic),
             sums: Sums::default(),
             routed: false,
             shards: 0,
@@ -294,8 +297,10 @@ impl IngressLane {
             return;
         };
         tracking.first += 1;
-        tracking.window.add(&receipt.sums);
-        tracking.total.add(&receipt.sums);
+        if !receipt.is_aside {
+            tracking.window.add(&receipt.sums);
+            tracking.total.add(&receipt.sums);
+        }
         let Some((end, root)) = tracking
             .ends
             .pop_front_if(|(end, _)| *end == tracking.first)
@@ -362,7 +367,7 @@ impl IngressLane {
             return;
         }
         let mut sums = tracking.total.clone();
-        for receipt in &tracking.receipts {
+        for receipt in tracking.receipts.iter().filter(|of| !of.is_aside) {
             sums.add(&receipt.sums);
         }
         let (since, root) = (tracking.since, self.root());
