@@ -35,16 +35,17 @@ answer is longer than 16,646,144 bytes, which is said. Lines are bytes: only a l
 carriage return before it is part of it. The command must write each line at once: `sed -u`,
 `grep --line-buffered`, `stdbuf -oL tr a-z A-Z`. When it ends, so does the stage; with
 --spool, the messages that it has not answered come again at the next start.
-What is lost, altered, forged or duplicated is named on standard error, and asked for again where it
-is missing; what the broker or a processor dropped is named with its reason. None of it changes the
-exit code, which says how the stage ended: judge a line by `audit`, or by what --json says.
+What is lost, altered, forged or duplicated is named on standard error, and asked for again where
+it is missing; what the broker or a processor dropped is named with its reason. None of it changes
+the exit code, which says how the stage ended: judge a line by `audit`, or by what --json says.
 
 With --spool a stage that was interrupted, or killed, goes on where it was: it sends again what the
 broker had not acknowledged, and its numbers continue. With --state a consumer does. The broker
-keeps what comes for either while it is away, for a week or as --keep says. A consumer that is killed
-(kill -9, a power cut) may print again, at the next start, the lines of its last 0.1 seconds: each line is
-printed at least once. Asked to stop (SIGINT, SIGTERM, SIGHUP) it prints none again. Without, each start
-begins anew, and the session at the broker ends with the stage; so does a producer's in any case.
+keeps what comes for either while it is away, for a week or as --keep says. A consumer that is
+killed (kill -9, a power cut) may print again, at the next start, the lines of its last 0.1
+seconds: each line is printed at least once. Asked to stop (SIGINT, SIGTERM, SIGHUP) it prints
+none again. Without, each start begins anew, and the session at the broker ends with the stage; so
+does a producer's in any case.
 A stage with an output connects as unbroken-pipe-LANE, so that the broker knows the owner of the
 lane again after a restart. Two stages with one lane, or with copies of one spool, cannot both be
 connected: the one that is thrown out says so and ends.
