@@ -48,6 +48,8 @@ async fn a_loss_while_the_subscriber_was_away_says_so() {
                     () = tokio::task::yield_now() => {}
                 }
             }
+            // A temporary session has its subscriptions again behind this.
+            receiver.ping().await.unwrap();
             publish_all(&producer, "data", 100..110).await;
             until(&mut line, &mut seen, "all of them", |seen| {
                 seen.taken().len() == 110
