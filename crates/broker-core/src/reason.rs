@@ -36,7 +36,7 @@ pub enum DropReason {
     NotAuthorized = 7,
     /// The receiver answered PUBREC or PUBACK with an error.
     RefusedByReceiver = 8,
-    /// A QoS 0 message whose connection ended before it was written, whoever ended it.
+    /// A QoS 0 message whose connection ended before it was written.
     ConnectionLost = 9,
     /// It has waited in a session for longer than `queue_age_max_s`.
     TooOld = 10,
@@ -269,7 +269,7 @@ pub(crate) enum Flow {
     Requeue,
 }
 
-/// What a peer did wrong: what it is told, and what the log says.
+/// What a peer did wrong: the reason it is sent, and what the log says.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) reason: ReasonCode,
@@ -294,7 +294,7 @@ impl From<DecodeError> for Fault {
     }
 }
 
-/// What clients are told when the broker stops.
+/// The reason that clients are sent when the broker stops.
 pub(crate) const fn stopping() -> Fault {
     Fault::new(ReasonCode::ServerShuttingDown, "the broker is stopping")
 }

@@ -448,7 +448,7 @@ fn one_client_does_not_open_all_lanes() {
     assert_eq!(faults(&mut broker), ["greedy3 share-used-up 1"]);
     open(&mut broker, "greedy4", 30_000, 6);
     assert_eq!(faults(&mut broker), ["greedy4 rest-reserved 1"]);
-    // Whoever has few finds room.
+    // A client with few lanes finds room.
     let mut producer = Producer::join(&mut broker);
     producer.send_many(&mut broker, 1_024);
     producer.checkpoint(&mut broker);

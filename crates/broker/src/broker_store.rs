@@ -7,8 +7,8 @@ use unbroken_store::{Embedded, LogId, Sequence, Store, StoreError};
 
 /// A store that a broker can keep.
 pub trait BrokerStore: Store + Debug {
-    /// Nobody needs what is below this message of a log: what the store has of it in memory only
-    /// need not reach the disk.
+    /// No session needs what is below this message of a log: what the store has of it in memory
+    /// only need not reach the disk.
     fn let_go(&self, log: LogId, below: Sequence);
 
     /// Lets [`trim`](Store::trim) free the newest part of a log too, to which nobody appends any

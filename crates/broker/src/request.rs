@@ -38,7 +38,7 @@ pub(crate) enum Request {
     },
     /// The answer waits until it is stored.
     Publish(OwnMessage, Charge, Answer<Result<Receiver<()>, DropReason>>),
-    /// `done` is told when it is gone, on disk too.
+    /// `done` gets the answer when it is gone, on disk too.
     Forget {
         what: Forget,
         done: Sender<()>,

@@ -1,5 +1,5 @@
-//! What somebody else says of a message denies it to nobody: a message that was declared dropped,
-//! or that others say they were made of, is handed on when it comes.
+//! What another client says of a message withholds it from no receiver: a message that was declared
+//! dropped, or that others say they were made of, is handed on when it comes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

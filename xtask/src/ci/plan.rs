@@ -72,9 +72,9 @@ pub(super) const fn crashes(full: bool) -> [(&'static str, &'static str); 5] {
     }
 }
 
-/// The benchmarks with what they are told: in short that each runs and loses nothing, in full that
-/// `durability`, `fairness`, `shards` and `brokers` reach their bars, where nobody else works. The
-/// longest is the last.
+/// The benchmarks with their arguments: in short that each runs and loses nothing, in full that
+/// `durability`, `fairness`, `shards` and `brokers` reach their bars, on a machine of their own.
+/// The longest is the last.
 pub(super) const fn benchmarks(full: bool) -> [(&'static str, &'static [&'static str]); 6] {
     let [brokers, audit, durability, fairness, shards]: [&[&str]; 5] = if full {
         [

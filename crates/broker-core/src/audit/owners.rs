@@ -97,7 +97,8 @@ struct Claim {
     refused: BTreeSet<ShardId>,
 }
 
-/// A place in a lane: that of a message, of the first in a drop record, or the size that is told.
+/// A place in a lane: that of a message, of the first in a drop record, or the size that a
+/// checkpoint names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
     pub(super) lane: LaneId,
@@ -344,7 +345,7 @@ impl Shard {
         }
     }
 
-    /// A client has sent something of a lane that is another's. The first is told at once, what
+    /// A client has sent something of a lane that is another's. The first is reported at once, what
     /// follows of the same kind from the same client in the same lane once a second. `sent`: what,
     /// and its topic if that is known.
     #[cold]

@@ -47,7 +47,7 @@ use crate::reason::Fault;
 pub(crate) struct Connection {
     id: ConnectionId,
     peer: Peer,
-    /// As CONNECT says, even one that is refused. Before it there is nobody to answer, see
+    /// As CONNECT says, even one that is refused. Before it no answer is possible, see
     /// `greeted`.
     version: Version,
     /// A CONNECT came and named a version, so the peer can be answered in it.

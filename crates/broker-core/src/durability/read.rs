@@ -22,7 +22,7 @@ pub struct ReadRequest {
     pub filters: Arc<[Box<str>]>,
     /// About so many bytes of messages, at least one message if there is one.
     pub bytes_max: usize,
-    /// Nobody waits for it: what others want to read comes first.
+    /// No client waits for it: what others want to read comes first.
     pub in_background: bool,
 }
 

@@ -171,7 +171,7 @@ impl Backlog {
         self.bytes += bytes;
     }
 
-    /// Nobody reads for it.
+    /// No read is under way for it.
     pub(crate) fn is_idle(&self) -> bool {
         self.reading.is_none() && self.advance.is_none()
     }

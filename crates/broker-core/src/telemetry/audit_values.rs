@@ -23,7 +23,7 @@ use super::Stats;
 use crate::reason::DropReason;
 use crate::settings::AuditSettings;
 
-/// Where the sentence is told.
+/// The topic of the sentence.
 pub(crate) const VERDICT: &str = "$SYS/audit/verdict";
 
 /// All but the verdict.

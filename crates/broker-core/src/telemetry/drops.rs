@@ -30,7 +30,7 @@ struct DropTally {
 /// One message that is not delivered.
 #[derive(Debug)]
 pub(crate) struct Dropped<'a> {
-    /// Whose: the receiver, or the publisher where nobody was to receive it yet.
+    /// Whose: the receiver, or the publisher if it had no receiver yet.
     pub(crate) client_id: &'a Arc<str>,
     pub(crate) topic: &'a str,
     pub(crate) reason: DropReason,

@@ -86,7 +86,7 @@ pub enum Event {
     /// Messages were not delivered. Told at once, then at most once a second for a session and
     /// reason.
     Dropped {
-        /// Whose: the receiver, or the publisher where nobody was to receive it yet.
+        /// Whose: the receiver, or the publisher if it had no receiver yet.
         client_id: Arc<str>,
         /// The newest one's topic; empty if it is not known: it lies on disk and was not read.
         topic: Box<str>,

@@ -115,7 +115,7 @@ impl Telemetry {
         }
     }
 
-    /// Nobody had subscribed to a message.
+    /// A message had no subscriber.
     pub(crate) fn unrouted(&mut self, is_aside: bool) {
         self.stats.publishes_unrouted += 1;
         self.stats.audit.aside.unrouted += u64::from(is_aside);
@@ -287,7 +287,7 @@ impl Telemetry {
         }
     }
 
-    /// A message was dropped. Whoever counts it sees to the report, too.
+    /// A message was dropped. Its caller also sees to the report.
     #[inline]
     pub(crate) fn count_drop(&mut self, reason: DropReason, is_aside: bool) {
         self.stats.drop(reason, 1, is_aside);

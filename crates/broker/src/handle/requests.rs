@@ -18,7 +18,7 @@ pub(crate) struct Requests(Arc<Queues>);
 
 #[derive(Debug)]
 struct Queues {
-    /// Nobody waits while holding this.
+    /// No thread waits while it holds this.
     feeds: Mutex<Vec<Outside>>,
     shards: u8,
     /// Bytes of messages that wait to be published.

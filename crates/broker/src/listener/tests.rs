@@ -134,7 +134,7 @@ fn who_is_turned_away_keeps_nobody_waiting_and_is_told_of_later() {
     let _reserve: Vec<_> = (0..RESERVE_MAX)
         .map(|_| acceptor.seats.take(0).unwrap())
         .collect();
-    // The first of them is told of at once, the next one a second later.
+    // The first of them is logged at once, the next one a second later.
     for let_in in [1, 1, 1] {
         peers.push(knock(&mut acceptor, &mut poll, 1));
         acceptor.accept(now, |_, arrival| inside.push(arrival));

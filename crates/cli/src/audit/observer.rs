@@ -169,7 +169,7 @@ impl Observer {
             return self.without_stamp(message.topic(), why);
         }
         let (Some(property), Some(verdict)) = (property, message.verdict()) else {
-            // A copy that was kept for whoever comes later is judged by nobody.
+            // A retained copy for later subscribers gets no verdict.
             return;
         };
         let algorithms = (property.algorithm, self.hasher.algorithm());

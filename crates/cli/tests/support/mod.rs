@@ -105,7 +105,7 @@ impl Lines {
         self.next_after("")
     }
 
-    /// The next one; `seen` is told if there is none.
+    /// The next one; the panic names `seen` if there is none.
     pub(crate) fn next_after(&self, seen: &str) -> String {
         let next = self.0.recv_timeout(DEADLINE);
         next.unwrap_or_else(|error| panic!("{error} behind {seen:?}"))

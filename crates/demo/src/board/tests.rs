@@ -154,7 +154,7 @@ fn a_broken_part_explains_its_losses_and_is_repaired_when_they_are() {
     let mut board = Board::default();
     board.begin_incident(What::Part("broker killed".to_owned()), SECOND);
     board.part_repaired(SECOND);
-    assert!(board.has_open_part(), "nobody has noticed yet");
+    assert!(board.has_open_part(), "no part has noticed yet");
     board.part_named("A lost its connection", SECOND);
     board.fault(fault(Kind::Lost, 6), SECOND);
     board.part_repaired(SECOND * 2);

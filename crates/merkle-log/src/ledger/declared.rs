@@ -118,7 +118,7 @@ impl LaneLedger {
         }
         let declared = self.declared.as_mut()?;
         declared.numbers.fill(number);
-        // Neighbours that follow at once are told with the first.
+        // Neighbours that follow at once are reported with the first.
         if declared.came.replace(number + 1) != Some(number) {
             self.events.push(Event::DropContradicted(number));
         }

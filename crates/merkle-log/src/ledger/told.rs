@@ -123,8 +123,8 @@ impl LaneLedger {
         if !is_news || self.join == Join::Member {
             return;
         }
-        // Nobody tells this size again: one more takes the place of the last, whose messages wait
-        // with it.
+        // No checkpoint names this size again: one more takes the place of the last, whose messages
+        // wait with it.
         self.tails.truncate(TAILS_MAX - 1);
         self.tails.push((size, now));
     }
