@@ -1,33 +1,26 @@
-//! What a crash leaves of a lane, and of an epoch that is over.
+//! What a crash leaves of a lane, and of an epoch that has ended.
 //!
 //! ```text
 //! a message is stored, its stamp forwarded ---> LaneSoFar: the ingress lane up to this message
-//! a second has passed                      ---> LaneSoFar: ledgers of publishers that are new, or
-//!                                               have stored ones
-//!
-//! after a crash    ingress lane: the epoch is over, and ends there; what comes is of a later one
+//! a second has passed                      ---> LaneSoFar: new ledgers, and those with stored
+//!                                               messages
+//! after a crash    ingress lane: the epoch is cut there; what comes is of a later one
 //!                  ledger: goes on from there; what may have come since is unproven, not lost
-//!                  its end is told: once to who was away too, then for a minute to who is there
-//! an epoch is over, and told: LaneForgotten
+//!                  its end is reported: to offline sessions once, then for a minute to the others
+//! an epoch has ended, and is reported: LaneForgotten
 //! ```
 //!
-//! A receiver that was away when the broker was killed gets what waits for it from the log, all of
-//! the epoch that was under way; by the checkpoint it proves that nothing of it is missing.
-//!
 //! Invariants:
-//! - Nothing is written for a message that is not stored: QoS 0 that nobody keeps touches no disk,
-//!   nor does a lane of which nobody gets stamps, which nobody could check. One exception: that a
-//!   publisher whose session stays has opened an epoch is written once, so that the lane stays its
-//!   own.
+//! - A message that is not stored touches no disk. One exception: the ledger of an epoch that a
+//!   persistent session opened is written once, so that the lane stays that client's.
 //! - A checkpoint after a crash says that the epoch was cut. It covers only messages that were
 //!   numbered so, and contradicts none that a receiver has. Messages behind it may have left before
-//!   they were stored: who has them knows that they came, and that is not proven.
-//! - The end of an epoch stays on disk until it was told, and until those who were away have it
-//!   there.
+//!   they were stored: their receivers know that they came, and that is not proven.
+//! - The end of an epoch stays on disk until it is reported and offline sessions have it there.
 //! - A number is called lost only if it cannot have come before the crash: it is above what the
 //!   publisher's first checkpoint after it covers.
 //!
-//! Deliberately absent: going on with the epoch after a crash. A copy leaves before its message is
+//! Deliberately absent: to go on with the epoch after a crash. A copy leaves before its message is
 //! stored, and its number would be given again (ADR 46).
 
 use std::collections::VecDeque;
