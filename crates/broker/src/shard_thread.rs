@@ -173,7 +173,7 @@ impl ShardThread {
             self.driver.delay_commits(delay);
             waited = Duration::ZERO;
             // While this shard is behind, others wait for it.
-            if !delay.is_zero() && !self.has_work(ended) && !self.driver.is_behind() {
+            if !delay.is_zero() && !self.is_due(ended) && !self.driver.is_behind() {
                 self.delay(delay);
                 let now = Instant::now();
                 (waited, ended) = (now - ended, now);
@@ -475,13 +475,19 @@ impl ShardThread {
         Ok(Some(events))
     }
 
-    /// Whether the next turn has something to do whatever the kernel says.
+    /// Whether the next turn has something to do, whatever the kernel says.
     fn has_work(&self, now: Instant) -> bool {
-        let knocks = |acceptor: &Acceptor| acceptor.has_work(now);
-        !self.dirty.is_empty()
+        self.is_due(now)
+            || !self.dirty.is_empty()
             || self.shard.has_dirty()
-            || ((self.driver.sockets.has_ready() || self.acceptor.as_ref().is_some_and(knocks))
-                && !self.driver.is_behind())
+            || (self.driver.sockets.has_ready() && !self.driver.is_behind())
+    }
+
+    /// Whether the next turn has something to do that waiting does not make cheaper: a deadline, or
+    /// a client to let in. Reads and writes it does, so that they wait for the batching delay.
+    fn is_due(&self, now: Instant) -> bool {
+        let knocks = |acceptor: &Acceptor| acceptor.has_work(now);
+        (self.acceptor.as_ref().is_some_and(knocks) && !self.driver.is_behind())
             || self.shard.next_timeout().is_some_and(|at| at <= now)
     }
 

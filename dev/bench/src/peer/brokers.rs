@@ -25,6 +25,8 @@ pub(crate) const TWO_SHARDS: &str = "unbroken2";
 /// Programs that no package gives, by the names they have in the directory of `--peers-dir`.
 pub(crate) const FLASHMQ: &str = "flashmq";
 pub(crate) const MOSQUITTO_2_1: &str = "mosquitto-2.1";
+/// Our own of an earlier commit, as `unbroken-before` in the same directory.
+pub(crate) const BEFORE: &str = "before";
 
 const BY_THE_BENCHMARK: &str = "`cargo xtask bench brokers` installs it when it is to take part";
 const FROM_THE_DIRECTORY: &str =
@@ -214,6 +216,14 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             pin: None,
             runs: named_or_found,
             ..mosquitto
+        },
+        Peer {
+            name: BEFORE,
+            setup: "our own of an earlier commit, started in the same way",
+            program: of_directory("unbroken-before"),
+            hint: "build the earlier commit, and name the directory of its `unbroken-before` with --peers-dir",
+            runs: Runs::WhenNamed,
+            ..ours.clone()
         },
         with_shards(
             ONE_SHARD,
