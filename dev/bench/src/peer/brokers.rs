@@ -94,6 +94,12 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
     } else {
         Runs::WhenNamed
     };
+    let flashmq = |name, setup, serve| Peer {
+        program: of_directory(FLASHMQ),
+        serve,
+        hint: FROM_THE_DIRECTORY,
+        ..library(name, FLASHMQ, None, setup, named_or_found)
+    };
     Ok(vec![
         ours.clone(),
         mosquitto.clone(),
@@ -182,32 +188,16 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
                 Runs::WhenNamed,
             )
         },
-        Peer {
-            name: FLASHMQ,
-            setup: "`thread_count` one a core (its default), `tcp_nodelay true`, limits opened",
-            program: of_directory(FLASHMQ),
-            version: &["--version"],
-            serve: |command, port, dir| serve_flashmq(command, port, dir, None),
-            hint: FROM_THE_DIRECTORY,
-            pin: None,
-            role: Role::Peer,
-            keep_alive_s: 0,
-            warm_up: Duration::ZERO,
-            runs: named_or_found,
-        },
-        Peer {
-            name: "flashmq1",
-            setup: "the same with `thread_count 1`",
-            program: of_directory(FLASHMQ),
-            version: &["--version"],
-            serve: |command, port, dir| serve_flashmq(command, port, dir, Some(1)),
-            hint: FROM_THE_DIRECTORY,
-            pin: None,
-            role: Role::Peer,
-            keep_alive_s: 0,
-            warm_up: Duration::ZERO,
-            runs: named_or_found,
-        },
+        flashmq(
+            FLASHMQ,
+            "`thread_count` one a core (its default), `tcp_nodelay true`, limits opened",
+            |command, port, dir| serve_flashmq(command, port, dir, None),
+        ),
+        flashmq(
+            "flashmq1",
+            "the same with `thread_count 1`",
+            |command, port, dir| serve_flashmq(command, port, dir, Some(1)),
+        ),
         Peer {
             name: MOSQUITTO_2_1,
             setup: "as Mosquitto 2.0",
