@@ -129,35 +129,6 @@ pub(crate) fn encoded_bytes(publication: &Publication<'_>) -> u64 {
     publication.cost() + (HEADER_BYTES + EXPIRY_BYTES) as u64
 }
 
-/// What the PUBLISH of a receiver takes, in bytes, exactly; without a topic alias.
-pub(crate) fn copy_bytes(
-    publication: &Publication<'_>,
-    layout: Layout,
-    identifier: Option<NonZeroU32>,
-) -> u64 {
-    let varint = |value: usize| match value {
-        0..0x80 => 1,
-        0x80..0x4000 => 2,
-        0x4000..0x20_0000 => 3,
-        _ => 4,
-    };
-    let mut rest = 2 + publication.topic.len() + publication.payload.len();
-    if layout.qos > QoS::AtMostOnce {
-        rest += 2;
-    }
-    if layout.version.has_properties() {
-        let mut properties = publication.properties.as_bytes().len();
-        if publication.expires.is_some() {
-            properties += EXPIRY_BYTES;
-        }
-        if let Some(identifier) = identifier {
-            properties += 1 + varint(identifier.get() as usize);
-        }
-        rest += varint(properties) + properties;
-    }
-    (1 + varint(rest) + rest) as u64
-}
-
 /// The publisher's properties, then what the broker adds, if this layout has any. User properties
 /// keep their order [MQTT-3.3.2-18].
 #[inline]

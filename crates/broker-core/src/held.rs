@@ -1,7 +1,7 @@
 //! Stored before it leaves: packets that wait until what they promise is true.
 //!
 //! What waits stands in the queue of its connection: see [`crate::connection`]. SUBACK waits in
-//! [`crate::barrier`], for other shards as well.
+//! [`crate::mesh`], for other shards as well.
 //!
 //! Invariants:
 //! - What waits becomes true without its client: by the store, or by mail. A client that is not

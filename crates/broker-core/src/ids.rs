@@ -134,3 +134,10 @@ pub(crate) enum Holder {
     /// One of its members.
     Group(GroupId),
 }
+
+/// A holder of any shard.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct HolderRef {
+    pub(crate) shard: ShardId,
+    pub(crate) holder: Holder,
+}

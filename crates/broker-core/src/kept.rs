@@ -362,7 +362,7 @@ impl Shard {
             session.lower_to_needs(&mut needed, tails);
         }
         let sent = self.clients.promises.unsettled_positions();
-        for position in self.hand_overs.positions().chain(sent) {
+        for position in self.groups.positions().chain(sent) {
             needed.lower(position);
         }
         needed

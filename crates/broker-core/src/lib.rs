@@ -6,7 +6,7 @@
 //! exactly the code that production runs.
 //!
 //! Reading order: [`input`], [`output`], [`shard`], then `admission` (CONNECT), `publish` (the hot
-//! path), `delivery` (a message to one session), `subscribe`, `barrier`, `will`.
+//! path), `delivery` (a message to one session), `subscribe`, `mesh`, `will`.
 //!
 //! Invariants:
 //! - A session lives on the shard its client id hashes to; so does its connection, once admitted.
@@ -22,7 +22,6 @@ mod acks;
 mod admission;
 mod audit;
 mod backlog;
-mod barrier;
 mod by_filter;
 mod census;
 mod clients;

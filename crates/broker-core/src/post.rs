@@ -9,11 +9,12 @@ use std::time::Instant;
 use unbroken_mqtt_proto::TopicFilter;
 
 use crate::audit::receipt::News;
-use crate::ids::{LogId, ShardId};
+use crate::ids::{HolderRef, LogId, ShardId};
 use crate::item::Item;
 use crate::mail::{Awaited, Letter, Mail};
 use crate::position::Position;
 use crate::shard::Shard;
+use crate::shared::PendingJoin;
 
 impl Shard {
     pub(crate) fn handle_mail(&mut self, now: Instant, from: ShardId, mail: Mail) {
@@ -73,12 +74,23 @@ impl Shard {
                 holder,
                 name,
                 filters,
-            } => self.full.add((from, holder), &name, &filters),
+            } => {
+                let shard = from;
+                self.router
+                    .add_full(HolderRef { shard, holder }, &name, &filters);
+            }
             Letter::Room {
                 holder,
                 filter: Some(filter),
-            } => self.full.remove_filter((from, holder), &filter),
-            Letter::Room { holder, .. } => self.full.remove((from, holder)),
+            } => {
+                let shard = from;
+                self.router
+                    .remove_full_filter(HolderRef { shard, holder }, &filter);
+            }
+            Letter::Room { holder, .. } => {
+                let shard = from;
+                self.router.remove_full(HolderRef { shard, holder });
+            }
             Letter::ShareJoin {
                 group,
                 filter,
@@ -91,12 +103,15 @@ impl Shard {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
                     self.take_member(&group, filter, (member, keeps), grant, limit);
                 }
-                let barrier = self.barriers.latest();
-                self.barriers.joins.push_back((barrier, from, token));
+                self.groups.hold_join(PendingJoin {
+                    barrier: self.barriers.latest(),
+                    shard: from,
+                    token,
+                });
                 self.release_subacks(now);
             }
             Letter::ShareJoined { token } => {
-                self.barriers.handle_joined(token);
+                self.router.subacks().handle_joined(token);
                 self.release_subacks(now);
             }
             Letter::ShareLeave {
@@ -140,7 +155,7 @@ impl Shard {
                 message,
                 duty,
             } => self.hand_on(now, &group, &message, duty),
-            Letter::ShareHandedOn { hand_over } => self.hand_overs.let_go(hand_over),
+            Letter::ShareHandedOn { hand_over } => self.groups.end_hand_over(hand_over),
             Letter::Retain {
                 message,
                 token,

@@ -334,7 +334,7 @@ impl Shard {
         };
         let sessions = &self.clients.sessions;
         let stays = |id: SessionId| sessions.get(id.index()).is_some_and(Session::is_durable);
-        let route = self.routes.route(&self.index, topic);
+        let route = self.router.route(topic);
         let mut receivers = route.receivers.iter();
         // Forgetting a retained message makes room, where there is anything to write to.
         publication.retain && (!publication.payload.is_empty() || self.clients.store_failed())
@@ -534,13 +534,10 @@ impl Shard {
         let mut groups = std::mem::take(&mut self.groups_scratch);
         groups.clear();
         let Self {
-            routes,
-            index,
-            clients,
-            ..
+            router, clients, ..
         } = self;
         // Everybody whose filter matches, and nobody else. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
-        let route = routes.route(index, topic);
+        let route = router.route(topic);
         clients.begin_item(route.receivers.len() + route.groups.len() > 1);
         groups.extend_from_slice(&route.groups);
         (routed.shards, routed.staying) = (route.shards, route.staying);
@@ -598,7 +595,7 @@ impl Shard {
         topic: TopicName<'_>,
         item: &mut Item<'_>,
     ) -> bool {
-        let Some(receiver) = self.index.receiver_of_own(topic, session) else {
+        let Some(receiver) = self.router.receiver_of_own(topic, session) else {
             return false;
         };
         let terms = Terms::of(&receiver, item.publication.retain);

@@ -341,13 +341,10 @@ impl Shard {
     /// Goes on with what a session that has ended has left to a group: another member gets it when
     /// the shard of the group knows its members. Every shard is told.
     pub fn restore_hand_over(&mut self, now: Instant, restored: &RestoredHandOver) {
-        let HandOver { from, number } = restored.hand_over;
-        if from == self.options.id {
-            self.hand_overs.go_on_behind(number);
-        }
+        self.groups.note_hand_over(restored.hand_over);
         if placement::of_hand_over(restored.hand_over, self.options.shards) == self.options.id {
             let position = restored.message.position();
-            self.hand_overs.hold(restored.hand_over, position);
+            self.groups.hold_hand_over(restored.hand_over, position);
         }
         let Ok(SubscriptionFilter::Shared { group, filter }) =
             SubscriptionFilter::parse(&restored.group)

@@ -27,23 +27,22 @@ use crate::audit::owners::LaneOwners;
 use crate::audit::so_far::OverEpochs;
 use crate::audit::verdict::Verdicts;
 use crate::audit::verify::Publishers;
-use crate::barrier::Barriers;
 use crate::clients::Clients;
 use crate::connection::{Caller, Connection, LastPacket, LastWords, Peer};
 use crate::durability::Record;
-use crate::full::FullSessions;
 use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::Input;
 use crate::limits::{CONNECT_BYTES_MAX, Limits, PATIENCE_WITHOUT_PLACE};
 use crate::mail::Letter;
+use crate::mesh::Barriers;
 use crate::output::Output;
 use crate::position::Frontier;
 use crate::reason::{CloseCause, Disconnection, Fault, Flow, stopping};
 use crate::restore::Revived;
 use crate::retained::RetainedIndex;
-use crate::routing::{Interest, RouteCache, SubscriptionIndex};
+use crate::routing::Router;
 use crate::settings::ShardOptions;
-use crate::shared::{HandOvers, SharedGroups};
+use crate::shared::SharedGroups;
 use crate::telemetry::{AuditTotals, Event, Stats, Work};
 use crate::timers::{Timer, Timers};
 use crate::{Message, ShardId};
@@ -52,13 +51,10 @@ use crate::{Message, ShardId};
 pub struct Shard {
     pub(crate) options: ShardOptions,
     pub(crate) clients: Clients,
-    pub(crate) index: SubscriptionIndex,
-    pub(crate) routes: RouteCache,
+    pub(crate) router: Router,
     pub(crate) groups: SharedGroups,
     /// Of the shard and not of a session, so that they do not end with one [MQTT311-3.1.2-7].
     pub(crate) retained: RetainedIndex<Arc<Message>>,
-    pub(crate) interest: Interest,
-    pub(crate) full: FullSessions,
     pub(crate) barriers: Barriers,
     pub(crate) timers: Timers,
     pub(crate) verdicts: Verdicts,
@@ -72,7 +68,6 @@ pub struct Shard {
     pub(crate) telling_progress: bool,
     /// As [`Output::Needed`] said last.
     pub(crate) said_needed: Frontier,
-    pub(crate) hand_overs: HandOvers,
     /// As [`restore_gaps`](Self::restore_gaps) said.
     pub(crate) gaps: u64,
     /// What was restored and begins when the shards know what each other want.
@@ -104,12 +99,9 @@ impl Shard {
         );
         let mut shard = Self {
             clients: Clients::new(&options),
-            index: SubscriptionIndex::new(),
-            routes: RouteCache::default(),
-            groups: SharedGroups::default(),
+            router: Router::new(options.seed, options.shards),
+            groups: SharedGroups::new(options.id),
             retained: RetainedIndex::default(),
-            interest: Interest::new(options.seed),
-            full: FullSessions::default(),
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
             verdicts: Verdicts::default(),
@@ -120,7 +112,6 @@ impl Shard {
             stamped: PropertyBuf::new(),
             telling_progress: false,
             said_needed: Frontier::new(),
-            hand_overs: HandOvers::default(),
             gaps: 0,
             revived: Revived::default(),
             telling_tail: false,

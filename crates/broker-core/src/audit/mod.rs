@@ -99,7 +99,7 @@ impl Shard {
         let mark = publication.mark.insert(lane.stamp(publication));
         lane.tell_full_window(&mut self.clients.home);
         if self.clients.home.watching > 0 {
-            lane.look(&self.index, &mut self.routes);
+            lane.look(&mut self.router);
             if lane.wants.any() {
                 mark.tracked = true;
                 let new = lane.tracking.is_none();

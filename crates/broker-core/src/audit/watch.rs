@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_merkle_log::{EpochEnd, LaneId};
-use unbroken_mqtt_proto::{Properties, QoS, TopicName};
+use unbroken_mqtt_proto::{Properties, QoS};
 
 use super::json::Object;
 use super::lane::{IngressLane, lane_of};
@@ -25,7 +25,7 @@ use super::statement::Statements;
 use crate::ids::{SessionId, ShardId};
 use crate::item::Item;
 use crate::message::{Message, Publication};
-use crate::routing::{RouteCache, SubscriptionIndex};
+use crate::routing::Router;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -203,11 +203,11 @@ impl Home {
 
 impl IngressLane {
     /// Looks what is wanted of this lane, if subscriptions have changed since the last time.
-    pub(crate) fn look(&mut self, index: &SubscriptionIndex, routes: &mut RouteCache) {
-        if self.looked_at == index.generation() {
+    pub(crate) fn look(&mut self, router: &mut Router) {
+        if self.looked_at == router.generation() {
             return;
         }
-        self.looked_at = index.generation();
+        self.looked_at = router.generation();
         let mut wants = 0;
         for (what, bit) in [
             ("receipt", Wants::RECEIPTS),
@@ -215,9 +215,7 @@ impl IngressLane {
             ("state", Wants::STATE),
         ] {
             let topic = format!("{PREFIX}{}/{what}", self.id);
-            let wanted =
-                TopicName::parse(&topic).is_ok_and(|topic| !routes.route(index, topic).is_empty());
-            wants |= if wanted { bit.0 } else { 0 };
+            wants |= if router.has_route(&topic) { bit.0 } else { 0 };
         }
         self.wants = Wants(wants);
     }
@@ -257,7 +255,7 @@ impl Shard {
             let Some(lane) = session.and_then(|session| session.lane.as_deref_mut()) else {
                 return false;
             };
-            lane.look(&self.index, &mut self.routes);
+            lane.look(&mut self.router);
             lane.tell_state(&mut clients.home);
             lane.tick_beacon(EpochEnd::Open, &mut clients.home);
             if !lane.is_followed() && !lane.wants.any() {

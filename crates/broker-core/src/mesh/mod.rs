@@ -1,5 +1,7 @@
 //! What goes from one shard to another.
 
+mod barriers;
 mod bundle;
 
+pub(crate) use barriers::Barriers;
 pub(crate) use bundle::{Bundle, Bundles, is_plain};

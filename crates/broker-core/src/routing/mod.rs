@@ -1,8 +1,8 @@
 //! From a topic to those who want it.
 //!
-//! [`SubscriptionIndex`] holds every subscription of a shard, the shared groups that live on it,
-//! and what the other shards asked for. [`RouteCache`] keeps the merged answer for recent topics.
-//! [`Interest`] is what this shard asks of the others.
+//! [`Router`] is the part that a shard sees. Its index holds every subscription of the shard, the
+//! shared groups that live on it, and what the other shards asked for. Its cache keeps the merged
+//! answer for recent topics, and its interest is what this shard asks of the others.
 //!
 //! Invariants:
 //! - One subscriber has at most one subscription per filter; a second one replaces the first
@@ -15,11 +15,13 @@
 //! limits on what one session may hold; the caller has decided those before it inserts.
 
 mod cache;
+mod full_receivers;
 mod interest;
 mod list;
 mod pending_subacks;
 #[cfg(test)]
 mod reference;
+mod router;
 mod terms;
 mod tree;
 mod wide;
@@ -30,12 +32,14 @@ use unbroken_mqtt_proto::QoS;
 
 use crate::ids::{GroupId, SessionId, ShardId, Want};
 
-pub(crate) use cache::{Receiver, Route, RouteCache};
-pub(crate) use interest::Interest;
+pub(crate) use cache::{Receiver, Route};
 pub(crate) use pending_subacks::PendingSubAck;
+pub(crate) use router::{InterestChange, Router};
 pub(crate) use terms::Terms;
-pub(crate) use tree::SubscriptionIndex;
 pub(crate) use wide::WideRoute;
+
+use cache::RouteCache;
+use tree::SubscriptionIndex;
 
 /// Who subscribed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

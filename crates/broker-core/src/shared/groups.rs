@@ -26,43 +26,16 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use slab::Slab;
-use unbroken_mqtt_proto::{TopicFilter, Version};
+use unbroken_mqtt_proto::TopicFilter;
 
-use crate::frames::{Layout, copy_bytes};
+use super::packet_limit::PacketLimit;
 use crate::ids::{GroupId, Member, Readiness};
 use crate::message::Publication;
 use crate::routing::Grant;
 
-/// What a member takes: its Maximum Packet Size, and the version in which a packet is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PacketLimit {
-    pub(crate) bytes_max: u32,
-    pub(crate) version: Version,
-}
-
-impl PacketLimit {
-    /// Of a member that has not been connected.
-    const NONE: Self = Self {
-        bytes_max: u32::MAX,
-        version: Version::V5,
-    };
-
-    /// Whether the member's copy of this message is not too large [MQTT-3.1.2-24].
-    pub(crate) fn allows(self, publication: &Publication<'_>, grant: Grant) -> bool {
-        self.bytes_max == u32::MAX || {
-            let layout = Layout {
-                version: self.version,
-                qos: grant.qos.min(publication.qos),
-                retain: false,
-            };
-            copy_bytes(publication, layout, grant.identifier) <= u64::from(self.bytes_max)
-        }
-    }
-}
-
 /// The groups of one shard.
 #[derive(Debug, Default)]
-pub(crate) struct SharedGroups {
+pub(super) struct GroupTable {
     groups: Slab<Group>,
     /// By `$share/group/filter`: a group's name has no `/` in it [MQTT-4.8.2-1].
     by_text: HashMap<Arc<str>, GroupId, RandomState>,
@@ -106,11 +79,11 @@ struct Seat {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SeatId(usize);
 
-impl SharedGroups {
+impl GroupTable {
     /// Adds a member, ready, that keeps what it is given or not, to the group of this name and
     /// filter, which is made if need be; the answer's second part tells whether it was. Somebody
     /// who is in it already gets the new grant and keeps its turn.
-    pub(crate) fn join(
+    pub(super) fn join(
         &mut self,
         group: &str,
         filter: TopicFilter<'_>,
@@ -146,7 +119,7 @@ impl SharedGroups {
 
     /// Removes a member. `true` if it was the last one: the group has gone with it, and its
     /// subscription is to be removed.
-    pub(crate) fn leave(&mut self, id: GroupId, member: Member) -> bool {
+    pub(super) fn leave(&mut self, id: GroupId, member: Member) -> bool {
         let Some(seat) = self.by_member.remove(&(id, member)) else {
             return false;
         };
@@ -165,28 +138,28 @@ impl SharedGroups {
     }
 
     /// The group of this name and filter.
-    pub(crate) fn find(&self, group: &str, filter: TopicFilter<'_>) -> Option<GroupId> {
+    pub(super) fn find(&self, group: &str, filter: TopicFilter<'_>) -> Option<GroupId> {
         self.by_text.get(&*share_text(group, filter)).copied()
     }
 
     /// It as its members write it, `$share/…`.
-    pub(crate) fn text(&self, id: GroupId) -> Option<&Arc<str>> {
+    pub(super) fn text(&self, id: GroupId) -> Option<&Arc<str>> {
         Some(&self.groups.get(id.key())?.text)
     }
 
     /// What tells a group from the next one of its number; `None` if there is no such group.
-    pub(crate) fn serial(&self, id: GroupId) -> Option<u64> {
+    pub(super) fn serial(&self, id: GroupId) -> Option<u64> {
         Some(self.groups.get(id.key())?.serial)
     }
 
     /// Whether a member keeps what it is given.
-    pub(crate) fn keeps(&self, id: GroupId) -> bool {
+    pub(super) fn keeps(&self, id: GroupId) -> bool {
         let group = self.groups.get(id.key());
         group.is_some_and(|group| group.keeping > 0)
     }
 
     /// Whether it has full members, and nobody else who could take a message.
-    pub(crate) fn is_full(&self, id: GroupId) -> bool {
+    pub(super) fn is_full(&self, id: GroupId) -> bool {
         let group = self.groups.get(id.key());
         group.is_some_and(|group| {
             let sits = |readiness| group.rings[readiness as usize].head.is_some();
@@ -195,7 +168,7 @@ impl SharedGroups {
     }
 
     /// Whether a member is able to take messages. It goes to the end of the line.
-    pub(crate) fn set_readiness(&mut self, id: GroupId, member: Member, readiness: Readiness) {
+    pub(super) fn set_readiness(&mut self, id: GroupId, member: Member, readiness: Readiness) {
         let Some(&seat) = self.by_member.get(&(id, member)) else {
             return;
         };
@@ -207,7 +180,7 @@ impl SharedGroups {
     }
 
     /// A member has connected.
-    pub(crate) fn set_limit(&mut self, id: GroupId, member: Member, limit: PacketLimit) {
+    pub(super) fn set_limit(&mut self, id: GroupId, member: Member, limit: PacketLimit) {
         if let Some(seat) = self.by_member.get(&(id, member)) {
             self.seats[seat.0].limit = limit;
         }
@@ -217,15 +190,18 @@ impl SharedGroups {
     /// away in turn, whose sessions keep it for them, then full ones, and those whose sessions do
     /// not keep it only if there is nobody else. One that cannot take it is passed over, unless
     /// none can. `None` if there is no such group.
-    pub(crate) fn choose(
+    pub(super) fn choose(
         &mut self,
         id: GroupId,
-        takes: impl Fn(PacketLimit, Grant) -> bool,
+        publication: &Publication<'_>,
     ) -> Option<(Member, Grant)> {
         let group = self.groups.get(id.key())?;
         let heads = group.rings.map(|ring| ring.head);
         let first = heads.into_iter().flatten().next()?;
-        let can = |seat: &SeatId| takes(self.seats[seat.0].limit, self.seats[seat.0].grant);
+        let can = |seat: &SeatId| {
+            let Seat { limit, grant, .. } = &self.seats[seat.0];
+            limit.allows(publication, *grant)
+        };
         let chosen = {
             let mut all = heads.into_iter().flatten().flat_map(|head| self.ring(head));
             all.find(can).unwrap_or(first)
@@ -331,7 +307,9 @@ pub(crate) fn share_text(group: &str, filter: TopicFilter<'_>) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
-    use unbroken_mqtt_proto::QoS;
+    use std::time::Instant;
+
+    use unbroken_mqtt_proto::{Properties, QoS, Version};
 
     use super::*;
     use crate::ids::Readiness::{Absent, Away, Full, Ready};
@@ -344,8 +322,18 @@ mod tests {
         identifier: None,
     };
 
-    fn any(_: PacketLimit, _: Grant) -> bool {
-        true
+    #[expect(clippy::disallowed_methods, reason = "a test's epoch")]
+    fn message(payload: &[u8]) -> Publication<'_> {
+        Publication {
+            topic: "a/b",
+            properties: Properties::EMPTY,
+            payload,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            expires: None,
+            stamp: Instant::now(),
+            mark: None,
+        }
     }
 
     fn member(session: u32) -> Member {
@@ -360,8 +348,8 @@ mod tests {
         TopicFilter::parse(text).unwrap()
     }
 
-    fn group_of(members: std::ops::Range<u32>) -> (SharedGroups, GroupId) {
-        let mut groups = SharedGroups::default();
+    fn group_of(members: std::ops::Range<u32>) -> (GroupTable, GroupId) {
+        let mut groups = GroupTable::default();
         for session in members {
             groups.join("g", filter("a/+"), (member(session), false), GRANT);
         }
@@ -369,9 +357,9 @@ mod tests {
         (groups, id)
     }
 
-    fn turns(groups: &mut SharedGroups, id: GroupId, count: usize) -> Vec<u32> {
+    fn turns(groups: &mut GroupTable, id: GroupId, count: usize) -> Vec<u32> {
         (0..count)
-            .filter_map(|_| groups.choose(id, any))
+            .filter_map(|_| groups.choose(id, &message(b"")))
             .map(|(member, _)| member.session.0)
             .collect()
     }
@@ -415,12 +403,12 @@ mod tests {
             (id, false)
         );
         assert_eq!(groups.seats.len(), 2);
-        assert_eq!(groups.choose(id, any), Some((member(0), better)));
+        assert_eq!(groups.choose(id, &message(b"")), Some((member(0), better)));
     }
 
     #[test]
     fn a_group_is_its_name_and_its_filter() {
-        let mut groups = SharedGroups::default();
+        let mut groups = GroupTable::default();
         let (first, new) = groups.join("g", filter("a"), (member(0), true), GRANT);
         assert!(new);
         let (other_filter, new) = groups.join("g", filter("b/a"), (member(0), false), GRANT);
@@ -432,7 +420,7 @@ mod tests {
         assert_eq!(groups.find("h", filter("a")), Some(other_name));
         assert!(groups.leave(first, member(0)));
         assert_eq!(groups.find("g", filter("a")), None);
-        assert_eq!(groups.choose(first, any), None);
+        assert_eq!(groups.choose(first, &message(b"")), None);
         assert!(!groups.leave(first, member(0)));
     }
 
@@ -453,8 +441,8 @@ mod tests {
         };
         groups.set_limit(id, member(0), small);
         groups.set_limit(id, member(1), small);
-        let large = |limit: PacketLimit, _| limit.bytes_max > 100;
-        let chosen = |groups: &mut SharedGroups| groups.choose(id, large).unwrap().0.session.0;
+        let large = message(&[0; 100]);
+        let chosen = |groups: &mut GroupTable| groups.choose(id, &large).unwrap().0.session.0;
         assert_eq!(chosen(&mut groups), 2);
         assert_eq!(chosen(&mut groups), 2);
         assert_eq!(turns(&mut groups, id, 4), [0, 1, 2, 0]);
@@ -478,7 +466,7 @@ mod tests {
                 state ^= state << 17;
                 state % n
             };
-            let mut groups = SharedGroups::default();
+            let mut groups = GroupTable::default();
             let mut lines: [VecDeque<u32>; 4] = Default::default();
             let mut keep = [false; 6];
             let mut id = GroupId(0);
@@ -522,7 +510,7 @@ mod tests {
                             line.rotate_left(1);
                             line[line.len() - 1]
                         });
-                        let chosen = groups.choose(id, any).map(|(m, _)| m.session.0);
+                        let chosen = groups.choose(id, &message(b"")).map(|(m, _)| m.session.0);
                         assert_eq!(chosen, expected, "seed {seed}");
                     }
                 }

@@ -18,7 +18,7 @@ use crate::position::Position;
 
 /// What a shard knows of them.
 #[derive(Debug, Default)]
-pub(crate) struct HandOvers {
+pub(super) struct HandOvers {
     /// The last number that was given here, by this run or by one before if it is still on disk.
     last: u64,
     /// Where the messages are for which this shard holds the logs.
@@ -27,7 +27,7 @@ pub(crate) struct HandOvers {
 
 impl HandOvers {
     /// A name for one more.
-    pub(crate) fn next(&mut self, from: ShardId) -> HandOver {
+    pub(super) fn next(&mut self, from: ShardId) -> HandOver {
         self.last += 1;
         HandOver {
             from,
@@ -36,24 +36,24 @@ impl HandOvers {
     }
 
     /// This shard has noted this one in an earlier run.
-    pub(crate) fn go_on_behind(&mut self, number: u64) {
+    pub(super) fn go_on_behind(&mut self, number: u64) {
         self.last = number.max(self.last);
     }
 
     /// `position`: none if the disk has a copy of its own.
-    pub(crate) fn hold(&mut self, hand_over: HandOver, position: Option<Position>) {
+    pub(super) fn hold(&mut self, hand_over: HandOver, position: Option<Position>) {
         if let Some(position) = position {
             self.under_way.insert(hand_over, position);
         }
     }
 
     /// Somebody has it, or nobody and by name.
-    pub(crate) fn let_go(&mut self, hand_over: HandOver) {
+    pub(super) fn let_go(&mut self, hand_over: HandOver) {
         self.under_way.remove(&hand_over);
     }
 
     /// What is not to be trimmed.
-    pub(crate) fn positions(&self) -> impl Iterator<Item = Position> + '_ {
+    pub(super) fn positions(&self) -> impl Iterator<Item = Position> + '_ {
         self.under_way.values().copied()
     }
 }

@@ -2,6 +2,9 @@
 
 mod groups;
 mod hand_overs;
+mod packet_limit;
+mod shared_groups;
 
-pub(crate) use groups::{PacketLimit, SharedGroups, share_text};
-pub(crate) use hand_overs::HandOvers;
+pub(crate) use groups::share_text;
+pub(crate) use packet_limit::PacketLimit;
+pub(crate) use shared_groups::{Keeping, PendingJoin, SharedGroups};

@@ -27,7 +27,7 @@ use crate::ids::{ConnectionId, LogId, SessionId, ShardId, StoreId, Want};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::mail::Letter;
 use crate::reason::Fault;
-use crate::routing::{Grant, PendingSubAck, Subscriber};
+use crate::routing::{Grant, InterestChange, PendingSubAck, Subscriber};
 use crate::session::Kept;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
@@ -137,7 +137,7 @@ impl Shard {
             retained: first..self.tokens + 1,
         };
         self.clients.connections.burden(id, suback.cost());
-        self.barriers.hold(suback);
+        self.router.subacks().hold(suback);
         self.release_subacks(now);
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Shard {
         match parsed {
             SubscriptionFilter::Plain(filter) => {
                 // In place of an older one, so that no message falls between. [MQTT-3.8.4-4]
-                self.index
+                self.router
                     .insert(filter, Subscriber::Session(session_id), grant);
                 self.tell_subscribed_full(session_id, filter.as_str(), grant);
                 if new {
@@ -282,7 +282,7 @@ impl Shard {
     ) {
         match parsed {
             SubscriptionFilter::Plain(filter) => {
-                self.index
+                self.router
                     .insert(filter, Subscriber::Session(session_id), grant);
                 self.note_filter(filter.as_str(), true);
                 let want = self.want_of(session_id, grant.qos);
@@ -450,7 +450,7 @@ impl Shard {
         match parsed {
             SubscriptionFilter::Plain(filter) => {
                 // [MQTT-3.10.4-2, MQTT311-3.10.4-2]
-                self.index.remove(filter, Subscriber::Session(session_id));
+                self.router.remove(filter, Subscriber::Session(session_id));
                 self.tell_unsubscribed_full(session_id, filter.as_str());
                 self.note_filter(filter.as_str(), false);
                 // Deliveries that have begun are finished. [MQTT-3.10.4-3, MQTT311-3.10.4-3]
@@ -487,34 +487,41 @@ impl Shard {
         }
     }
 
-    /// Somebody here wants this filter: the other shards are told if that is news.
+    /// Another subscriber here wants this filter.
     pub(crate) fn announce(&mut self, filter: &str, want: Want) {
-        if self.options.shards > 1 && self.interest.add(filter, want) {
-            let barrier = self.barriers.issue();
-            for shard in self.others() {
-                self.mail(
-                    shard,
-                    Letter::InterestAdded {
-                        filter: filter.into(),
-                        want,
-                        barrier,
-                    },
-                );
-            }
-        }
+        let change = self.router.add_interest(filter, want);
+        self.tell_interest(filter, change);
     }
 
-    /// Somebody here no longer wants this filter.
+    /// One fewer wants it.
     pub(crate) fn withdraw(&mut self, filter: &str, want: Want) {
-        if self.options.shards > 1 && self.interest.remove(filter, want) {
-            for shard in self.others() {
-                self.mail(
-                    shard,
-                    Letter::InterestRemoved {
-                        filter: filter.into(),
-                        want,
-                    },
-                );
+        let change = self.router.remove_interest(filter, want);
+        self.tell_interest(filter, change);
+    }
+
+    /// The other shards are told what this one wants, if that has changed.
+    fn tell_interest(&mut self, filter: &str, change: Option<InterestChange>) {
+        match change {
+            None => {}
+            Some(InterestChange::Added(want)) => {
+                let barrier = self.barriers.issue();
+                for shard in self.others() {
+                    let filter = filter.into();
+                    self.mail(
+                        shard,
+                        Letter::InterestAdded {
+                            filter,
+                            want,
+                            barrier,
+                        },
+                    );
+                }
+            }
+            Some(InterestChange::Removed(want)) => {
+                for shard in self.others() {
+                    let filter = filter.into();
+                    self.mail(shard, Letter::InterestRemoved { filter, want });
+                }
             }
         }
     }
@@ -535,7 +542,7 @@ impl Shard {
                 identifier: None,
             };
             let subscriber = Subscriber::Shard(from, want);
-            self.index.insert(filter, subscriber, grant);
+            self.router.insert(filter, subscriber, grant);
             self.note_filter(filter.as_str(), true);
         }
         self.answer_barrier(from, barrier);
@@ -549,7 +556,7 @@ impl Shard {
 
     pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str, want: Want) {
         if let Ok(filter) = TopicFilter::parse(filter) {
-            self.index.remove(filter, Subscriber::Shard(from, want));
+            self.router.remove(filter, Subscriber::Shard(from, want));
             self.note_filter(filter.as_str(), false);
         }
     }
@@ -557,29 +564,23 @@ impl Shard {
     /// Sends the SUBACKs that wait for nothing any more, and tells other shards that their
     /// sessions' joins are in force.
     pub(crate) fn release_subacks(&mut self, now: Instant) {
-        while let Some(mut suback) = self.barriers.take_passed() {
+        let reached = self.barriers.reached();
+        while let Some(mut suback) = self.router.subacks().take_passed(reached) {
             self.put_in_force(&mut suback);
             if suback.filters.is_empty() {
-                self.barriers.hold_until_stored(suback);
+                self.router.subacks().hold_until_stored(suback);
             } else {
                 suback.barrier = self.barriers.latest();
-                self.barriers.hold(suback);
+                self.router.subacks().hold(suback);
             }
         }
         let stored = self.clients.promises.stored();
-        while let Some(suback) = self.barriers.take_ready(stored) {
+        while let Some(suback) = self.router.subacks().take_ready(stored) {
             self.release_suback(now, &suback);
         }
-        let reached = self.barriers.reached();
-        while self
-            .barriers
-            .joins
-            .front()
-            .is_some_and(|(barrier, ..)| *barrier <= reached)
-        {
-            if let Some((_, shard, token)) = self.barriers.joins.pop_front() {
-                self.mail(shard, Letter::ShareJoined { token });
-            }
+        while let Some(join) = self.groups.take_join(reached) {
+            let token = join.token;
+            self.mail(join.shard, Letter::ShareJoined { token });
         }
     }
 

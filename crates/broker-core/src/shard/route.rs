@@ -24,7 +24,7 @@ use crate::reason::DropReason;
 use crate::routing::{Grant, Subscriber, Terms};
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
-use crate::shared::{PacketLimit, share_text};
+use crate::shared::{Keeping, PacketLimit, share_text};
 
 impl Shard {
     /// Makes a session a member. Answers the token to wait for if the group lives elsewhere.
@@ -161,6 +161,7 @@ impl Shard {
         self.clients.news_of(item, News::Dropped(reason));
     }
 
+    /// A session joins a group of this shard, and gets each message that is its turn.
     pub(crate) fn take_member(
         &mut self,
         group: &str,
@@ -169,42 +170,41 @@ impl Shard {
         grant: Grant,
         limit: Option<PacketLimit>,
     ) {
-        let group_id = self.groups.find(group, filter);
-        let kept = group_id.is_some_and(|id| self.groups.keeps(id));
-        let (id, new) = self.groups.join(group, filter, member, grant);
-        if let Some(limit) = limit {
-            self.groups.set_limit(id, member.0, limit);
-        }
-        if new {
-            self.index.insert(filter, Subscriber::Group(id), grant);
+        let joined = self.groups.join(group, filter, member, grant, limit);
+        if joined.is_new {
+            self.router
+                .insert(filter, Subscriber::Group(joined.id), grant);
             self.note_filter(filter.as_str(), true);
             self.announce(filter.as_str(), Want::Passing);
         }
-        match (kept, self.groups.keeps(id)) {
-            (false, true) => self.announce(filter.as_str(), Want::Sharing),
-            (true, false) => self.withdraw(filter.as_str(), Want::Sharing),
-            _ => {}
-        }
-        self.tell_group_fullness(id, group, filter);
+        self.note_keeping(filter, joined.keeping);
+        self.tell_group_fullness(joined.id, joined.is_full, group, filter);
     }
 
+    /// A session leaves a group of this shard.
     pub(crate) fn drop_member(&mut self, group: &str, filter: TopicFilter<'_>, member: Member) {
-        let Some(id) = self.groups.find(group, filter) else {
+        let Some(left) = self.groups.leave(group, filter, member) else {
             return;
         };
-        let kept = self.groups.keeps(id);
-        let was_last = self.groups.leave(id, member);
-        if kept && !self.groups.keeps(id) {
-            self.withdraw(filter.as_str(), Want::Sharing);
-        }
-        if was_last {
-            self.index.remove(filter, Subscriber::Group(id));
+        self.note_keeping(filter, left.keeping);
+        if left.was_last {
+            self.router.remove(filter, Subscriber::Group(left.id));
             self.note_filter(filter.as_str(), false);
             self.withdraw(filter.as_str(), Want::Passing);
         }
-        self.tell_group_fullness(id, group, filter);
+        self.tell_group_fullness(left.id, left.is_full, group, filter);
     }
 
+    /// The other shards know whether a group has a member that keeps what it is given.
+    fn note_keeping(&mut self, filter: TopicFilter<'_>, keeping: Keeping) {
+        match keeping {
+            Keeping::Begins => self.announce(filter.as_str(), Want::Sharing),
+            Keeping::Ends => self.withdraw(filter.as_str(), Want::Sharing),
+            Keeping::AsBefore => {}
+        }
+    }
+
+    /// Whether a member of a group of this shard can take a message.
     pub(crate) fn set_member_ready(
         &mut self,
         group: &str,
@@ -213,20 +213,25 @@ impl Shard {
         readiness: Readiness,
         limit: Option<PacketLimit>,
     ) {
-        if let Some(id) = self.groups.find(group, filter) {
-            self.groups.set_readiness(id, member, readiness);
-            if let Some(limit) = limit {
-                self.groups.set_limit(id, member, limit);
-            }
-            self.tell_group_fullness(id, group, filter);
+        let changed = self
+            .groups
+            .set_readiness(group, filter, member, readiness, limit);
+        if let Some((id, is_full)) = changed {
+            self.tell_group_fullness(id, is_full, group, filter);
         }
     }
 
     /// All shards know whether all members of a group are full.
-    fn tell_group_fullness(&mut self, id: GroupId, group: &str, filter: TopicFilter<'_>) {
+    fn tell_group_fullness(
+        &mut self,
+        id: GroupId,
+        is_full: bool,
+        group: &str,
+        filter: TopicFilter<'_>,
+    ) {
         let holder = Holder::Group(id);
-        let was_full = self.full.has((self.options.id, holder));
-        match (was_full, self.groups.is_full(id)) {
+        let was_full = self.router.is_full(self.holder(holder));
+        match (was_full, is_full) {
             (false, true) => {
                 let grant = Grant {
                     qos: QoS::ExactlyOnce, // each member keeps what has at least 1
@@ -250,18 +255,11 @@ impl Shard {
         item: &mut Item<'_>,
         duty: Duty,
     ) {
-        let publication = &item.publication;
-        let takes = |limit: PacketLimit, grant| limit.allows(publication, grant);
-        let chosen = self.groups.choose(id, takes).zip(self.groups.serial(id));
-        let Some(((member, grant), serial)) = chosen else {
+        let Some(chosen) = self.groups.choose(id, &item.publication) else {
             self.drop_of_group(now, item, DropReason::SessionEnded);
             return self.fulfil(now, duty, self.options.id, item);
         };
-        let group = GroupRef {
-            shard: self.options.id,
-            group: id,
-            serial,
-        };
+        let (member, grant, group) = (chosen.member, chosen.grant, chosen.group);
         if member.shard == self.options.id {
             self.deliver_as_member(now, member, grant, group, item, duty);
         } else {
@@ -299,7 +297,7 @@ impl Shard {
         let Ok(topic) = TopicName::parse(topic) else {
             return false;
         };
-        let route = self.routes.route(&self.index, topic);
+        let route = self.router.route(topic);
         let groups = &self.groups;
         route.sharing != 0 || route.groups.iter().any(|group| groups.keeps(*group))
     }
@@ -352,7 +350,7 @@ impl Shard {
                 self.clients.note_handed_on(hand_over);
                 let holder = placement::of_hand_over(hand_over, self.options.shards);
                 if holder == self.options.id {
-                    self.hand_overs.let_go(hand_over);
+                    self.groups.end_hand_over(hand_over);
                 } else {
                     self.mail(holder, Letter::ShareHandedOn { hand_over });
                 }
@@ -404,8 +402,7 @@ impl Shard {
         if self.options.shards == 1 {
             return Duty::None; // both are stored together
         }
-        let hand_over = self.hand_overs.next(self.options.id);
-        self.hand_overs.hold(hand_over, message.position());
+        let hand_over = self.groups.begin_hand_over(message.position());
         let (group, message) = (Arc::clone(group), Arc::clone(message));
         self.clients.ask(Record::HandedOver {
             hand_over,
@@ -452,8 +449,8 @@ impl Shard {
         message: &Arc<Message>,
         duty: Duty,
     ) {
-        let is_there = self.groups.serial(group.group) == Some(group.serial);
-        self.give_again(now, is_there.then_some(group.group), message, duty);
+        let group = self.groups.resolve(group);
+        self.give_again(now, group, message, duty);
     }
 
     /// `group`: none if it has dissolved.

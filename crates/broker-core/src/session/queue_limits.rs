@@ -24,19 +24,18 @@
 //! Deliberately absent: sessions that end with their connections, which nobody is refused for, and
 //! the audit's own words, which are dropped by name.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use slab::Slab;
-use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
+use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
 
 use crate::clients::Clients;
-use crate::ids::{Holder, SessionId, ShardId};
+use crate::ids::{Holder, HolderRef, SessionId};
 use crate::item::Item;
 use crate::limits::{BEYOND_BYTES_MAX, BEYOND_MESSAGES_MAX, Limits, QueueFull};
 use crate::mail::Letter;
-use crate::routing::{Grant, RouteCache, Subscriber, SubscriptionIndex};
+use crate::routing::Grant;
 use crate::session::Session;
 use crate::shard::Shard;
 
@@ -47,27 +46,6 @@ pub(crate) struct Fullness {
     told: HashSet<SessionId, FixedState>,
     /// Those that may have become full or have room again; some may have ended since.
     changed: Vec<SessionId>,
-}
-
-/// The full sessions and groups of all shards, found by topic.
-#[derive(Debug)]
-pub(crate) struct FullSessions {
-    /// What they subscribe to; each is [`Subscriber::Session`] by its place in `sessions`.
-    index: SubscriptionIndex,
-    routes: RouteCache,
-    sessions: Slab<FullSession>,
-    places: HashMap<Whose, usize, FixedState>,
-}
-
-/// A holder of any shard.
-type Whose = (ShardId, Holder);
-
-#[derive(Debug)]
-struct FullSession {
-    whose: Whose,
-    /// The client's id, or the group as its members write it.
-    name: Arc<str>,
-    filters: BTreeSet<Box<str>>,
 }
 
 impl Limits {
@@ -214,12 +192,12 @@ impl Shard {
         publisher: SessionId,
     ) -> Option<Arc<str>> {
         self.tell_fullness();
-        if self.full.sessions.is_empty() || item.publication.qos == QoS::AtMostOnce {
+        if !self.router.has_full() || item.publication.qos == QoS::AtMostOnce {
             return None;
         }
         let topic = TopicName::parse(item.publication.topic).ok()?;
-        let publisher = (self.options.id, Holder::Session(publisher));
-        self.full.receiver(topic, publisher).map(Arc::clone)
+        let publisher = self.holder(Holder::Session(publisher));
+        self.router.full_receiver(topic, publisher)
     }
 
     /// Tells all shards which sessions have become full or have room again.
@@ -251,6 +229,12 @@ impl Shard {
         self.tell_groups(id, connected);
     }
 
+    /// A session or group of this shard, as all shards know it.
+    pub(crate) fn holder(&self, holder: Holder) -> HolderRef {
+        let shard = self.options.id;
+        HolderRef { shard, holder }
+    }
+
     /// All shards know of somebody who is full, or has another subscription and is.
     pub(crate) fn tell_full(
         &mut self,
@@ -266,7 +250,7 @@ impl Shard {
             };
             self.mail(shard, letter);
         }
-        self.full.add((self.options.id, holder), name, filters);
+        self.router.add_full(self.holder(holder), name, filters);
     }
 
     /// All shards know that somebody has room again, or has ended.
@@ -275,7 +259,7 @@ impl Shard {
             let filter = None;
             self.mail(shard, Letter::Room { holder, filter });
         }
-        self.full.remove((self.options.id, holder));
+        self.router.remove_full(self.holder(holder));
     }
 
     /// The session has room again, or ends.
@@ -307,95 +291,9 @@ impl Shard {
                 let filter = Some(filter.into());
                 self.mail(shard, Letter::Room { holder, filter });
             }
-            self.full.remove_filter((self.options.id, holder), filter);
+            self.router.remove_full_filter(self.holder(holder), filter);
         }
     }
-}
-
-impl FullSessions {
-    pub(crate) fn has(&self, whose: Whose) -> bool {
-        self.places.contains_key(&whose)
-    }
-
-    /// Somebody is full, or is and has another subscription.
-    pub(crate) fn add(&mut self, whose: Whose, name: &Arc<str>, filters: &[(Box<str>, Grant)]) {
-        let place = *self.places.entry(whose).or_insert_with(|| {
-            self.sessions.insert(FullSession {
-                whose,
-                name: Arc::clone(name),
-                filters: BTreeSet::new(),
-            })
-        });
-        for (text, grant) in filters {
-            if let Ok(filter) = TopicFilter::parse(text)
-                && self
-                    .index
-                    .insert(filter, subscriber(place), *grant)
-                    .is_none()
-            {
-                self.sessions[place].filters.insert(text.clone());
-            }
-        }
-    }
-
-    pub(crate) fn remove_filter(&mut self, whose: Whose, filter: &str) {
-        if let Some(&place) = self.places.get(&whose) {
-            self.forget(place, filter);
-            self.sessions[place].filters.remove(filter);
-        }
-    }
-
-    /// It has room again, or has ended.
-    pub(crate) fn remove(&mut self, whose: Whose) {
-        if let Some(place) = self.places.remove(&whose) {
-            for filter in self.sessions.remove(place).filters {
-                self.forget(place, &filter);
-            }
-        }
-    }
-
-    fn forget(&mut self, place: usize, filter: &str) {
-        if let Ok(filter) = TopicFilter::parse(filter) {
-            self.index.remove(filter, subscriber(place));
-        }
-    }
-
-    /// Somebody full who has to keep what this one publishes to this topic at QoS 1 or 2.
-    fn receiver(&mut self, topic: TopicName<'_>, publisher: Whose) -> Option<&Arc<str>> {
-        let Self {
-            index,
-            routes,
-            sessions,
-            ..
-        } = self;
-        let mut receivers = routes.route(index, topic).receivers.iter();
-        let receiver = receivers.find(|receiver| {
-            let is_own = || sessions[receiver.session.index()].whose == publisher;
-            if receiver.no_local_some && is_own() {
-                // [MQTT-3.8.3-3]
-                let own = index.receiver_of_own(topic, receiver.session);
-                return own.is_some_and(|own| own.qos > QoS::AtMostOnce);
-            }
-            receiver.qos > QoS::AtMostOnce
-        })?;
-        Some(&sessions[receiver.session.index()].name)
-    }
-}
-
-impl Default for FullSessions {
-    fn default() -> Self {
-        Self {
-            index: SubscriptionIndex::new(),
-            routes: RouteCache::default(),
-            sessions: Slab::new(),
-            places: HashMap::with_hasher(FixedState::with_seed(0)),
-        }
-    }
-}
-
-fn subscriber(place: usize) -> Subscriber {
-    let number = u32::try_from(place).expect("sessions are numbered with 32 bits, on few shards");
-    Subscriber::Session(SessionId(number))
 }
 
 /// A session has room again when one part in so many of each limit is free, and at least one
