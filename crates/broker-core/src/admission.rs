@@ -459,11 +459,11 @@ impl Shard {
         session.connection = None;
         session.away_since = Some(now);
         session.absence = absence;
-        session.retained.handle_disconnected();
         session.inbound.handle_disconnected();
         session.outbound.handle_disconnected();
         let stays = session.expiry_s > 0;
         let client_id = Arc::clone(&session.client_id);
+        self.clients.retained.handle_disconnected(session_id);
         self.clients.fall_behind(session_id);
         self.clients.touch_presence(session_id);
         self.event(Event::Disconnected { client_id, why });
@@ -552,6 +552,7 @@ impl Shard {
         );
         self.clients.by_client_id.remove(&session.client_id);
         self.clients.unreleased.end(id);
+        self.clients.retained.end_session(id);
         self.options.totals.sessions.subtract(1);
         self.clients.telemetry.unqueued(session.queue_bytes);
         let client_id = Arc::clone(&session.client_id);

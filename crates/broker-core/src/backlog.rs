@@ -61,9 +61,7 @@ impl Clients {
             self.refuse_entry(now, id, terms, item, DropReason::QueueFull);
             return true;
         }
-        if let Some(session) = self.sessions.get_mut(id.index()) {
-            note_given(session, &item.publication, QoS::AtLeastOnce);
-        }
+        note_given(&mut self.retained, id, item, QoS::AtLeastOnce);
         self.count_behind(id, position, &item.publication);
         if is_early && let Some(backlog) = self.backlog_of(id) {
             let early = backlog.early.get_or_insert_default();

@@ -27,6 +27,7 @@ use crate::limits::Limits;
 use crate::mesh::Bundles;
 use crate::message::MessagePool;
 use crate::output::Output;
+use crate::retained::Retained;
 use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::spread::Spreads;
@@ -39,6 +40,7 @@ pub(crate) struct Clients {
     pub(crate) by_client_id: HashMap<Arc<str>, SessionId, FixedState>,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) telemetry: Telemetry,
+    pub(crate) retained: Retained,
     pub(crate) pool: MessagePool,
     /// Sessions that the present input has made miss something.
     pub(crate) missing: Vec<SessionId>,
@@ -78,6 +80,7 @@ impl Clients {
             by_client_id: HashMap::with_hasher(FixedState::with_seed(options.seed)),
             outputs: VecDeque::new(),
             telemetry: Telemetry::default(),
+            retained: Retained::new(Arc::clone(&options.totals)),
             pool: MessagePool::default(),
             missing: Vec::new(),
             stopping: false,

@@ -34,6 +34,7 @@ use crate::laggards::Waiting;
 use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX};
 use crate::message::{Mark, Publication};
 use crate::reason::DropReason;
+use crate::retained::Retained;
 use crate::routing::Terms;
 use crate::session::{Delivery, Session};
 
@@ -99,7 +100,7 @@ impl Clients {
             };
             match outcome {
                 Ok(_) => {
-                    note_given(session, &item.publication, qos);
+                    note_given(&mut self.retained, session_id, item, qos);
                     let is_aside = self.home.topics.is_aside(item.publication.topic);
                     session.account.sent_qos0(self.telemetry.audit(), is_aside);
                     if session.account.window_is_full() {
@@ -122,7 +123,7 @@ impl Clients {
         {
             if session.holds(qos) || Self::is_behind_answers(&writer, session, item.publisher) {
                 let id = writer.id();
-                note_given(session, &item.publication, qos);
+                note_given(&mut self.retained, session_id, item, qos);
                 if session.is_durable() {
                     item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
                 }
@@ -140,7 +141,7 @@ impl Clients {
                     return self.refuse_entry(now, session_id, terms, item, reason);
                 }
             };
-            note_given(session, &item.publication, qos);
+            note_given(&mut self.retained, session_id, item, qos);
             let durable = session.is_durable();
             if durable {
                 item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
@@ -194,9 +195,7 @@ impl Clients {
         let Some(id) = id.filter(|_| has_room) else {
             return self.refuse_entry(now, session_id, terms, item, DropReason::SlowReceiver);
         };
-        if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            note_given(session, &item.publication, QoS::AtMostOnce);
-        }
+        note_given(&mut self.retained, session_id, item, QoS::AtMostOnce);
         let copy = item.held_copy(terms, &mut self.pool);
         self.hold_copy(id, copy);
     }
@@ -277,7 +276,7 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
-        note_given(session, &item.publication, qos);
+        note_given(&mut self.retained, session_id, item, qos);
         session.queue.push_back((qos, delivery));
         self.telemetry.accepted();
         self.telemetry.queued(cost);
@@ -401,7 +400,8 @@ impl Clients {
         let session = self.sessions.get(session_id.index());
         let connection = self.connections.get(id);
         self.has_room_and_nothing(session_id)
-            && session.is_some_and(|found| !found.is_durable() && found.retained.is_empty())
+            && session.is_some_and(|found| !found.is_durable())
+            && !self.retained.has_queries(session_id)
             && connection.is_some_and(Connection::has_used_all)
             && self.spreads.is_empty()
             && self.nobody_is_full()
@@ -651,12 +651,12 @@ impl Clients {
 }
 
 /// A live message was written to a session, or waits for it: a retained copy that is older, and
-/// that a scan still has to send, is left out. Not so for one that was dropped.
+/// that a query still has to send, is left out. Not so for one that was dropped.
 #[inline]
-pub(crate) fn note_given(session: &mut Session, publication: &Publication<'_>, qos: QoS) {
-    if !session.retained.is_empty() && publication.retain {
-        let Publication { topic, stamp, .. } = *publication;
-        let kept = qos > QoS::AtMostOnce;
-        session.retained.note_given(topic, stamp, kept);
+pub(crate) fn note_given(retained: &mut Retained, session: SessionId, item: &Item<'_>, qos: QoS) {
+    // One query does not overtake another: each subscription gets its copy.
+    if item.publication.retain && !item.is_retained_copy {
+        let Publication { topic, stamp, .. } = item.publication;
+        retained.note_live(session, topic, stamp, qos > QoS::AtMostOnce);
     }
 }

@@ -8,11 +8,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::{ReasonCode, TopicName};
+use unbroken_mqtt_proto::ReasonCode;
 
-use crate::clients::Clients;
 use crate::connection::Connection;
-use crate::durability::Record;
 use crate::input::Forget;
 use crate::reason::{DropReason, Fault};
 use crate::shard::Shard;
@@ -22,28 +20,6 @@ impl Shard {
         match what {
             Forget::Session { client_id } => self.forget_session(now, client_id),
             Forget::Retained { topic } => self.forget_retained(topic),
-        }
-    }
-
-    fn forget_retained(&mut self, topic: &str) {
-        let Ok(name) = TopicName::parse(topic) else {
-            return;
-        };
-        let kept = self.retained.get(name);
-        // The broker's own are made anew; they are not the operator's to remove.
-        if !self.keeps_retained(topic) || kept.is_some_and(|kept| kept.publisher().is_none()) {
-            return;
-        }
-        if let Some(removed) = self.retained.remove(name) {
-            self.uncount_retained(&removed);
-        }
-        // One that the limits did not let in at the start is on disk all the same.
-        if self.options.settings.durable {
-            let (topic, errand) = (topic.into(), None);
-            let Clients {
-                promises, outputs, ..
-            } = &mut self.clients;
-            promises.ask(outputs, Record::Unretained { topic, errand });
         }
     }
 

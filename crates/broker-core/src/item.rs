@@ -42,6 +42,8 @@ pub(crate) struct Item<'a> {
     pub(crate) is_owed: bool,
     /// It is on its way to many receivers of this shard.
     pub(crate) is_spreading: bool,
+    /// It is sent to a new subscription, as retained.
+    pub(crate) is_retained_copy: bool,
     /// It has waited behind the answers to its receiver, which is its publisher.
     pub(crate) was_held: bool,
     /// What its acknowledgement waits for.
@@ -74,6 +76,7 @@ impl<'a> Item<'a> {
             is_awaited: false,
             is_owed: false,
             is_spreading: false,
+            is_retained_copy: false,
             was_held: false,
             until: Until::NOW,
         }
@@ -91,6 +94,7 @@ impl<'a> Item<'a> {
             is_awaited: false,
             is_owed: false,
             is_spreading: false,
+            is_retained_copy: false,
             was_held: false,
             until: Until::NOW,
         }

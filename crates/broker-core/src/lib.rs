@@ -54,7 +54,6 @@ mod publish;
 mod read_only;
 mod reason;
 mod restore;
-mod retain;
 mod retained;
 mod routing;
 mod session;

@@ -13,6 +13,7 @@ use crate::ids::{HolderRef, LogId, ShardId};
 use crate::item::Item;
 use crate::mail::{Awaited, Letter, Mail};
 use crate::position::Position;
+use crate::retained::Slice;
 use crate::shard::Shard;
 use crate::shared::PendingJoin;
 
@@ -176,7 +177,8 @@ impl Shard {
                 messages,
                 next,
             } => {
-                self.take_retained(session, token, messages, next);
+                let slice = Slice { messages, next };
+                self.clients.retained.take_answer(session, token, slice);
                 self.pump(now, session);
             }
             Letter::News {

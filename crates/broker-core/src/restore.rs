@@ -444,7 +444,8 @@ impl Shard {
                 .insert(subscription.filter.clone(), grant);
         }
         if let (true, SubscriptionFilter::Plain(filter)) = (subscription.retained_due, &parsed) {
-            self.restore_retained_scan(id, *filter, grant);
+            // All of it, since it is not known how far it was; its SUBACK has left, or will not.
+            self.add_query(id, *filter, grant, false);
         }
         // Other shards are told before anything can be published there.
         self.put_subscription(id, parsed, grant);
@@ -453,7 +454,7 @@ impl Shard {
 
     /// Goes on with a retained message; one that has expired meanwhile is dropped, and named.
     pub fn restore_retained(&mut self, now: Instant, message: Message) {
-        self.keep_retained(now, Arc::new(message));
+        self.keep_retained(now, &Arc::new(message));
     }
 }
 

@@ -8,6 +8,7 @@
 //!   it had sent behind is not read.
 
 mod outputs;
+mod retained;
 mod tick;
 
 pub use outputs::Outputs;
@@ -22,6 +23,7 @@ use unbroken_mqtt_proto::{
     next_frame,
 };
 
+use crate::ShardId;
 use crate::audit::Lanes;
 use crate::audit::owners::LaneOwners;
 use crate::audit::so_far::OverEpochs;
@@ -39,13 +41,11 @@ use crate::output::Output;
 use crate::position::Frontier;
 use crate::reason::{CloseCause, Disconnection, Fault, Flow, stopping};
 use crate::restore::Revived;
-use crate::retained::RetainedIndex;
 use crate::routing::Router;
 use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
 use crate::telemetry::{AuditTotals, Event, Stats, Work};
 use crate::timers::{Timer, Timers};
-use crate::{Message, ShardId};
 
 /// One shard of the broker.
 pub struct Shard {
@@ -53,8 +53,6 @@ pub struct Shard {
     pub(crate) clients: Clients,
     pub(crate) router: Router,
     pub(crate) groups: SharedGroups,
-    /// Of the shard and not of a session, so that they do not end with one [MQTT311-3.1.2-7].
-    pub(crate) retained: RetainedIndex<Arc<Message>>,
     pub(crate) barriers: Barriers,
     pub(crate) timers: Timers,
     pub(crate) verdicts: Verdicts,
@@ -101,7 +99,6 @@ impl Shard {
             clients: Clients::new(&options),
             router: Router::new(options.seed, options.shards),
             groups: SharedGroups::new(options.id),
-            retained: RetainedIndex::default(),
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
             verdicts: Verdicts::default(),

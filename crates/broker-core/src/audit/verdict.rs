@@ -39,14 +39,14 @@ pub(crate) struct Verdicts {
     sum: Box<Stats>,
 }
 
-/// A scan of a session, by its token.
+/// A query of a session, by its token.
 #[derive(Clone, Copy, Debug)]
 struct Asking {
     session: SessionId,
-    scan: u64,
+    query: u64,
 }
 
-/// Whether a scan for this filter finds the verdict.
+/// Whether a query for this filter finds the verdict.
 pub(crate) fn finds_verdict(filter: &str) -> bool {
     let name = TopicName::parse(VERDICT);
     let filter = filter
@@ -56,13 +56,13 @@ pub(crate) fn finds_verdict(filter: &str) -> bool {
 }
 
 impl Shard {
-    /// A scan waits for the verdict.
-    pub(crate) fn ask_for_verdict(&mut self, now: Instant, session: SessionId, scan: u64) {
+    /// A query waits for the verdict.
+    pub(crate) fn ask_for_verdict(&mut self, now: Instant, session: SessionId, query: u64) {
         let verdicts = &mut self.verdicts;
         if verdicts.asking.len() + verdicts.next.len() >= VERDICTS_ASKED_MAX {
-            return self.end_asking(Asking { session, scan }, None);
+            return self.end_asking(Asking { session, query }, None);
         }
-        verdicts.next.push(Asking { session, scan });
+        verdicts.next.push(Asking { session, query });
         if verdicts.asking.is_empty() {
             self.begin_verdict(now);
         }
@@ -106,12 +106,7 @@ impl Shard {
     }
 
     fn end_asking(&mut self, asking: Asking, found: Option<&Arc<Message>>) {
-        let Some(session) = self.clients.session_mut(asking.session) else {
-            return;
-        };
-        for scan in session.retained.range_mut(asking.scan..asking.scan + 1) {
-            scan.found.extend(found.cloned());
-            scan.waits = false;
-        }
+        let Asking { session, query } = asking;
+        self.clients.retained.end_wait(session, query, found);
     }
 }

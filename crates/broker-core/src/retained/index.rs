@@ -18,7 +18,7 @@ use unbroken_mqtt_proto::{TopicFilter, TopicName};
 
 /// The value of each topic that has one.
 #[derive(Debug)]
-pub(crate) struct RetainedIndex<V> {
+pub(super) struct RetainedIndex<V> {
     /// By topic, with [`SEPARATOR`] for `/`: then the order of the bytes is that of the levels.
     by_key: BTreeMap<Box<[u8]>, V>,
 }
@@ -33,7 +33,7 @@ impl<V> Default for RetainedIndex<V> {
 
 impl<V> RetainedIndex<V> {
     /// Keeps a value and gives back the one it replaces.
-    pub(crate) fn set(&mut self, topic: TopicName<'_>, value: V) -> Option<V> {
+    pub(super) fn set(&mut self, topic: TopicName<'_>, value: V) -> Option<V> {
         let key = key(topic.as_str());
         if let Some(held) = self.by_key.get_mut(&*key) {
             return Some(std::mem::replace(held, value));
@@ -42,7 +42,7 @@ impl<V> RetainedIndex<V> {
     }
 
     /// Forgets the value of a topic and gives it back.
-    pub(crate) fn remove(&mut self, topic: TopicName<'_>) -> Option<V> {
+    pub(super) fn remove(&mut self, topic: TopicName<'_>) -> Option<V> {
         self.by_key.remove(&*key(topic.as_str()))
     }
 
@@ -52,7 +52,7 @@ impl<V> RetainedIndex<V> {
     }
 
     /// The value of a topic.
-    pub(crate) fn get(&self, topic: TopicName<'_>) -> Option<&V> {
+    pub(super) fn get(&self, topic: TopicName<'_>) -> Option<&V> {
         self.by_key.get(&*key(topic.as_str()))
     }
 
@@ -71,7 +71,7 @@ impl<V> RetainedIndex<V> {
     /// `None`: that was all. Otherwise the topic to go on after, which need not be a match:
     /// looking ends after a bounded number of topics even if none of them is.
     #[must_use = "there may be more"]
-    pub(crate) fn scan(
+    pub(super) fn scan(
         &self,
         filter: TopicFilter<'_>,
         after: Option<&str>,

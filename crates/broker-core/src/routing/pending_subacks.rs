@@ -31,7 +31,7 @@ pub(crate) struct PendingSubAck {
     pub(crate) joins: Vec<u64>,
     /// The record of the last of its filters.
     pub(crate) stored: StoreId,
-    /// Tokens of the scans for retained messages that begin with it.
+    /// Tokens of the queries for retained messages that begin with it.
     pub(crate) retained: Range<u64>,
 }
 

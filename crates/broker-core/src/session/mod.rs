@@ -28,7 +28,6 @@ use crate::durability::{Until, Will};
 use crate::ids::StoreId;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
 use crate::option_box::OptionBox;
-use crate::retained::Scans;
 use crate::routing::Grant;
 use crate::telemetry::DropTallies;
 
@@ -74,8 +73,6 @@ pub(crate) struct Session {
     pub(crate) will: Option<Box<Will>>,
     /// The disk has a will of this client.
     pub(crate) will_on_disk: bool,
-    /// Retained messages still to be sent for subscriptions, in the order these were made.
-    pub(crate) retained: Scans,
     pub(crate) drops: DropTallies,
     /// What it is owed, and had.
     pub(crate) account: Account,
@@ -154,7 +151,6 @@ impl Session {
             queue_bytes: 0,
             will: None,
             will_on_disk: false,
-            retained: Scans::default(),
             drops: DropTallies::default(),
             account: Account::default(),
             missed: None,

@@ -114,11 +114,11 @@ impl Shard {
             }
             codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
         }
-        // Scans begin with SUBACK: a retained message that was acknowledged before is then found
+        // Queries begin with SUBACK: a retained message that was acknowledged before is then found
         // for sure. They exist from now on, so that they see what live messages overtake them.
         let first = self.tokens + 1;
         for (filter, grant) in retained {
-            self.add_retained_scan(session_id, filter, grant);
+            self.add_query(session_id, filter, grant, true);
         }
         let serial = self
             .clients
@@ -329,7 +329,7 @@ impl Shard {
         // [MQTT-3.10.4-4, MQTT311-3.10.4-4]
         let unsuback = Answer::UnsubAck(unsubscribe.packet_id, codes.into());
         self.clients.answer(id, Until::stored(stored), unsuback);
-        // A scan for a later subscription may have stood behind one that is gone.
+        // A query for a later subscription may have stood behind one that is gone.
         self.pump(now, session_id);
         Ok(())
     }
@@ -454,9 +454,9 @@ impl Shard {
                 self.tell_unsubscribed_full(session_id, filter.as_str());
                 self.note_filter(filter.as_str(), false);
                 // Deliveries that have begun are finished. [MQTT-3.10.4-3, MQTT311-3.10.4-3]
-                if let Some(session) = self.clients.session_mut(session_id) {
-                    session.retained.remove(filter.as_str());
-                }
+                self.clients
+                    .retained
+                    .remove_queries(session_id, filter.as_str());
                 let want = self.want_of(session_id, grant.qos);
                 self.withdraw(filter.as_str(), want);
             }
@@ -587,7 +587,7 @@ impl Shard {
     fn release_suback(&mut self, now: Instant, suback: &PendingSubAck) {
         self.clients.unburden(now, suback.connection, suback.cost());
         self.send_suback(suback);
-        self.begin_retained(now, suback.session, suback.retained.clone());
+        self.begin_queries(now, suback.session, suback.retained.clone());
     }
 
     /// [MQTT-3.8.4-1, MQTT311-3.8.4-1] [MQTT-3.8.4-6, MQTT311-3.8.4-5]

@@ -1,0 +1,402 @@
+//! Retained messages in the shard: kept on the shard their topic hashes to, asked for slice by
+//! slice.
+//!
+//! A subscription walks through the retained messages that match it, shard by shard and slice by
+//! slice, as fast as its connection takes them. While it walks, live messages go their own way; a
+//! retained copy older than a live message that the session was already given on that topic is left
+//! out.
+//!
+//! Invariant: a retained message has no position in a log, so whoever is given it needs none.
+//!
+//! Invariant: the acknowledgement of a retained QoS 1 or 2 message leaves after the topic's shard
+//! has it, so that whoever learns of the acknowledgement and then subscribes anywhere in the broker
+//! gets it.
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::QoS;
+use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
+
+use crate::audit::verdict::finds_verdict;
+use crate::clients::Clients;
+use crate::durability::{Record, Until};
+use crate::ids::{Errand, SessionId, ShardId, StoreId};
+use crate::item::{Item, Storing};
+use crate::mail::Letter;
+use crate::message::Message;
+use crate::placement;
+use crate::reason::DropReason;
+use crate::retained::{NextStep, QueryStart, Question, RetainedChange, RetainedCopy, Slice};
+use crate::routing::{Grant, Terms};
+use crate::session::{Identifiers, Session};
+use crate::shard::Shard;
+use crate::timers::Timer;
+
+impl Shard {
+    /// Keeps (empty payload: forgets) the message of its topic. At QoS 1 and 2 its acknowledgement
+    /// waits for that.
+    pub(crate) fn retain(&mut self, now: Instant, item: &mut Item<'_>, qos: QoS) {
+        let owner = placement::of_topic(item.publication.topic, self.options.shards);
+        // It outlives its place in the log, so that with a place has a copy of its own.
+        let may_be_stored = self.options.settings.durable && item.publication.qos > QoS::AtMostOnce;
+        let pool = &mut self.clients.pool;
+        let message = if may_be_stored {
+            pool.message(&item.publication, item.publisher)
+        } else {
+            item.message(pool)
+        };
+        if owner == self.options.id {
+            return item.wait_for(self.set_retained(now, message, None));
+        }
+        let token = (qos > QoS::AtMostOnce).then(|| self.expect_settled(item));
+        let errand = match item.storing {
+            Storing::IfWanted(Some(marker)) => marker.retained,
+            _ => None,
+        };
+        let letter = Letter::Retain {
+            message,
+            token,
+            errand,
+        };
+        self.mail(owner, letter);
+    }
+
+    /// A token for a letter about this message, whose answer its acknowledgement waits for.
+    pub(crate) fn expect_settled(&mut self, item: &mut Item<'_>) -> u64 {
+        let token = item.until.settled.unwrap_or_else(|| self.token());
+        item.until.settled = Some(token);
+        let position = item.position();
+        self.clients.promises.expect_settled(token, position);
+        token
+    }
+
+    pub(crate) fn handle_retain(
+        &mut self,
+        now: Instant,
+        from: ShardId,
+        message: Arc<Message>,
+        token: Option<u64>,
+        errand: Option<Errand>,
+    ) {
+        let stored = self.set_retained(now, message, errand);
+        if let Some(token) = token {
+            let until = Until::stored(stored);
+            self.clients.settle_when(now, until, from, token);
+        }
+    }
+
+    /// Answers the request that this shard's part in it is stored with.
+    fn set_retained(
+        &mut self,
+        now: Instant,
+        message: Arc<Message>,
+        errand: Option<Errand>,
+    ) -> StoreId {
+        let Ok(topic) = TopicName::parse(message.topic()) else {
+            return StoreId::NOTHING;
+        };
+        let refused = message.publisher().and_then(|_| self.store_refuses());
+        if refused == Some(DropReason::StoreFailed) {
+            // What is on disk stays, so that is what is shown. Whoever waits is never answered.
+            self.drop_of_publisher(now, &Item::kept(&message), DropReason::StoreFailed);
+            return self.store_retained(&message, |message| Record::Retained { message, errand });
+        }
+        if self.keep_retained_message(now, topic, &message, refused) {
+            self.store_retained(&message, |message| Record::Retained { message, errand })
+        } else {
+            self.store_unretained(&message, errand)
+        }
+    }
+
+    /// Keeps a message that is on disk already, or names it if the limits do not allow it.
+    pub(crate) fn keep_retained(&mut self, now: Instant, message: &Arc<Message>) {
+        if let Ok(topic) = TopicName::parse(message.topic()) {
+            self.keep_retained_message(now, topic, message, None);
+        }
+    }
+
+    /// Keeps, forgets or refuses the message of a topic. Answers whether it is retained now.
+    fn keep_retained_message(
+        &mut self,
+        now: Instant,
+        topic: TopicName<'_>,
+        message: &Arc<Message>,
+        refused: Option<DropReason>,
+    ) -> bool {
+        let Clients {
+            retained,
+            limits,
+            telemetry,
+            ..
+        } = &mut self.clients;
+        match retained.set(topic, message, refused, limits) {
+            RetainedChange::Set { old } => {
+                let publication = message.publication();
+                telemetry.retained(publication.cost(), old);
+                if let Some(at) = publication.expires {
+                    let timer = Timer::Retained(Arc::downgrade(message));
+                    self.timers.set(at.max(now), timer);
+                }
+                true
+            }
+            RetainedChange::Removed { old, refused } => {
+                if let Some(size) = old {
+                    telemetry.unretained(size);
+                }
+                if let Some(why) = refused {
+                    self.drop_of_publisher(now, &Item::kept(message), why);
+                }
+                false
+            }
+        }
+    }
+
+    pub(crate) fn store_unretained(
+        &mut self,
+        message: &Arc<Message>,
+        errand: Option<Errand>,
+    ) -> StoreId {
+        self.store_retained(message, |message| Record::Unretained {
+            topic: message.topic().into(),
+            errand,
+        })
+    }
+
+    /// Asks for what became of a client's retained message. The broker's own are made anew.
+    fn store_retained(
+        &mut self,
+        message: &Arc<Message>,
+        record: impl FnOnce(Arc<Message>) -> Record,
+    ) -> StoreId {
+        if !self.options.settings.durable || message.publisher().is_none() {
+            return StoreId::NOTHING;
+        }
+        let Clients {
+            promises, outputs, ..
+        } = &mut self.clients;
+        promises.ask(outputs, record(Arc::clone(message)))
+    }
+
+    pub(crate) fn expire_retained(&mut self, now: Instant, message: &Weak<Message>) {
+        let Some(message) = message.upgrade() else {
+            return;
+        };
+        if self.clients.retained.expire(&message) {
+            let size = message.publication().cost();
+            self.clients.telemetry.unretained(size);
+            self.store_unretained(&message, None);
+            self.drop_of_publisher(now, &Item::kept(&message), DropReason::Expired);
+        }
+    }
+
+    /// An operator removes a retained message.
+    pub(crate) fn forget_retained(&mut self, topic: &str) {
+        let Ok(name) = TopicName::parse(topic) else {
+            return;
+        };
+        let kept = self.clients.retained.get(name);
+        // The broker's own are made anew; they are not the operator's to remove.
+        if !self.keeps_retained(topic) || kept.is_some_and(|kept| kept.publisher().is_none()) {
+            return;
+        }
+        if let Some(size) = self.clients.retained.remove(name) {
+            self.clients.telemetry.unretained(size);
+        }
+        // One that the limits did not let in at the start is on disk all the same.
+        if self.options.settings.durable {
+            let (topic, errand) = (topic.into(), None);
+            self.clients.ask(Record::Unretained { topic, errand });
+        }
+    }
+
+    /// Notes that a new subscription is to be sent what is retained for it, once its SUBACK has
+    /// left.
+    pub(crate) fn add_query(
+        &mut self,
+        session: SessionId,
+        filter: TopicFilter<'_>,
+        grant: Grant,
+        waits: bool,
+    ) {
+        let shards = if filter.has_wildcard() {
+            (ShardId(0), ShardId(self.options.shards - 1))
+        } else {
+            let owner = placement::of_topic(filter.as_str(), self.options.shards);
+            (owner, owner)
+        };
+        let has_verdict = self.options.settings.sys_interval.is_some();
+        let start = QueryStart {
+            token: self.token(),
+            filter: filter.as_str().into(),
+            grant,
+            shards,
+            found: self.lane_answer(filter.as_str()),
+            waits,
+            waits_for_verdict: has_verdict && finds_verdict(filter.as_str()),
+        };
+        if self.clients.sessions.contains(session.index()) {
+            let most = self.clients.limits.subscriptions_per_session_max as usize;
+            self.clients.retained.add_query(session, start, most);
+        }
+    }
+
+    /// Begins the queries with these tokens: their SUBACK has left.
+    pub(crate) fn begin_queries(&mut self, now: Instant, session: SessionId, tokens: Range<u64>) {
+        if tokens.is_empty() || !self.clients.sessions.contains(session.index()) {
+            return;
+        }
+        for token in self.clients.retained.begin_queries(session, tokens) {
+            self.ask_for_verdict(now, session, token);
+        }
+        self.pump(now, session);
+    }
+
+    /// Goes on with the session's first query while there is room for what it finds. After some
+    /// slices the others have their turn, and this goes on in the next one.
+    pub(crate) fn pump_retained(&mut self, now: Instant, session_id: SessionId) {
+        // Of that, copies that were found may be older.
+        self.clients.catch_up(now, session_id);
+        let session = self.clients.sessions.get(session_id.index());
+        if session.is_none_or(|session| session.connection.is_none()) {
+            return; // what is found now may be replaced before it comes back
+        }
+        for _ in 0..RETAINED_SLICES_A_TURN {
+            let goes_on = match self.clients.retained.next_step(session_id) {
+                NextStep::Wait => false,
+                NextStep::Ask => self.ask_for_slice(session_id) && self.send_found(now, session_id),
+                NextStep::Send => self.send_found(now, session_id),
+            };
+            if !goes_on {
+                return;
+            }
+        }
+        self.timers.set(now + NEXT_TURN, Timer::Scan(session_id));
+    }
+
+    /// Asks for the next slice of the first query. Answers whether it is here at once.
+    fn ask_for_slice(&mut self, session: SessionId) -> bool {
+        let token = self.token();
+        let Some(question) = self.clients.retained.ask(session, token) else {
+            return false;
+        };
+        let Question {
+            shard,
+            filter,
+            after,
+        } = question;
+        if shard == self.options.id {
+            let retained = &mut self.clients.retained;
+            let slice = retained.slice(&filter, after.as_deref());
+            retained.take_answer(session, token, slice);
+            return true;
+        }
+        let letter = Letter::RetainedQuery {
+            token,
+            session,
+            filter: (*filter).into(),
+            after,
+        };
+        self.mail(shard, letter);
+        false
+    }
+
+    /// Whether this message would go straight out rather than fill the queue.
+    fn room_for_retained(&self, session_id: SessionId, qos: QoS) -> bool {
+        let Some(session) = self.clients.sessions.get(session_id.index()) else {
+            return false;
+        };
+        let connection = session
+            .connection
+            .and_then(|index| self.clients.connections.at(index));
+        let window = qos == QoS::AtMostOnce
+            || (session.queue.is_empty()
+                && !session.is_behind()
+                && session.window_open(&self.clients.limits)
+                && !session.outbound.resending());
+        let output_max = self.clients.limits.output_bytes_max as usize;
+        window && connection.is_some_and(|connection| connection.unwritten() <= output_max / 2)
+    }
+
+    pub(crate) fn handle_retained_query(
+        &mut self,
+        from: ShardId,
+        token: u64,
+        session: SessionId,
+        filter: &str,
+        after: Option<&str>,
+    ) {
+        let Slice { messages, next } = self.clients.retained.slice(filter, after);
+        self.mail(
+            from,
+            Letter::RetainedAnswer {
+                token,
+                session,
+                messages,
+                next,
+            },
+        );
+    }
+
+    /// Sends what the first query has found, message by message while there is room, and moves it
+    /// on when that was all. Answers whether there was room for all of it.
+    fn send_found(&mut self, now: Instant, session_id: SessionId) -> bool {
+        while let Some(qos) = self.clients.retained.next_qos(session_id) {
+            if !self.room_for_retained(session_id, qos) {
+                return false;
+            }
+            let Some(copy) = self.clients.retained.take_copy(session_id) else {
+                return false;
+            };
+            let RetainedCopy { message, grant, .. } = copy;
+            let session = self.clients.sessions.get(session_id.index());
+            // [MQTT-3.8.3-3]
+            let is_own = |session: &Session| message.publisher() == Some(&session.client_id);
+            let is_left_out = grant.no_local && session.is_some_and(is_own);
+            if !copy.is_overtaken && !is_left_out && !message.publication().expired(now) {
+                self.send_retained(now, session_id, grant, &message);
+            }
+            self.clients.pool.release(message);
+        }
+        let done = self.clients.retained.finish_slice(session_id);
+        let session = self.clients.sessions.get(session_id.index());
+        if let Some(filter) = done
+            && session.is_some_and(|session| session.kept.is_some())
+        {
+            self.clients.end_scan(session_id, &filter);
+        }
+        true
+    }
+
+    fn send_retained(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        grant: Grant,
+        message: &Arc<Message>,
+    ) {
+        let mut item = Item::kept(message);
+        item.is_retained_copy = true;
+        // Its receipt is about those it was routed to.
+        if let Some(mark) = &mut item.publication.mark {
+            mark.tracked = false;
+        }
+        self.clients.begin_item(false);
+        // [MQTT-3.3.4-5]
+        let identifiers: Identifiers = grant.identifier.into_iter().collect();
+        let terms = Terms {
+            qos: grant.qos,
+            retain: true, // [MQTT311-3.3.1-8]
+            identifiers: &identifiers,
+            group: None,
+        };
+        self.clients.deliver(now, session_id, terms, &mut item);
+        item.finish(&mut self.clients.pool);
+    }
+}
+
+/// How many slices one session's query may take at a time.
+const RETAINED_SLICES_A_TURN: usize = 4;
+/// Later than now, so that a turn of the loop comes between.
+const NEXT_TURN: Duration = Duration::from_nanos(1);
