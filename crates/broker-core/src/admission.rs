@@ -292,7 +292,7 @@ impl Shard {
             session_present: present,
             keep_alive_s: request.keep_alive,
         });
-        self.tell_groups(session_id, true);
+        self.announce_to_groups(session_id, true);
         self.pump(now, session_id);
     }
 
@@ -467,7 +467,7 @@ impl Shard {
         self.clients.fall_behind(session_id);
         self.clients.touch_presence(session_id);
         self.event(Event::Disconnected { client_id, why });
-        self.tell_groups(session_id, false);
+        self.announce_to_groups(session_id, false);
         self.schedule_will(now, session_id);
         // [MQTT-4.1.0-2] [MQTT-3.1.2-23]
         if stays {

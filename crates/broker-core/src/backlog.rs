@@ -118,7 +118,8 @@ impl Clients {
             backlog.count(position, tails, publication.stamp, bytes);
             self.telemetry.accepted();
             self.telemetry.queued(bytes);
-            self.note_fill(id);
+            self.queue_limits
+                .note_fill(&self.sessions, &self.limits, id);
         }
     }
 
@@ -151,7 +152,8 @@ impl Clients {
         {
             telemetry.accepted();
             telemetry.queued(bytes);
-            self.note_fill(id);
+            self.queue_limits
+                .note_fill(&self.sessions, &self.limits, id);
         }
     }
 

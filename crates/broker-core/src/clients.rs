@@ -19,7 +19,6 @@ use crate::census::Census;
 use crate::connection::{Connection, Connections};
 use crate::durability::Qos2Pending;
 use crate::frames::Frames;
-use crate::full::Fullness;
 use crate::held::Promises;
 use crate::ids::{ConnectionId, SessionId};
 use crate::laggards::Laggards;
@@ -28,7 +27,7 @@ use crate::mesh::Bundles;
 use crate::message::MessagePool;
 use crate::output::Output;
 use crate::retained::Retained;
-use crate::session::Session;
+use crate::session::{QueueLimits, Session};
 use crate::settings::ShardOptions;
 use crate::spread::Spreads;
 use crate::telemetry::Telemetry;
@@ -49,7 +48,7 @@ pub(crate) struct Clients {
     /// What must be true before something leaves.
     pub(crate) promises: Promises,
     /// Sessions that are at the limit of what may wait for them.
-    pub(crate) fullness: Fullness,
+    pub(crate) queue_limits: QueueLimits,
     /// Sessions that keep too much of the logs.
     pub(crate) laggards: Laggards,
     /// Sessions of which nobody knows what they are owed.
@@ -85,7 +84,7 @@ impl Clients {
             missing: Vec::new(),
             stopping: false,
             promises: Promises::new(options.id),
-            fullness: Fullness::default(),
+            queue_limits: QueueLimits::default(),
             laggards: Laggards::default(),
             census: Census::default(),
             touched: Vec::new(),

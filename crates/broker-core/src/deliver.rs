@@ -280,7 +280,8 @@ impl Clients {
         session.queue.push_back((qos, delivery));
         self.telemetry.accepted();
         self.telemetry.queued(cost);
-        self.note_fill(session_id);
+        self.queue_limits
+            .note_fill(&self.sessions, &self.limits, session_id);
     }
 
     /// Gives a message to a session, to leave when its packet id is stored, if the session stays,
@@ -404,7 +405,7 @@ impl Clients {
             && !self.retained.has_queries(session_id)
             && connection.is_some_and(Connection::has_used_all)
             && self.spreads.is_empty()
-            && self.nobody_is_full()
+            && self.queue_limits.is_quiet()
             && self.missing.is_empty()
             && !self.home.has_untold()
     }

@@ -296,7 +296,7 @@ impl Shard {
                 self.restore_subscription(id, &subscription, &client_id)?;
             }
         }
-        self.tell_groups(id, false);
+        self.announce_to_groups(id, false);
         self.schedule_end(id, now + GRACE);
         self.revive_will(now, id, away);
         if was_here {
@@ -305,7 +305,10 @@ impl Shard {
             self.schedule_progress(now);
         }
         self.clients.count_later(id);
-        self.clients.note_fill(id);
+        let clients = &mut self.clients;
+        clients
+            .queue_limits
+            .note_fill(&clients.sessions, &clients.limits, id);
         self.schedule_count(now);
         let sessions = self.clients.by_client_id.len();
         self.clients.telemetry.note_sessions(sessions);

@@ -7,8 +7,11 @@
 //! - After a fault of the peer its connection is gone before the next packet is looked at; whatever
 //!   it had sent behind is not read.
 
+mod announce;
 mod outputs;
 mod retained;
+mod route;
+mod subscribe;
 mod tick;
 
 pub use outputs::Outputs;
@@ -151,14 +154,17 @@ impl Shard {
                 let before = self.clients.limits.session_expiry_max_s;
                 self.clients.limits = Limits::clone(&limits);
                 self.options.limits = *limits;
-                self.clients.look_at_all_for_fullness();
+                let clients = &mut self.clients;
+                clients
+                    .queue_limits
+                    .note_limits(&clients.sessions, &clients.limits);
                 if self.clients.limits.session_expiry_max_s < before {
                     self.shorten_absences(now);
                 }
             }
             Input::Drain => self.drain(now),
         }
-        self.tell_fullness();
+        self.announce_queue_changes();
         self.tell_missed(now);
         self.tell_audit(now);
         self.schedule_report(now);
@@ -221,7 +227,7 @@ impl Shard {
             self.clients.home.now = now;
             self.pump(now, session);
             self.consume_unread(now, connection);
-            self.tell_fullness();
+            self.announce_queue_changes();
             self.tell_missed(now);
             self.tell_audit(now);
             self.schedule_report(now);
@@ -303,7 +309,10 @@ impl Shard {
     pub(crate) fn pump(&mut self, now: Instant, session: SessionId) {
         self.clients.pump(now, session);
         self.read_on(session);
-        self.clients.note_room(session);
+        let clients = &mut self.clients;
+        clients
+            .queue_limits
+            .note_room(&clients.sessions, &clients.limits, session);
         self.pump_retained(now, session);
     }
 

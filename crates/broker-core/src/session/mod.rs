@@ -3,6 +3,7 @@
 mod backlog;
 mod memberships;
 mod outbox;
+mod queue_limits;
 mod redelivery;
 mod stored;
 mod stored_subscriptions;
@@ -10,6 +11,7 @@ mod stored_subscriptions;
 pub(crate) use backlog::{Backlog, TermsThen};
 pub(crate) use memberships::Memberships;
 pub(crate) use outbox::{Delivery, Identifiers};
+pub(crate) use queue_limits::{QueueChange, QueueLimits};
 pub(crate) use redelivery::SentBefore;
 pub(crate) use stored::{Kept, Untold};
 pub(crate) use stored_subscriptions::list::StoredSubscriptions;

@@ -24,28 +24,30 @@
 //! Deliberately absent: sessions that end with their connections, which nobody is refused for, and
 //! the audit's own words, which are dropped by name.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
 use foldhash::fast::FixedState;
-use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
+use slab::Slab;
+use std::collections::HashSet;
 
-use crate::clients::Clients;
-use crate::ids::{Holder, HolderRef, SessionId};
-use crate::item::Item;
+use super::Session;
+use crate::ids::SessionId;
 use crate::limits::{BEYOND_BYTES_MAX, BEYOND_MESSAGES_MAX, Limits, QueueFull};
-use crate::mail::Letter;
-use crate::routing::Grant;
-use crate::session::Session;
-use crate::shard::Shard;
 
 /// The full sessions of this shard.
 #[derive(Debug, Default)]
-pub(crate) struct Fullness {
+pub(crate) struct QueueLimits {
     /// Those that the other shards know of.
-    told: HashSet<SessionId, FixedState>,
+    full: HashSet<SessionId, FixedState>,
     /// Those that may have become full or have room again; some may have ended since.
     changed: Vec<SessionId>,
+}
+
+/// What every shard is to learn of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueueChange {
+    /// It has become full.
+    Full(SessionId),
+    /// It has room again.
+    Room(SessionId),
 }
 
 impl Limits {
@@ -122,178 +124,94 @@ impl Session {
     }
 }
 
-impl Clients {
+impl QueueLimits {
     /// More waits for this session than before.
     #[inline]
-    pub(crate) fn note_fill(&mut self, id: SessionId) {
-        if self.limits.queue_full == QueueFull::Refuse {
-            self.note_change(id);
+    pub(crate) fn note_fill(&mut self, sessions: &Slab<Session>, limits: &Limits, id: SessionId) {
+        if limits.queue_full == QueueFull::Refuse {
+            self.note_change(sessions, limits, id);
         }
     }
 
     /// Less may wait for this session than before.
     #[inline]
-    pub(crate) fn note_room(&mut self, id: SessionId) {
-        if !self.fullness.told.is_empty() {
-            self.note_change(id);
+    pub(crate) fn note_room(&mut self, sessions: &Slab<Session>, limits: &Limits, id: SessionId) {
+        if !self.full.is_empty() {
+            self.note_change(sessions, limits, id);
         }
     }
 
     /// The limits have changed. Costs a look at all sessions, if publishers are or were refused.
-    pub(crate) fn look_at_all_for_fullness(&mut self) {
-        if self.limits.queue_full == QueueFull::Refuse || !self.fullness.told.is_empty() {
-            let ids: Vec<_> = self.sessions.iter().map(|(key, _)| key).collect();
-            for id in ids.into_iter().filter_map(|key| u32::try_from(key).ok()) {
-                self.note_change(SessionId(id));
+    pub(crate) fn note_limits(&mut self, sessions: &Slab<Session>, limits: &Limits) {
+        if limits.queue_full == QueueFull::Refuse || !self.full.is_empty() {
+            let ids = sessions.iter().filter_map(|(key, _)| key.try_into().ok());
+            for id in ids {
+                self.note_change(sessions, limits, SessionId(id));
             }
         }
     }
 
-    #[cold]
-    fn note_change(&mut self, id: SessionId) {
-        let was_full = self.fullness.told.contains(&id);
-        if was_full != self.is_full(id, was_full) {
-            self.fullness.changed.push(id);
-        }
-    }
-
-    /// Whether no session is full, as far as the shards know, and none has changed.
-    pub(crate) fn nobody_is_full(&self) -> bool {
-        self.fullness.told.is_empty() && self.fullness.changed.is_empty()
-    }
-
-    /// Whether all shards know that this session is full.
-    pub(crate) fn is_told_full(&self, id: SessionId) -> bool {
-        self.fullness.told.contains(&id)
-    }
-
-    /// Whether publishers are to be refused for this session.
-    fn is_full(&self, id: SessionId, was_full: bool) -> bool {
-        let limits = &self.limits;
-        let session = self.sessions.get(id.index());
-        let Some(session) = session.filter(|session| session.is_durable()) else {
-            return false;
-        };
-        let (messages, bytes) = session.waiting();
-        limits.queue_full == QueueFull::Refuse
-            && if was_full {
-                !limits.has_room(messages, bytes)
-            } else {
-                limits.is_full(messages, bytes)
-            }
-    }
-}
-
-impl Shard {
-    /// The full session that would have to keep this message, if there is one.
-    pub(crate) fn full_receiver(
-        &mut self,
-        item: &Item<'_>,
-        publisher: SessionId,
-    ) -> Option<Arc<str>> {
-        self.tell_fullness();
-        if !self.router.has_full() || item.publication.qos == QoS::AtMostOnce {
-            return None;
-        }
-        let topic = TopicName::parse(item.publication.topic).ok()?;
-        let publisher = self.holder(Holder::Session(publisher));
-        self.router.full_receiver(topic, publisher)
-    }
-
-    /// Tells all shards which sessions have become full or have room again.
+    /// Takes a session that has become full or has room again.
     #[inline]
-    pub(crate) fn tell_fullness(&mut self) {
-        while let Some(id) = self.clients.fullness.changed.pop() {
-            let was_full = self.clients.is_told_full(id);
-            match (was_full, self.clients.is_full(id, was_full)) {
-                (false, true) => self.begin_fullness(id),
-                (true, false) => self.end_fullness(id),
+    pub(crate) fn next_change(
+        &mut self,
+        sessions: &Slab<Session>,
+        limits: &Limits,
+    ) -> Option<QueueChange> {
+        while let Some(id) = self.changed.pop() {
+            let was_full = self.full.contains(&id);
+            match (was_full, is_full(sessions, limits, id, was_full)) {
+                (false, true) => {
+                    self.full.insert(id);
+                    return Some(QueueChange::Full(id));
+                }
+                (true, false) => {
+                    self.full.remove(&id);
+                    return Some(QueueChange::Room(id));
+                }
                 _ => {}
             }
         }
+        None
     }
 
-    fn begin_fullness(&mut self, id: SessionId) {
-        let Some(session) = self.clients.sessions.get(id.index()) else {
-            return;
-        };
-        self.clients.fullness.told.insert(id);
-        let client_id = Arc::clone(&session.client_id);
-        let keeps = session.subscriptions.iter().filter(|(text, grant)| {
-            let parsed = SubscriptionFilter::parse(text);
-            grant.qos > QoS::AtMostOnce && matches!(parsed, Ok(SubscriptionFilter::Plain(_)))
-        });
-        let filters: Box<[_]> = keeps.map(|(text, grant)| (text.into(), *grant)).collect();
-        let connected = session.connection.is_some();
-        self.tell_full(Holder::Session(id), &client_id, &filters);
-        self.tell_groups(id, connected);
+    /// The session ends. Answers whether it was full.
+    pub(crate) fn end(&mut self, id: SessionId) -> bool {
+        self.full.remove(&id)
     }
 
-    /// A session or group of this shard, as all shards know it.
-    pub(crate) fn holder(&self, holder: Holder) -> HolderRef {
-        let shard = self.options.id;
-        HolderRef { shard, holder }
+    /// Whether no session is full, as far as the shards know, and none has changed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.full.is_empty() && self.changed.is_empty()
     }
 
-    /// All shards know of somebody who is full, or has another subscription and is.
-    pub(crate) fn tell_full(
-        &mut self,
-        holder: Holder,
-        name: &Arc<str>,
-        filters: &[(Box<str>, Grant)],
-    ) {
-        for shard in self.others() {
-            let letter = Letter::Full {
-                holder,
-                name: Arc::clone(name),
-                filters: filters.into(),
-            };
-            self.mail(shard, letter);
-        }
-        self.router.add_full(self.holder(holder), name, filters);
+    /// Whether all shards know that this session is full.
+    pub(crate) fn is_full(&self, id: SessionId) -> bool {
+        self.full.contains(&id)
     }
 
-    /// All shards know that somebody has room again, or has ended.
-    pub(crate) fn tell_room(&mut self, holder: Holder) {
-        for shard in self.others() {
-            let filter = None;
-            self.mail(shard, Letter::Room { holder, filter });
-        }
-        self.router.remove_full(self.holder(holder));
-    }
-
-    /// The session has room again, or ends.
-    pub(crate) fn end_fullness(&mut self, id: SessionId) {
-        if !self.clients.fullness.told.remove(&id) {
-            return;
-        }
-        self.tell_room(Holder::Session(id));
-        let session = self.clients.sessions.get(id.index());
-        let connected = session.is_some_and(|session| session.connection.is_some());
-        self.tell_groups(id, connected);
-    }
-
-    /// A session has subscribed, or replaced a subscription: all shards know, if it is full.
-    pub(crate) fn tell_subscribed_full(&mut self, id: SessionId, filter: &str, grant: Grant) {
-        if self.clients.is_told_full(id)
-            && let Some(session) = self.clients.sessions.get(id.index())
-        {
-            let client_id = Arc::clone(&session.client_id);
-            self.tell_full(Holder::Session(id), &client_id, &[(filter.into(), grant)]);
+    #[cold]
+    fn note_change(&mut self, sessions: &Slab<Session>, limits: &Limits, id: SessionId) {
+        let was_full = self.full.contains(&id);
+        if was_full != is_full(sessions, limits, id, was_full) {
+            self.changed.push(id);
         }
     }
+}
 
-    /// A subscription of a session has ended: all shards know, if it is full.
-    pub(crate) fn tell_unsubscribed_full(&mut self, id: SessionId, filter: &str) {
-        if self.clients.is_told_full(id) {
-            let holder = Holder::Session(id);
-            for shard in self.others() {
-                let filter = Some(filter.into());
-                self.mail(shard, Letter::Room { holder, filter });
-            }
-            self.router.remove_full_filter(self.holder(holder), filter);
+/// Whether publishers are to be refused for this session.
+fn is_full(sessions: &Slab<Session>, limits: &Limits, id: SessionId, was_full: bool) -> bool {
+    let session = sessions.get(id.index());
+    let Some(session) = session.filter(|session| session.is_durable()) else {
+        return false;
+    };
+    let (messages, bytes) = session.waiting();
+    limits.queue_full == QueueFull::Refuse
+        && if was_full {
+            !limits.has_room(messages, bytes)
+        } else {
+            limits.is_full(messages, bytes)
         }
-    }
 }
 
 /// A session has room again when one part in so many of each limit is free, and at least one

@@ -11,240 +11,40 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
+use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
 
 use crate::audit::receipt::News;
 use crate::durability::{Record, Until};
-use crate::ids::{GroupId, GroupRef, Holder, Member, Readiness, SessionId, ShardId, Want};
+use crate::ids::{GroupId, GroupRef, Holder, Member, SessionId, ShardId};
 use crate::item::Item;
 use crate::mail::{Awaited, Duty, Letter};
 use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
-use crate::routing::{Grant, Subscriber, Terms};
+use crate::routing::{Grant, Terms};
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
-use crate::shared::{Keeping, PacketLimit, share_text};
 
 impl Shard {
-    /// Makes a session a member. Answers the token to wait for if the group lives elsewhere.
-    pub(crate) fn join_group(
+    /// The full session that would have to keep this message, if there is one.
+    pub(crate) fn full_receiver(
         &mut self,
-        session: SessionId,
-        group: &str,
-        filter: TopicFilter<'_>,
-        grant: Grant,
-    ) -> Option<u64> {
-        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-        let fresh = self.token();
-        let state = self.clients.session_mut(session)?;
-        let serial = state.memberships.join(share_text(group, filter), fresh);
-        let member = self.member(session, serial);
-        let keeps = self.want_of(session, grant.qos) == Want::Staying;
-        let limit = self.packet_limit(session);
-        if owner == self.options.id {
-            self.take_member(group, filter, (member, keeps), grant, limit);
+        item: &Item<'_>,
+        publisher: SessionId,
+    ) -> Option<Arc<str>> {
+        self.announce_queue_changes();
+        if !self.router.has_full() || item.publication.qos == QoS::AtMostOnce {
             return None;
         }
-        let token = self.token();
-        let (group, filter) = (group.into(), filter.as_str().into());
-        self.mail(
-            owner,
-            Letter::ShareJoin {
-                group,
-                filter,
-                member,
-                keeps,
-                grant,
-                limit,
-                token,
-            },
-        );
-        Some(token)
-    }
-
-    pub(crate) fn leave_group(&mut self, session: SessionId, group: &str, filter: TopicFilter<'_>) {
-        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-        let state = self.clients.session_mut(session);
-        let text = share_text(group, filter);
-        let Some(serial) = state.and_then(|state| state.memberships.leave(&text)) else {
-            return;
-        };
-        let member = self.member(session, serial);
-        if owner == self.options.id {
-            self.drop_member(group, filter, member);
-        } else {
-            let (group, filter) = (group.into(), filter.as_str().into());
-            self.mail(
-                owner,
-                Letter::ShareLeave {
-                    group,
-                    filter,
-                    member,
-                },
-            );
-        }
-    }
-
-    /// Tells the groups of a session whether it is connected, and whether it is full.
-    pub(crate) fn tell_groups(&mut self, session_id: SessionId, connected: bool) {
-        let session = self.clients.sessions.get(session_id.index());
-        let groups = session.map(|session| session.memberships.all());
-        for (text, serial) in groups.into_iter().flatten() {
-            self.tell_group(session_id, &text, serial, connected);
-        }
-    }
-
-    /// The same of one that it is in.
-    pub(crate) fn tell_group(
-        &mut self,
-        session_id: SessionId,
-        text: &str,
-        serial: u64,
-        connected: bool,
-    ) {
-        let session = self.clients.sessions.get(session_id.index());
-        let grant = session.and_then(|session| session.subscriptions.get(text));
-        let keeps = grant.is_none_or(|grant| grant.qos > QoS::AtMostOnce);
-        let readiness = match connected {
-            _ if keeps && self.clients.is_told_full(session_id) => Readiness::Full,
-            true => Readiness::Ready,
-            false if keeps => Readiness::Away,
-            false => Readiness::Absent,
-        };
-        let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(text)
-        else {
-            return;
-        };
-        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-        let member = self.member(session_id, serial);
-        let limit = self.packet_limit(session_id);
-        if owner == self.options.id {
-            self.set_member_ready(group, filter, member, readiness, limit);
-        } else {
-            let (group, filter) = (group.into(), filter.as_str().into());
-            self.mail(
-                owner,
-                Letter::ShareReady {
-                    group,
-                    filter,
-                    member,
-                    readiness,
-                    limit,
-                },
-            );
-        }
-    }
-
-    /// A session of this shard, as a group knows it.
-    fn member(&self, session: SessionId, serial: u64) -> Member {
-        Member {
-            shard: self.options.id,
-            session,
-            serial,
-        }
-    }
-
-    /// What the client of this session takes, if it is connected.
-    fn packet_limit(&self, session: SessionId) -> Option<PacketLimit> {
-        let id = self.clients.connection_of(session)?;
-        let connection = self.clients.connections.get(id)?;
-        Some(PacketLimit {
-            bytes_max: connection.packet_bytes_max(),
-            version: connection.version(),
-        })
+        let topic = TopicName::parse(item.publication.topic).ok()?;
+        let publisher = self.holder(Holder::Session(publisher));
+        self.router.full_receiver(topic, publisher)
     }
 
     /// A message that a group was owed has no member to go to.
     fn drop_of_group(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
         self.drop_of_publisher(now, item, reason);
         self.clients.news_of(item, News::Dropped(reason));
-    }
-
-    /// A session joins a group of this shard, and gets each message that is its turn.
-    pub(crate) fn take_member(
-        &mut self,
-        group: &str,
-        filter: TopicFilter<'_>,
-        member: (Member, bool),
-        grant: Grant,
-        limit: Option<PacketLimit>,
-    ) {
-        let joined = self.groups.join(group, filter, member, grant, limit);
-        if joined.is_new {
-            self.router
-                .insert(filter, Subscriber::Group(joined.id), grant);
-            self.note_filter(filter.as_str(), true);
-            self.announce(filter.as_str(), Want::Passing);
-        }
-        self.note_keeping(filter, joined.keeping);
-        self.tell_group_fullness(joined.id, joined.is_full, group, filter);
-    }
-
-    /// A session leaves a group of this shard.
-    pub(crate) fn drop_member(&mut self, group: &str, filter: TopicFilter<'_>, member: Member) {
-        let Some(left) = self.groups.leave(group, filter, member) else {
-            return;
-        };
-        self.note_keeping(filter, left.keeping);
-        if left.was_last {
-            self.router.remove(filter, Subscriber::Group(left.id));
-            self.note_filter(filter.as_str(), false);
-            self.withdraw(filter.as_str(), Want::Passing);
-        }
-        self.tell_group_fullness(left.id, left.is_full, group, filter);
-    }
-
-    /// The other shards know whether a group has a member that keeps what it is given.
-    fn note_keeping(&mut self, filter: TopicFilter<'_>, keeping: Keeping) {
-        match keeping {
-            Keeping::Begins => self.announce(filter.as_str(), Want::Sharing),
-            Keeping::Ends => self.withdraw(filter.as_str(), Want::Sharing),
-            Keeping::AsBefore => {}
-        }
-    }
-
-    /// Whether a member of a group of this shard can take a message.
-    pub(crate) fn set_member_ready(
-        &mut self,
-        group: &str,
-        filter: TopicFilter<'_>,
-        member: Member,
-        readiness: Readiness,
-        limit: Option<PacketLimit>,
-    ) {
-        let changed = self
-            .groups
-            .set_readiness(group, filter, member, readiness, limit);
-        if let Some((id, is_full)) = changed {
-            self.tell_group_fullness(id, is_full, group, filter);
-        }
-    }
-
-    /// All shards know whether all members of a group are full.
-    fn tell_group_fullness(
-        &mut self,
-        id: GroupId,
-        is_full: bool,
-        group: &str,
-        filter: TopicFilter<'_>,
-    ) {
-        let holder = Holder::Group(id);
-        let was_full = self.router.is_full(self.holder(holder));
-        match (was_full, is_full) {
-            (false, true) => {
-                let grant = Grant {
-                    qos: QoS::ExactlyOnce, // each member keeps what has at least 1
-                    no_local: false,
-                    retain_as_published: false,
-                    identifier: None,
-                };
-                let filters = [(filter.as_str().into(), grant)];
-                self.tell_full(holder, &share_text(group, filter).into(), &filters);
-            }
-            (true, false) => self.tell_room(holder),
-            _ => {}
-        }
     }
 
     /// Gives a message to the member whose turn it is, with a duty if it was given before.

@@ -14,7 +14,7 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::topic::{SubscriptionFilter, TopicError, TopicFilter};
+use unbroken_mqtt_proto::topic::{SubscriptionFilter, TopicError};
 use unbroken_mqtt_proto::{
     Packet, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
     Unsubscribe, Version,
@@ -23,11 +23,11 @@ use unbroken_mqtt_proto::{
 use crate::clients::Clients;
 use crate::connection::{Access, Answer, Connection, may_subscribe};
 use crate::durability::{Record, StoredSubscription, Until};
-use crate::ids::{ConnectionId, LogId, SessionId, ShardId, StoreId, Want};
+use crate::ids::{ConnectionId, LogId, SessionId, StoreId};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::mail::Letter;
 use crate::reason::Fault;
-use crate::routing::{Grant, InterestChange, PendingSubAck, Subscriber};
+use crate::routing::{Grant, PendingSubAck, Subscriber};
 use crate::session::Kept;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
@@ -209,7 +209,7 @@ impl Shard {
                 // In place of an older one, so that no message falls between. [MQTT-3.8.4-4]
                 self.router
                     .insert(filter, Subscriber::Session(session_id), grant);
-                self.tell_subscribed_full(session_id, filter.as_str(), grant);
+                self.announce_full_filter(session_id, filter.as_str(), grant);
                 if new {
                     self.note_filter(filter.as_str(), true);
                 }
@@ -228,11 +228,11 @@ impl Shard {
                     self.clients.telemetry.joined_group();
                 }
                 joins.extend(self.join_group(session_id, group, filter, grant));
-                if self.clients.is_told_full(session_id)
+                if self.clients.queue_limits.is_full(session_id)
                     && let Some(session) = self.clients.sessions.get(session_id.index())
                     && let Some(serial) = session.memberships.serial(text)
                 {
-                    self.tell_group(session_id, text, serial, true);
+                    self.announce_to_group(session_id, text, serial, true);
                 }
             }
         }
@@ -451,7 +451,7 @@ impl Shard {
             SubscriptionFilter::Plain(filter) => {
                 // [MQTT-3.10.4-2, MQTT311-3.10.4-2]
                 self.router.remove(filter, Subscriber::Session(session_id));
-                self.tell_unsubscribed_full(session_id, filter.as_str());
+                self.announce_filter_room(session_id, filter.as_str());
                 self.note_filter(filter.as_str(), false);
                 // Deliveries that have begun are finished. [MQTT-3.10.4-3, MQTT311-3.10.4-3]
                 self.clients
@@ -476,88 +476,6 @@ impl Shard {
             if let Ok(parsed) = SubscriptionFilter::parse(&text) {
                 self.unsubscribe(session_id, parsed, grant);
             }
-        }
-    }
-
-    /// What a session's subscription is announced as. Nothing is kept of what is sent at QoS 0.
-    pub(crate) fn want_of(&self, session: SessionId, granted: QoS) -> Want {
-        match self.clients.sessions.get(session.index()) {
-            Some(session) if session.stays && granted > QoS::AtMostOnce => Want::Staying,
-            _ => Want::Passing,
-        }
-    }
-
-    /// Another subscriber here wants this filter.
-    pub(crate) fn announce(&mut self, filter: &str, want: Want) {
-        let change = self.router.add_interest(filter, want);
-        self.tell_interest(filter, change);
-    }
-
-    /// One fewer wants it.
-    pub(crate) fn withdraw(&mut self, filter: &str, want: Want) {
-        let change = self.router.remove_interest(filter, want);
-        self.tell_interest(filter, change);
-    }
-
-    /// The other shards are told what this one wants, if that has changed.
-    fn tell_interest(&mut self, filter: &str, change: Option<InterestChange>) {
-        match change {
-            None => {}
-            Some(InterestChange::Added(want)) => {
-                let barrier = self.barriers.issue();
-                for shard in self.others() {
-                    let filter = filter.into();
-                    self.mail(
-                        shard,
-                        Letter::InterestAdded {
-                            filter,
-                            want,
-                            barrier,
-                        },
-                    );
-                }
-            }
-            Some(InterestChange::Removed(want)) => {
-                for shard in self.others() {
-                    let filter = filter.into();
-                    self.mail(shard, Letter::InterestRemoved { filter, want });
-                }
-            }
-        }
-    }
-
-    pub(crate) fn handle_interest_added(
-        &mut self,
-        from: ShardId,
-        filter: &str,
-        want: Want,
-        barrier: u64,
-    ) {
-        if let Ok(filter) = TopicFilter::parse(filter) {
-            // Another shard matches once more, so nothing of the grant but its presence counts.
-            let grant = Grant {
-                qos: QoS::ExactlyOnce,
-                no_local: false,
-                retain_as_published: true,
-                identifier: None,
-            };
-            let subscriber = Subscriber::Shard(from, want);
-            self.router.insert(filter, subscriber, grant);
-            self.note_filter(filter.as_str(), true);
-        }
-        self.answer_barrier(from, barrier);
-    }
-
-    /// All that this shard was told by another up to here is in force.
-    pub(crate) fn answer_barrier(&mut self, from: ShardId, barrier: u64) {
-        let tail = self.clients.promises.tail();
-        self.mail(from, Letter::BarrierReached { barrier, tail });
-    }
-
-    pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str, want: Want) {
-        if let Ok(filter) = TopicFilter::parse(filter) {
-            self.router.remove(filter, Subscriber::Shard(from, want));
-            self.note_filter(filter.as_str(), false);
         }
     }
 

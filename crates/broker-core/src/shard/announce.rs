@@ -1,0 +1,438 @@
+//! What the other shards learn of the sessions here: their interest, their places in shared groups,
+//! and which of them have no room.
+//!
+//! ```text
+//! session's shard:  filter ── InterestAdded ──> every other shard, which sends what matches
+//!                   group  ── ShareJoin ──────> the shard of the group
+//!                   full   ── Full, with its subscriptions ──> every other shard
+//!                   room   ── Room ──────────────────────────>
+//! ```
+//!
+//! A shared group lives on the shard that its name and filter hash to, and members are sessions of
+//! any shard. That shard announces the group's interest like that of a session. A group passes over
+//! its full members, and is full itself when all of them are.
+//!
+//! Invariant: a part answers with a change, and what a change leads to is sent here, in the order
+//! in which the changes were made.
+
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter};
+
+use crate::clients::Clients;
+use crate::ids::{GroupId, Holder, HolderRef, Member, Readiness, SessionId, ShardId, Want};
+use crate::mail::Letter;
+use crate::placement;
+use crate::routing::{Grant, InterestChange, Subscriber};
+use crate::session::QueueChange;
+use crate::shard::Shard;
+use crate::shared::{Keeping, PacketLimit, share_text};
+
+/// Interest.
+impl Shard {
+    /// What a session's subscription is announced as. Nothing is kept of what is sent at QoS 0.
+    pub(crate) fn want_of(&self, session: SessionId, granted: QoS) -> Want {
+        match self.clients.sessions.get(session.index()) {
+            Some(session) if session.stays && granted > QoS::AtMostOnce => Want::Staying,
+            _ => Want::Passing,
+        }
+    }
+
+    /// Another subscriber here wants this filter.
+    pub(crate) fn announce(&mut self, filter: &str, want: Want) {
+        let change = self.router.add_interest(filter, want);
+        self.send_interest(filter, change);
+    }
+
+    /// One fewer wants it.
+    pub(crate) fn withdraw(&mut self, filter: &str, want: Want) {
+        let change = self.router.remove_interest(filter, want);
+        self.send_interest(filter, change);
+    }
+
+    /// The other shards learn what this one wants, if that has changed.
+    fn send_interest(&mut self, filter: &str, change: Option<InterestChange>) {
+        match change {
+            None => {}
+            Some(InterestChange::Added(want)) => {
+                let barrier = self.barriers.issue();
+                for shard in self.others() {
+                    let filter = filter.into();
+                    self.mail(
+                        shard,
+                        Letter::InterestAdded {
+                            filter,
+                            want,
+                            barrier,
+                        },
+                    );
+                }
+            }
+            Some(InterestChange::Removed(want)) => {
+                for shard in self.others() {
+                    let filter = filter.into();
+                    self.mail(shard, Letter::InterestRemoved { filter, want });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn handle_interest_added(
+        &mut self,
+        from: ShardId,
+        filter: &str,
+        want: Want,
+        barrier: u64,
+    ) {
+        if let Ok(filter) = TopicFilter::parse(filter) {
+            // Another shard matches once more, so nothing of the grant but its presence counts.
+            let grant = Grant {
+                qos: QoS::ExactlyOnce,
+                no_local: false,
+                retain_as_published: true,
+                identifier: None,
+            };
+            let subscriber = Subscriber::Shard(from, want);
+            self.router.insert(filter, subscriber, grant);
+            self.note_filter(filter.as_str(), true);
+        }
+        self.answer_barrier(from, barrier);
+    }
+
+    /// All that another shard has announced up to here is in force.
+    pub(crate) fn answer_barrier(&mut self, from: ShardId, barrier: u64) {
+        let tail = self.clients.promises.tail();
+        self.mail(from, Letter::BarrierReached { barrier, tail });
+    }
+
+    pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str, want: Want) {
+        if let Ok(filter) = TopicFilter::parse(filter) {
+            self.router.remove(filter, Subscriber::Shard(from, want));
+            self.note_filter(filter.as_str(), false);
+        }
+    }
+}
+
+/// Shared groups.
+impl Shard {
+    /// Makes a session a member. Answers the token to wait for if the group lives elsewhere.
+    pub(crate) fn join_group(
+        &mut self,
+        session: SessionId,
+        group: &str,
+        filter: TopicFilter<'_>,
+        grant: Grant,
+    ) -> Option<u64> {
+        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
+        let fresh = self.token();
+        let state = self.clients.session_mut(session)?;
+        let serial = state.memberships.join(share_text(group, filter), fresh);
+        let member = self.member(session, serial);
+        let keeps = self.want_of(session, grant.qos) == Want::Staying;
+        let limit = self.packet_limit(session);
+        if owner == self.options.id {
+            self.take_member(group, filter, (member, keeps), grant, limit);
+            return None;
+        }
+        let token = self.token();
+        let (group, filter) = (group.into(), filter.as_str().into());
+        self.mail(
+            owner,
+            Letter::ShareJoin {
+                group,
+                filter,
+                member,
+                keeps,
+                grant,
+                limit,
+                token,
+            },
+        );
+        Some(token)
+    }
+
+    pub(crate) fn leave_group(&mut self, session: SessionId, group: &str, filter: TopicFilter<'_>) {
+        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
+        let state = self.clients.session_mut(session);
+        let text = share_text(group, filter);
+        let Some(serial) = state.and_then(|state| state.memberships.leave(&text)) else {
+            return;
+        };
+        let member = self.member(session, serial);
+        if owner == self.options.id {
+            self.drop_member(group, filter, member);
+        } else {
+            let (group, filter) = (group.into(), filter.as_str().into());
+            self.mail(
+                owner,
+                Letter::ShareLeave {
+                    group,
+                    filter,
+                    member,
+                },
+            );
+        }
+    }
+
+    /// The groups of a session learn whether it is connected, and whether it is full.
+    pub(crate) fn announce_to_groups(&mut self, session_id: SessionId, connected: bool) {
+        let session = self.clients.sessions.get(session_id.index());
+        let groups = session.map(|session| session.memberships.all());
+        for (text, serial) in groups.into_iter().flatten() {
+            self.announce_to_group(session_id, &text, serial, connected);
+        }
+    }
+
+    /// The same of one that it is in.
+    pub(crate) fn announce_to_group(
+        &mut self,
+        session_id: SessionId,
+        text: &str,
+        serial: u64,
+        connected: bool,
+    ) {
+        let session = self.clients.sessions.get(session_id.index());
+        let grant = session.and_then(|session| session.subscriptions.get(text));
+        let keeps = grant.is_none_or(|grant| grant.qos > QoS::AtMostOnce);
+        let readiness = match connected {
+            _ if keeps && self.clients.queue_limits.is_full(session_id) => Readiness::Full,
+            true => Readiness::Ready,
+            false if keeps => Readiness::Away,
+            false => Readiness::Absent,
+        };
+        let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(text)
+        else {
+            return;
+        };
+        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
+        let member = self.member(session_id, serial);
+        let limit = self.packet_limit(session_id);
+        if owner == self.options.id {
+            self.set_member_ready(group, filter, member, readiness, limit);
+        } else {
+            let (group, filter) = (group.into(), filter.as_str().into());
+            self.mail(
+                owner,
+                Letter::ShareReady {
+                    group,
+                    filter,
+                    member,
+                    readiness,
+                    limit,
+                },
+            );
+        }
+    }
+
+    /// A session of this shard, as a group knows it.
+    fn member(&self, session: SessionId, serial: u64) -> Member {
+        Member {
+            shard: self.options.id,
+            session,
+            serial,
+        }
+    }
+
+    /// What the client of this session takes, if it is connected.
+    fn packet_limit(&self, session: SessionId) -> Option<PacketLimit> {
+        let id = self.clients.connection_of(session)?;
+        let connection = self.clients.connections.get(id)?;
+        Some(PacketLimit {
+            bytes_max: connection.packet_bytes_max(),
+            version: connection.version(),
+        })
+    }
+
+    /// A session joins a group of this shard, and gets each message that is its turn.
+    pub(crate) fn take_member(
+        &mut self,
+        group: &str,
+        filter: TopicFilter<'_>,
+        member: (Member, bool),
+        grant: Grant,
+        limit: Option<PacketLimit>,
+    ) {
+        let joined = self.groups.join(group, filter, member, grant, limit);
+        if joined.is_new {
+            self.router
+                .insert(filter, Subscriber::Group(joined.id), grant);
+            self.note_filter(filter.as_str(), true);
+            self.announce(filter.as_str(), Want::Passing);
+        }
+        self.note_keeping(filter, joined.keeping);
+        self.announce_group_fullness(joined.id, joined.is_full, group, filter);
+    }
+
+    /// A session leaves a group of this shard.
+    pub(crate) fn drop_member(&mut self, group: &str, filter: TopicFilter<'_>, member: Member) {
+        let Some(left) = self.groups.leave(group, filter, member) else {
+            return;
+        };
+        self.note_keeping(filter, left.keeping);
+        if left.was_last {
+            self.router.remove(filter, Subscriber::Group(left.id));
+            self.note_filter(filter.as_str(), false);
+            self.withdraw(filter.as_str(), Want::Passing);
+        }
+        self.announce_group_fullness(left.id, left.is_full, group, filter);
+    }
+
+    /// The other shards know whether a group has a member that keeps what it is given.
+    fn note_keeping(&mut self, filter: TopicFilter<'_>, keeping: Keeping) {
+        match keeping {
+            Keeping::Begins => self.announce(filter.as_str(), Want::Sharing),
+            Keeping::Ends => self.withdraw(filter.as_str(), Want::Sharing),
+            Keeping::AsBefore => {}
+        }
+    }
+
+    /// Whether a member of a group of this shard can take a message.
+    pub(crate) fn set_member_ready(
+        &mut self,
+        group: &str,
+        filter: TopicFilter<'_>,
+        member: Member,
+        readiness: Readiness,
+        limit: Option<PacketLimit>,
+    ) {
+        let changed = self
+            .groups
+            .set_readiness(group, filter, member, readiness, limit);
+        if let Some((id, is_full)) = changed {
+            self.announce_group_fullness(id, is_full, group, filter);
+        }
+    }
+
+    /// All shards know whether all members of a group are full.
+    fn announce_group_fullness(
+        &mut self,
+        id: GroupId,
+        is_full: bool,
+        group: &str,
+        filter: TopicFilter<'_>,
+    ) {
+        let holder = Holder::Group(id);
+        let was_full = self.router.is_full(self.holder(holder));
+        match (was_full, is_full) {
+            (false, true) => {
+                let grant = Grant {
+                    qos: QoS::ExactlyOnce, // each member keeps what has at least 1
+                    no_local: false,
+                    retain_as_published: false,
+                    identifier: None,
+                };
+                let filters = [(filter.as_str().into(), grant)];
+                self.announce_full(holder, &share_text(group, filter).into(), &filters);
+            }
+            (true, false) => self.announce_room(holder),
+            _ => {}
+        }
+    }
+}
+
+/// Sessions and groups without room.
+impl Shard {
+    /// All shards learn which sessions have become full or have room again.
+    #[inline]
+    pub(crate) fn announce_queue_changes(&mut self) {
+        loop {
+            let Clients {
+                queue_limits,
+                sessions,
+                limits,
+                ..
+            } = &mut self.clients;
+            match queue_limits.next_change(sessions, limits) {
+                None => return,
+                Some(QueueChange::Full(id)) => self.announce_full_session(id),
+                Some(QueueChange::Room(id)) => self.announce_session_room(id),
+            }
+        }
+    }
+
+    #[cold]
+    fn announce_full_session(&mut self, id: SessionId) {
+        let Some(session) = self.clients.sessions.get(id.index()) else {
+            return;
+        };
+        let client_id = Arc::clone(&session.client_id);
+        let keeps = session.subscriptions.iter().filter(|(text, grant)| {
+            let parsed = SubscriptionFilter::parse(text);
+            grant.qos > QoS::AtMostOnce && matches!(parsed, Ok(SubscriptionFilter::Plain(_)))
+        });
+        let filters: Box<[_]> = keeps.map(|(text, grant)| (text.into(), *grant)).collect();
+        let connected = session.connection.is_some();
+        self.announce_full(Holder::Session(id), &client_id, &filters);
+        self.announce_to_groups(id, connected);
+    }
+
+    #[cold]
+    fn announce_session_room(&mut self, id: SessionId) {
+        self.announce_room(Holder::Session(id));
+        let session = self.clients.sessions.get(id.index());
+        let connected = session.is_some_and(|session| session.connection.is_some());
+        self.announce_to_groups(id, connected);
+    }
+
+    /// The session ends: it is not full any more.
+    pub(crate) fn end_fullness(&mut self, id: SessionId) {
+        if self.clients.queue_limits.end(id) {
+            self.announce_session_room(id);
+        }
+    }
+
+    /// A session or group of this shard, as all shards know it.
+    pub(crate) fn holder(&self, holder: Holder) -> HolderRef {
+        let shard = self.options.id;
+        HolderRef { shard, holder }
+    }
+
+    /// All shards know of a session or group that is full, or is and has another subscription.
+    pub(crate) fn announce_full(
+        &mut self,
+        holder: Holder,
+        name: &Arc<str>,
+        filters: &[(Box<str>, Grant)],
+    ) {
+        for shard in self.others() {
+            let letter = Letter::Full {
+                holder,
+                name: Arc::clone(name),
+                filters: filters.into(),
+            };
+            self.mail(shard, letter);
+        }
+        self.router.add_full(self.holder(holder), name, filters);
+    }
+
+    /// All shards know that a session or group has room again, or has ended.
+    pub(crate) fn announce_room(&mut self, holder: Holder) {
+        for shard in self.others() {
+            let filter = None;
+            self.mail(shard, Letter::Room { holder, filter });
+        }
+        self.router.remove_full(self.holder(holder));
+    }
+
+    /// A session has subscribed, or replaced a subscription: all shards know, if it is full.
+    pub(crate) fn announce_full_filter(&mut self, id: SessionId, filter: &str, grant: Grant) {
+        if self.clients.queue_limits.is_full(id)
+            && let Some(session) = self.clients.sessions.get(id.index())
+        {
+            let client_id = Arc::clone(&session.client_id);
+            self.announce_full(Holder::Session(id), &client_id, &[(filter.into(), grant)]);
+        }
+    }
+
+    /// A subscription of a session has ended: all shards know, if it is full.
+    pub(crate) fn announce_filter_room(&mut self, id: SessionId, filter: &str) {
+        if self.clients.queue_limits.is_full(id) {
+            let holder = Holder::Session(id);
+            for shard in self.others() {
+                let filter = Some(filter.into());
+                self.mail(shard, Letter::Room { holder, filter });
+            }
+            self.router.remove_full_filter(self.holder(holder), filter);
+        }
+    }
+}
