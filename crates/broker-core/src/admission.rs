@@ -552,7 +552,6 @@ impl Shard {
         );
         self.clients.by_client_id.remove(&session.client_id);
         self.clients.unreleased.end(id);
-        self.clients.retained.end_session(id);
         self.options.totals.sessions.subtract(1);
         self.clients.telemetry.unqueued(session.queue_bytes);
         let client_id = Arc::clone(&session.client_id);

@@ -118,8 +118,7 @@ impl Clients {
             backlog.count(position, tails, publication.stamp, bytes);
             self.telemetry.accepted();
             self.telemetry.queued(bytes);
-            self.queue_limits
-                .note_fill(&self.sessions, &self.limits, id);
+            self.note_fill(id);
         }
     }
 
@@ -152,8 +151,7 @@ impl Clients {
         {
             telemetry.accepted();
             telemetry.queued(bytes);
-            self.queue_limits
-                .note_fill(&self.sessions, &self.limits, id);
+            self.note_fill(id);
         }
     }
 

@@ -147,6 +147,20 @@ impl Clients {
         self.sessions.get_mut(id.index())
     }
 
+    /// More waits for this session than before.
+    #[inline]
+    pub(crate) fn note_fill(&mut self, id: SessionId) {
+        self.queue_limits
+            .note_fill(&self.sessions, &self.limits, id);
+    }
+
+    /// Less may wait for this session than before.
+    #[inline]
+    pub(crate) fn note_room(&mut self, id: SessionId) {
+        self.queue_limits
+            .note_room(&self.sessions, &self.limits, id);
+    }
+
     /// Notes that the driver has written so much; answers the session that may send more.
     pub(crate) fn wrote(
         &mut self,

@@ -280,8 +280,7 @@ impl Clients {
         session.queue.push_back((qos, delivery));
         self.telemetry.accepted();
         self.telemetry.queued(cost);
-        self.queue_limits
-            .note_fill(&self.sessions, &self.limits, session_id);
+        self.note_fill(session_id);
     }
 
     /// Gives a message to a session, to leave when its packet id is stored, if the session stays,

@@ -289,10 +289,7 @@ impl Shard {
         {
             self.drop_outstayed_queue(now, id);
             self.drop_outstayed_in_flight(now, id);
-            let clients = &mut self.clients;
-            clients
-                .queue_limits
-                .note_room(&clients.sessions, &clients.limits, id);
+            self.clients.note_room(id);
             self.begin_advance(id);
         }
     }
@@ -336,10 +333,7 @@ impl Shard {
     pub(crate) fn let_go_of_absent(&mut self, now: Instant, id: SessionId) {
         if self.clients.laggards.lets_go() && !self.clients.store_failed() {
             self.drop_outstayed_in_flight(now, id);
-            let clients = &mut self.clients;
-            clients
-                .queue_limits
-                .note_room(&clients.sessions, &clients.limits, id);
+            self.clients.note_room(id);
         }
     }
 

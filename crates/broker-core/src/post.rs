@@ -9,13 +9,12 @@ use std::time::Instant;
 use unbroken_mqtt_proto::TopicFilter;
 
 use crate::audit::receipt::News;
-use crate::ids::{HolderRef, LogId, ShardId};
+use crate::ids::{LogId, ShardId};
 use crate::item::Item;
 use crate::mail::{Awaited, Letter, Mail};
 use crate::position::Position;
 use crate::retained::Slice;
 use crate::shard::Shard;
-use crate::shared::PendingJoin;
 
 impl Shard {
     pub(crate) fn handle_mail(&mut self, now: Instant, from: ShardId, mail: Mail) {
@@ -75,23 +74,8 @@ impl Shard {
                 holder,
                 name,
                 filters,
-            } => {
-                let shard = from;
-                self.router
-                    .add_full(HolderRef { shard, holder }, &name, &filters);
-            }
-            Letter::Room {
-                holder,
-                filter: Some(filter),
-            } => {
-                let shard = from;
-                self.router
-                    .remove_full_filter(HolderRef { shard, holder }, &filter);
-            }
-            Letter::Room { holder, .. } => {
-                let shard = from;
-                self.router.remove_full(HolderRef { shard, holder });
-            }
+            } => self.handle_full(from, holder, &name, &filters),
+            Letter::Room { holder, filter } => self.handle_room(from, holder, filter.as_deref()),
             Letter::ShareJoin {
                 group,
                 filter,
@@ -104,12 +88,7 @@ impl Shard {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
                     self.take_member(&group, filter, (member, keeps), grant, limit);
                 }
-                self.groups.hold_join(PendingJoin {
-                    barrier: self.barriers.latest(),
-                    shard: from,
-                    token,
-                });
-                self.release_subacks(now);
+                self.hold_join(now, from, token);
             }
             Letter::ShareJoined { token } => {
                 self.router.subacks().handle_joined(token);

@@ -305,10 +305,7 @@ impl Shard {
             self.schedule_progress(now);
         }
         self.clients.count_later(id);
-        let clients = &mut self.clients;
-        clients
-            .queue_limits
-            .note_fill(&clients.sessions, &clients.limits, id);
+        self.clients.note_fill(id);
         self.schedule_count(now);
         let sessions = self.clients.by_client_id.len();
         self.clients.telemetry.note_sessions(sessions);

@@ -309,10 +309,7 @@ impl Shard {
     pub(crate) fn pump(&mut self, now: Instant, session: SessionId) {
         self.clients.pump(now, session);
         self.read_on(session);
-        let clients = &mut self.clients;
-        clients
-            .queue_limits
-            .note_room(&clients.sessions, &clients.limits, session);
+        self.clients.note_room(session);
         self.pump_retained(now, session);
     }
 

@@ -163,8 +163,8 @@ impl Query {
 /// Live messages that the session was given since its first query began, by topic: of an older
 /// retained copy a query that was there is to leave out.
 ///
-/// A message concerns all queries of its moment, and none that begins later. Their tokens only grow,
-/// so one number says which these are.
+/// A message concerns all queries of its moment, and none that begins later. Their tokens only
+/// grow, so one number says which these are.
 #[derive(Debug, Default)]
 struct Overtaken {
     by_topic: BTreeMap<Box<str>, Vec<Given>>,

@@ -20,7 +20,7 @@
 //! - All that waits is counted, messages and bytes. While that is more than `queue_messages_max` or
 //!   `queue_bytes_max` allow, what is read is dropped, by name: by a client that comes, or by
 //!   [`crate::laggards`]. So it is the oldest. What waits from before the broker started is counted
-//!   by [`crate::census`]. Where publishers are refused instead ([`super::queue_limits`]) nothing is.
+//!   by [`crate::census`]. Where publishers are refused instead nothing is.
 //! - At most one read of a session is under way, and none of a client's while anything waits in its
 //!   queue.
 //!

@@ -16,6 +16,7 @@
 //! in which the changes were made.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter};
 
@@ -26,7 +27,7 @@ use crate::placement;
 use crate::routing::{Grant, InterestChange, Subscriber};
 use crate::session::QueueChange;
 use crate::shard::Shard;
-use crate::shared::{Keeping, PacketLimit, share_text};
+use crate::shared::{Keeping, PacketLimit, PendingJoin, share_text};
 
 /// Interest.
 impl Shard {
@@ -263,6 +264,17 @@ impl Shard {
         self.announce_group_fullness(joined.id, joined.is_full, group, filter);
     }
 
+    /// A join of another shard's session is to be answered when every shard knows of the group.
+    pub(crate) fn hold_join(&mut self, now: Instant, shard: ShardId, token: u64) {
+        let barrier = self.barriers.latest();
+        self.groups.hold_join(PendingJoin {
+            barrier,
+            shard,
+            token,
+        });
+        self.release_subacks(now);
+    }
+
     /// A session leaves a group of this shard.
     pub(crate) fn drop_member(&mut self, group: &str, filter: TopicFilter<'_>, member: Member) {
         let Some(left) = self.groups.leave(group, filter, member) else {
@@ -378,6 +390,27 @@ impl Shard {
     pub(crate) fn end_fullness(&mut self, id: SessionId) {
         if self.clients.queue_limits.end(id) {
             self.announce_session_room(id);
+        }
+    }
+
+    /// A session or group of another shard is full, or is and has another subscription.
+    pub(crate) fn handle_full(
+        &mut self,
+        shard: ShardId,
+        holder: Holder,
+        name: &Arc<str>,
+        filters: &[(Box<str>, Grant)],
+    ) {
+        let of = HolderRef { shard, holder };
+        self.router.add_full(of, name, filters);
+    }
+
+    /// It has room again, or has ended, or one of its subscriptions has.
+    pub(crate) fn handle_room(&mut self, shard: ShardId, holder: Holder, filter: Option<&str>) {
+        let of = HolderRef { shard, holder };
+        match filter {
+            Some(filter) => self.router.remove_full_filter(of, filter),
+            None => self.router.remove_full(of),
         }
     }
 

@@ -11,13 +11,16 @@
 //! Invariant: a message published anywhere in the broker after its subscriber saw SUBACK reaches
 //! that subscriber.
 
+mod request;
+
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::topic::{SubscriptionFilter, TopicError};
+use unbroken_mqtt_proto::topic::{SubscriptionFilter, TopicFilter};
 use unbroken_mqtt_proto::{
-    Packet, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
-    Unsubscribe, Version,
+    Packet, PacketId, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe,
+    SubscriptionOptions, Unsubscribe, Version,
 };
 
 use crate::clients::Clients;
@@ -33,6 +36,11 @@ use crate::settings::ShardOptions;
 use crate::shard::Shard;
 use crate::telemetry::Event;
 
+use request::{
+    Answers, Keeping, Request, as_bridge, check_filters, codes_for, granted, identifier_of,
+    invalid_filter, is_too_large,
+};
+
 impl Shard {
     pub(crate) fn handle_subscribe(
         &mut self,
@@ -43,121 +51,139 @@ impl Shard {
     ) -> Result<(), Fault> {
         check_filters(subscribe.filters.iter().map(|(filter, _)| filter))?;
         self.clients.catch_up(now, session_id);
-        let Some(connection) = self.clients.connections.get_mut(id) else {
+        let Some(connection) = self.clients.connections.get(id) else {
             return Ok(());
         };
         let (is_bridge, version) = (connection.is_bridge(), connection.version());
-        let identifier = subscribe
-            .properties
-            .subscription_identifiers()
-            .next()
-            .and_then(NonZeroU32::new);
-        let mut codes = Vec::new();
-        let mut retained = Vec::new();
-        let mut joins = Vec::new();
-        let mut stored = StoreId::NOTHING;
-        let mut filters = Vec::new();
-        let filters_max = self
-            .clients
-            .limits
-            .subscriptions_per_session_max
-            .max(FILTERS_AT_LEAST) as usize;
+        let identifier = identifier_of(&subscribe);
+        let most = self.clients.limits.subscriptions_per_session_max;
+        let filters_max = most.max(FILTERS_AT_LEAST) as usize;
+        let mut answer = Answers::default();
         // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5, MQTT311-3.8.4-4].
         for (text, mut options) in &subscribe.filters {
-            if codes.len() >= filters_max {
-                // Whoever names more filters than a session may hold repeats some.
-                codes.push(ReasonCode::QuotaExceeded as u8);
+            if answer.codes.len() >= filters_max {
+                // More filters than a session may hold: some are repeated.
+                answer.codes.push(ReasonCode::QuotaExceeded as u8);
                 self.clients.telemetry.refused(ReasonCode::QuotaExceeded);
                 continue;
             }
-            let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
+            let filter = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
             if is_bridge {
-                as_bridge(parsed, &mut options);
+                as_bridge(filter, &mut options);
             }
-            let filter = (text, parsed);
-            let code =
-                match self.subscribe(id, session_id, filter, options, identifier, &mut joins)? {
-                    Ok(Subscribed { grant, new }) => {
-                        // Also where it replaces one. [MQTT-3.8.4-4, MQTT311-3.8.4-3]
-                        // [MQTT311-3.3.1-6]
-                        let wanted = match options.retain_handling {
-                            RetainHandling::SendAlways => true, // [MQTT-3.3.1-9]
-                            RetainHandling::SendIfNew => new,   // [MQTT-3.3.1-10]
-                            RetainHandling::DoNotSend => false, // [MQTT-3.3.1-11]
-                        };
-                        let scan = match parsed {
-                            SubscriptionFilter::Plain(filter) if wanted => Some(filter),
-                            _ => None, // a shared subscription gets nothing retained
-                        };
-                        let (id, scans) = (session_id, scan.is_some());
-                        retained.extend(scan.map(|filter| (filter, grant)));
-                        match self.keep_subscription(id, text, options, identifier, scans) {
-                            Keeping::Asked(asked) => stored = asked.max(stored),
-                            Keeping::OnceInForce { era } => filters.push((text.into(), era)),
-                        }
-                        // [MQTT-3.8.4-7, MQTT311-3.8.4-5]
-                        granted(grant.qos)
-                    }
-                    Err(reason) => reason,
-                };
-            if let Some(session) = self.clients.session_mut(session_id) {
-                let client_id = std::sync::Arc::clone(&session.client_id);
-                self.event(Event::Subscribed {
-                    client_id,
-                    filter: text.into(),
-                    reason: code,
-                    sent: version.suback_code(code as u8),
-                });
-            }
-            if code.is_error() {
-                self.clients.telemetry.refused(code);
-            }
-            codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
+            let request = Request {
+                session: session_id,
+                text,
+                filter,
+                options,
+                identifier,
+            };
+            let code = self.take_request(id, &request, &mut answer)?;
+            self.report_subscribed(version, &request, code);
+            answer.codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
         }
-        // Queries begin with SUBACK: a retained message that was acknowledged before is then found
-        // for sure. They exist from now on, so that they see what live messages overtake them.
-        let first = self.tokens + 1;
-        for (filter, grant) in retained {
-            self.add_query(session_id, filter, grant, true);
-        }
-        let serial = self
-            .clients
-            .session_mut(session_id)
-            .map(|session| session.serial);
-        let suback = PendingSubAck {
-            connection: id,
-            session: session_id,
-            serial: serial.unwrap_or_default(),
-            packet_id: subscribe.packet_id,
-            codes,
-            filters,
-            barrier: self.barriers.latest(),
-            joins,
-            stored,
-            retained: first..self.tokens + 1,
-        };
-        self.clients.connections.burden(id, suback.cost());
-        self.router.subacks().hold(suback);
+        self.hold_suback(id, session_id, subscribe.packet_id, answer);
         self.release_subacks(now);
         Ok(())
     }
 
+    /// One filter: the fault ends the connection, the code is this filter's answer.
+    fn take_request<'a>(
+        &mut self,
+        id: ConnectionId,
+        request: &Request<'a>,
+        answer: &mut Answers<'a>,
+    ) -> Result<ReasonCode, Fault> {
+        let Request {
+            session,
+            text,
+            options,
+            identifier,
+            ..
+        } = *request;
+        let new = match self.subscribe(id, request, &mut answer.joins)? {
+            Ok(new) => new,
+            Err(reason) => return Ok(reason),
+        };
+        // Also where it replaces one. [MQTT-3.8.4-4, MQTT311-3.8.4-3] [MQTT311-3.3.1-6]
+        let wanted = match options.retain_handling {
+            RetainHandling::SendAlways => true, // [MQTT-3.3.1-9]
+            RetainHandling::SendIfNew => new,   // [MQTT-3.3.1-10]
+            RetainHandling::DoNotSend => false, // [MQTT-3.3.1-11]
+        };
+        let query = match request.filter {
+            SubscriptionFilter::Plain(filter) if wanted => Some(filter),
+            _ => None, // a shared subscription gets nothing retained
+        };
+        let queries = query.is_some();
+        let grant = request.grant();
+        answer.retained.extend(query.map(|filter| (filter, grant)));
+        match self.keep_subscription(session, text, options, identifier, queries) {
+            Keeping::Asked(asked) => answer.stored = asked.max(answer.stored),
+            Keeping::OnceInForce { era } => answer.filters.push((text.into(), era)),
+        }
+        // [MQTT-3.8.4-7, MQTT311-3.8.4-5]
+        Ok(granted(grant.qos))
+    }
+
+    fn report_subscribed(&mut self, version: Version, request: &Request<'_>, code: ReasonCode) {
+        if let Some(session) = self.clients.sessions.get(request.session.index()) {
+            let client_id = Arc::clone(&session.client_id);
+            self.event(Event::Subscribed {
+                client_id,
+                filter: request.text.into(),
+                reason: code,
+                sent: version.suback_code(code as u8),
+            });
+        }
+        if code.is_error() {
+            self.clients.telemetry.refused(code);
+        }
+    }
+
+    /// Keeps the SUBACK until its subscriptions are in force everywhere, and stored.
+    fn hold_suback(
+        &mut self,
+        connection: ConnectionId,
+        session: SessionId,
+        packet_id: PacketId,
+        answer: Answers<'_>,
+    ) {
+        // Queries begin with SUBACK: a retained message that was acknowledged before is then found
+        // for sure. They exist from now on, so that they see what live messages overtake them.
+        let first = self.tokens + 1;
+        for (filter, grant) in answer.retained {
+            self.add_query(session, filter, grant, true);
+        }
+        let state = self.clients.sessions.get(session.index());
+        let suback = PendingSubAck {
+            connection,
+            session,
+            serial: state.map(|state| state.serial).unwrap_or_default(),
+            packet_id,
+            codes: answer.codes,
+            filters: answer.filters,
+            barrier: self.barriers.latest(),
+            joins: answer.joins,
+            stored: answer.stored,
+            retained: first..self.tokens + 1,
+        };
+        self.clients.connections.burden(connection, suback.cost());
+        self.router.subacks().hold(suback);
+    }
+
     /// One filter. The outer error ends the connection, the inner one is this filter's answer.
+    /// Answers whether the session did not have the filter.
     fn subscribe(
         &mut self,
         id: ConnectionId,
-        session_id: SessionId,
-        (text, parsed): (&str, SubscriptionFilter<'_>),
-        options: SubscriptionOptions,
-        identifier: Option<NonZeroU32>,
+        request: &Request<'_>,
         joins: &mut Vec<u64>,
-    ) -> Result<Result<Subscribed, ReasonCode>, Fault> {
-        let limits = &self.clients.limits;
-        let too_long = text.len() > usize::from(limits.topic_bytes_max);
-        if too_long || parsed.filter().levels().count() > usize::from(limits.topic_levels_max) {
+    ) -> Result<Result<bool, ReasonCode>, Fault> {
+        if is_too_large(&self.clients.limits, request) {
             return Ok(Err(ReasonCode::TopicFilterInvalid));
         }
-        if options.no_local && parsed.group().is_some() {
+        if request.options.no_local && request.filter.group().is_some() {
             // [MQTT-3.8.3-4]
             return Err(Fault::new(
                 ReasonCode::ProtocolError,
@@ -165,78 +191,111 @@ impl Shard {
             ));
         }
         let connection = self.clients.connections.get(id);
-        let is_denied = |it: &Connection| may_subscribe(it.identity(), text) == Access::Denied;
+        let is_denied =
+            |it: &Connection| may_subscribe(it.identity(), request.text) == Access::Denied;
         if connection.is_some_and(is_denied) {
             return Ok(Err(ReasonCode::NotAuthorized));
         }
-        let grant = Grant {
-            qos: options.qos,
-            no_local: options.no_local,
-            retain_as_published: options.retain_as_published,
-            identifier,
+        if !self.has_room_for_past(request) {
+            return Ok(Err(ReasonCode::QuotaExceeded));
+        }
+        let before = match self.insert_subscription(request) {
+            Ok(before) => before,
+            Err(reason) => return Ok(Err(reason)),
         };
-        let (per_session, overall) = (
-            limits.subscriptions_per_session_max,
-            limits.subscriptions_max,
-        );
-        let past_max = per_session.max(PAST_SUBSCRIPTIONS_AT_LEAST) as usize;
-        let is_full = |kept: &Kept| kept.is_full_of_past(text, options, identifier, past_max);
-        if self.clients.keeps(session_id, is_full) {
-            // Past ones of a session that keeps up are there until the disk is told the next time.
-            self.clients.tell_progress(session_id);
-            if self.clients.keeps(session_id, is_full) {
-                return Ok(Err(ReasonCode::QuotaExceeded));
+        match request.filter {
+            SubscriptionFilter::Plain(filter) => self.route_to(request, filter, before),
+            SubscriptionFilter::Shared { group, filter } => {
+                joins.extend(self.join_as(request, group, filter, before.is_none()));
             }
         }
-        let Some(session) = self.clients.session_mut(session_id) else {
-            return Ok(Err(ReasonCode::UnspecifiedError));
+        Ok(Ok(before.is_none()))
+    }
+
+    /// Whether the session may have another version of this subscription on disk.
+    fn has_room_for_past(&mut self, request: &Request<'_>) -> bool {
+        let per_session = self.clients.limits.subscriptions_per_session_max;
+        let past_max = per_session.max(PAST_SUBSCRIPTIONS_AT_LEAST) as usize;
+        let (options, identifier) = (request.options, request.identifier);
+        let is_full =
+            |kept: &Kept| kept.is_full_of_past(request.text, options, identifier, past_max);
+        if !self.clients.keeps(request.session, is_full) {
+            return true;
+        }
+        // Past ones of a session that keeps up are there until the disk is told the next time.
+        self.clients.tell_progress(request.session);
+        !self.clients.keeps(request.session, is_full)
+    }
+
+    /// Gives the session the subscription. Answers the QoS of the one that it replaces.
+    fn insert_subscription(&mut self, request: &Request<'_>) -> Result<Option<QoS>, ReasonCode> {
+        let limits = &self.clients.limits;
+        let (most, overall) = (
+            limits.subscriptions_per_session_max as usize,
+            limits.subscriptions_max,
+        );
+        let Some(session) = self.clients.sessions.get_mut(request.session.index()) else {
+            return Err(ReasonCode::UnspecifiedError);
         };
-        let before = session.subscriptions.get(text).map(|grant| grant.qos);
-        let new = before.is_none();
-        if new {
-            let full = session.subscriptions.len() >= per_session as usize;
-            if full || !self.options.totals.subscriptions.try_add(1, overall.into()) {
-                return Ok(Err(ReasonCode::QuotaExceeded));
+        let before = session.subscriptions.get(request.text);
+        let before = before.map(|grant| grant.qos);
+        if before.is_none() {
+            let is_full = session.subscriptions.len() >= most;
+            if is_full || !self.options.totals.subscriptions.try_add(1, overall.into()) {
+                return Err(ReasonCode::QuotaExceeded);
             }
             self.clients.telemetry.subscribed();
         }
-        if let Some(session) = self.clients.session_mut(session_id) {
-            // [MQTT-3.8.4-3, MQTT311-3.8.4-3]
-            session.subscriptions.insert(text.into(), grant);
+        // [MQTT-3.8.4-3, MQTT311-3.8.4-3]
+        session
+            .subscriptions
+            .insert(request.text.into(), request.grant());
+        Ok(before)
+    }
+
+    /// Puts a subscription into the router, in place of one with the QoS `before`, and announces
+    /// it.
+    fn route_to(&mut self, request: &Request<'_>, filter: TopicFilter<'_>, before: Option<QoS>) {
+        let (session, grant) = (request.session, request.grant());
+        // In place of an older one, so that no message falls between. [MQTT-3.8.4-4]
+        self.router
+            .insert(filter, Subscriber::Session(session), grant);
+        self.announce_full_filter(session, filter.as_str(), grant);
+        if before.is_none() {
+            self.note_filter(filter.as_str(), true);
         }
-        match parsed {
-            SubscriptionFilter::Plain(filter) => {
-                // In place of an older one, so that no message falls between. [MQTT-3.8.4-4]
-                self.router
-                    .insert(filter, Subscriber::Session(session_id), grant);
-                self.announce_full_filter(session_id, filter.as_str(), grant);
-                if new {
-                    self.note_filter(filter.as_str(), true);
-                }
-                let want = self.want_of(session_id, grant.qos);
-                let before = before.map(|qos| self.want_of(session_id, qos));
-                if before != Some(want) {
-                    // Before the other is withdrawn, so that no message falls between.
-                    self.announce(filter.as_str(), want);
-                    if let Some(before) = before {
-                        self.withdraw(filter.as_str(), before);
-                    }
-                }
-            }
-            SubscriptionFilter::Shared { group, filter } => {
-                if new {
-                    self.clients.telemetry.joined_group();
-                }
-                joins.extend(self.join_group(session_id, group, filter, grant));
-                if self.clients.queue_limits.is_full(session_id)
-                    && let Some(session) = self.clients.sessions.get(session_id.index())
-                    && let Some(serial) = session.memberships.serial(text)
-                {
-                    self.announce_to_group(session_id, text, serial, true);
-                }
+        let want = self.want_of(session, grant.qos);
+        let before = before.map(|qos| self.want_of(session, qos));
+        if before != Some(want) {
+            // Before the other is withdrawn, so that no message falls between.
+            self.announce(filter.as_str(), want);
+            if let Some(before) = before {
+                self.withdraw(filter.as_str(), before);
             }
         }
-        Ok(Ok(Subscribed { grant, new }))
+    }
+
+    /// Makes the session a member of a group. Answers the token of the join, if the group lives on
+    /// another shard.
+    fn join_as(
+        &mut self,
+        request: &Request<'_>,
+        group: &str,
+        filter: TopicFilter<'_>,
+        is_new: bool,
+    ) -> Option<u64> {
+        let (session, text) = (request.session, request.text);
+        if is_new {
+            self.clients.telemetry.joined_group();
+        }
+        let join = self.join_group(session, group, filter, request.grant());
+        if self.clients.queue_limits.is_full(session)
+            && let Some(state) = self.clients.sessions.get(session.index())
+            && let Some(serial) = state.memberships.serial(text)
+        {
+            self.announce_to_group(session, text, serial, true);
+        }
+        join
     }
 
     /// Every shard has heard of what is granted: it holds for what comes in there from now on, and
@@ -437,7 +496,7 @@ impl Shard {
     /// Tells of what a session had: so many events a packet can cause, and no more.
     fn tell_unsubscribed(&mut self, session_id: SessionId, filter: &str) {
         if let Some(session) = self.clients.session_mut(session_id) {
-            let client_id = std::sync::Arc::clone(&session.client_id);
+            let client_id = Arc::clone(&session.client_id);
             let filter = filter.into();
             self.event(Event::Unsubscribed { client_id, filter });
         }
@@ -477,6 +536,7 @@ impl Shard {
                 self.unsubscribe(session_id, parsed, grant);
             }
         }
+        self.clients.retained.end_session(session_id);
     }
 
     /// Sends the SUBACKs that wait for nothing any more, and tells other shards that their
@@ -513,14 +573,7 @@ impl Shard {
         let Some(connection) = self.clients.connections.get(suback.connection) else {
             return;
         };
-        let codes: Vec<u8> = match connection.version() {
-            Version::V5 => suback.codes.clone(),
-            // [MQTT311-3.9.3-2]: before 5.0 there is one code for "no". 3.1 has none, and clients
-            // understand this one.
-            Version::V3_1 | Version::V3_1_1 => {
-                suback.codes.iter().map(|code| (*code).min(0x80)).collect()
-            }
-        };
+        let codes = codes_for(connection.version(), &suback.codes);
         // The id of its SUBSCRIBE, and no properties. [MQTT-2.2.1-6, MQTT311-2.3.1-7]
         // [MQTT-3.8.4-2, MQTT311-3.8.4-2] [MQTT-3.9.2-1, MQTT-3.9.2-2]
         let packet = SubAck {
@@ -530,55 +583,6 @@ impl Shard {
         };
         self.clients
             .send(suback.connection.index, &Packet::SubAck(packet));
-    }
-}
-
-/// What is on disk of a subscription.
-enum Keeping {
-    /// It is asked for, if it is kept.
-    Asked(StoreId),
-    /// From when on it holds is known only with the answers of the other shards; it is to be asked
-    /// for then.
-    OnceInForce { era: u32 },
-}
-
-struct Subscribed {
-    grant: Grant,
-    /// The session did not have this filter.
-    new: bool,
-}
-
-/// A filter that breaks the protocol's rules ends the connection before any other of its packet is
-/// looked at [MQTT-4.13.1-1, MQTT311-4.8.0-1].
-fn check_filters<'a>(filters: impl IntoIterator<Item = &'a str>) -> Result<(), Fault> {
-    let mut filters = filters.into_iter();
-    filters.try_for_each(|filter| {
-        SubscriptionFilter::parse(filter)
-            .map(drop)
-            .map_err(invalid_filter)
-    })
-}
-
-/// [MQTT-4.7.3-1, MQTT311-4.7.3-1] [MQTT-4.8.2-1] [MQTT-4.8.2-2]
-fn invalid_filter(error: TopicError) -> Fault {
-    Fault {
-        reason: error.reason(),
-        detail: error.to_string().into(),
-    }
-}
-
-/// What a bridge before 5.0 means by any subscription: it hears nothing that it brought, and sees
-/// which messages are retained. No Local and a group exclude each other [MQTT-3.8.3-4].
-fn as_bridge(filter: SubscriptionFilter<'_>, options: &mut SubscriptionOptions) {
-    options.no_local = matches!(filter, SubscriptionFilter::Plain(_));
-    options.retain_as_published = true;
-}
-
-fn granted(qos: QoS) -> ReasonCode {
-    match qos {
-        QoS::AtMostOnce => ReasonCode::Success,
-        QoS::AtLeastOnce => ReasonCode::GrantedQoS1,
-        QoS::ExactlyOnce => ReasonCode::GrantedQoS2,
     }
 }
 
