@@ -120,16 +120,12 @@ impl Shard {
                 grant,
                 message,
                 duty,
-            } => {
-                let mut item = Item::kept(&message);
-                self.clients.begin_item(false);
-                self.deliver_as_member(now, member, grant, group, &mut item, duty);
-            }
+            } => self.take_from_group(now, (member, grant), group, message, duty),
             Letter::ShareReturn {
                 group,
                 message,
                 duty,
-            } => self.redistribute(now, group, &message, duty),
+            } => self.take_back(now, group, &message, duty),
             Letter::ShareHandOver {
                 group,
                 message,

@@ -1,21 +1,13 @@
-//! HOT: a PUBLISH from a client to everybody who wants it.
+//! HOT: a PUBLISH from a client, up to its answer.
 //!
 //! ```text
 //! handle_publish: topic (alias?) -> QoS 2 seen before? -> may it? -> retain? -> route -> answer
-//! route:          receivers here: deliver · other shards: once each, by mail or in a bundle ·
-//!                 groups here: one member
-//!                 very many here: over several turns (see [`crate::spread`])
 //! ```
 //!
-//! The route of a topic is cached with the generation of the subscription index, so that a repeated
-//! topic costs one look-up instead of a walk through the tree. The message is copied only if
-//! somebody must remember it (see [`crate::deliver`]).
+//! The message is copied only if somebody must remember it (see [`crate::deliver`]).
 //!
-//! Invariants:
-//! - A message is routed at the shard it came to, and matched once more at each shard that asked
-//!   for it; it never travels further.
-//! - An acknowledgement leaves after everything it promises is true: stored for those that wait,
-//!   retained by its shard.
+//! Invariant: an acknowledgement leaves after everything it promises is true: stored for those that
+//! wait, retained by its shard.
 
 mod check;
 
@@ -26,36 +18,19 @@ use unbroken_mqtt_proto::session::Arrival;
 use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
-use crate::audit::receipt::News;
 use crate::connection::{Access, Answer, may_publish};
 use crate::durability::{Marker, Record, Until};
-use crate::ids::{ConnectionId, Errand, SessionId, ShardId};
+use crate::ids::{ConnectionId, Errand, SessionId};
 use crate::item::{Item, Storing};
-use crate::limits::{BUNDLED_FOR_MAX, QueueFull};
-use crate::mail::{Duty, Letter};
+use crate::limits::QueueFull;
 use crate::message::{self, Publication};
 use crate::reason::{DropReason, Fault, Flow};
-use crate::routing::Terms;
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::telemetry::Again;
 use crate::{placement, read_only};
 
 use check::{check_properties, check_topic, invalid_topic};
-
-/// What became of a routed message.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Routed {
-    /// Somebody subscribed to it.
-    pub(crate) wanted: bool,
-    /// Other shards that want it: bit `n` is shard `n`.
-    shards: u64,
-    /// Of those, the ones where somebody keeps it, and the ones with a group where somebody does.
-    staying: u64,
-    sharing: u64,
-    /// Deliveries owed here: sessions and groups.
-    pub(crate) owed: u32,
-}
 
 impl Shard {
     pub(crate) fn handle_publish(
@@ -474,133 +449,6 @@ impl Shard {
         let connection = self.clients.connections.get(id);
         let v5 = connection.is_some_and(|connection| connection.version().has_properties());
         if v5 { reason } else { ReasonCode::Success }
-    }
-
-    /// Brings a message to everybody in the broker who wants it. `from`: the session it came from,
-    /// if that lives here. Answers whether anybody does.
-    pub(crate) fn route(
-        &mut self,
-        now: Instant,
-        item: &mut Item<'_>,
-        from: Option<SessionId>,
-    ) -> bool {
-        let Routed {
-            mut wanted,
-            mut shards,
-            staying,
-            sharing,
-            owed,
-        } = self.route_here(now, item, from);
-        if staying != 0 {
-            // It must be stored before they have it.
-            item.store(&mut self.clients);
-        }
-        let others = shards.count_ones();
-        while shards != 0 {
-            let bit = shards & shards.wrapping_neg();
-            let shard = ShardId(u8::try_from(bit.trailing_zeros()).expect("a u64 has 64 bits"));
-            shards &= !bit;
-            wanted = true;
-            if others <= BUNDLED_FOR_MAX && self.clients.bundle(shard, item) {
-                continue;
-            }
-            let message = item.message_to_mail(&mut self.clients.pool);
-            // Whose groups are not known to keep messages may have one that does by now.
-            let is_awaited = item.is_awaited && (item.is_owed || sharing & bit != 0);
-            let awaited = is_awaited.then(|| self.expect_groups(item));
-            self.mail(shard, Letter::Publish { message, awaited });
-        }
-        // The broker's own word is not a client's message that nobody wanted.
-        if !wanted && !item.is_own_word() {
-            let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
-            self.clients.telemetry.unrouted(is_aside);
-        }
-        let shards = others;
-        self.clients.news_of(item, News::Routed { owed, shards });
-        wanted
-    }
-
-    /// Brings a message to the sessions and groups of this shard.
-    pub(crate) fn route_here(
-        &mut self,
-        now: Instant,
-        item: &mut Item<'_>,
-        from: Option<SessionId>,
-    ) -> Routed {
-        let mut routed = Routed::default();
-        let Ok(topic) = TopicName::parse(item.publication.topic) else {
-            return routed;
-        };
-        let mut groups = std::mem::take(&mut self.groups_scratch);
-        groups.clear();
-        let Self {
-            router, clients, ..
-        } = self;
-        // Everybody whose filter matches, and nobody else. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
-        let route = router.route(topic);
-        clients.begin_item(route.receivers.len() + route.groups.len() > 1);
-        groups.extend_from_slice(&route.groups);
-        (routed.shards, routed.staying) = (route.shards, route.staying);
-        routed.sharing = route.sharing;
-        let published_retain = item.publication.retain;
-        let is_in_no_log = item.is_in_no_log();
-        let mut own = None;
-        if clients.spreads.is_wide(route) {
-            own = clients.begin_spread(now, route, topic, from, item, &mut routed);
-        } else {
-            for receiver in &route.receivers {
-                let mut terms = Terms::of(receiver, published_retain);
-                if is_in_no_log {
-                    let Some(qos) = clients.qos_in_no_log(receiver, topic) else {
-                        continue;
-                    };
-                    terms.qos = qos;
-                }
-                routed.wanted = true;
-                if receiver.no_local_some && from == Some(receiver.session) {
-                    own = from;
-                    continue;
-                }
-                routed.owed += 1;
-                // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
-                clients.deliver(now, receiver.session, terms, item);
-            }
-        }
-        if let Some(session) = own {
-            routed.owed += u32::from(self.deliver_to_publisher(now, session, topic, item));
-        }
-        for &group in &groups {
-            routed.wanted = true;
-            routed.owed += 1;
-            if self.groups.keeps(group) {
-                // If its member ends it goes to another, and that one may keep it.
-                item.store(&mut self.clients);
-            }
-            self.deliver_to_group(now, group, item, Duty::None);
-        }
-        self.groups_scratch = groups;
-        if item.is_spreading {
-            self.schedule_spread(now);
-        }
-        routed
-    }
-
-    /// The publisher has subscriptions that match, and some of them say No Local: only the others
-    /// count [MQTT-3.8.3-3].
-    #[cold]
-    fn deliver_to_publisher(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        topic: TopicName<'_>,
-        item: &mut Item<'_>,
-    ) -> bool {
-        let Some(receiver) = self.router.receiver_of_own(topic, session) else {
-            return false;
-        };
-        let terms = Terms::of(&receiver, item.publication.retain);
-        self.clients.deliver(now, session, terms, item);
-        true
     }
 }
 

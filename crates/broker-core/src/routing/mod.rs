@@ -21,6 +21,7 @@ mod list;
 mod pending_subacks;
 #[cfg(test)]
 mod reference;
+mod routed;
 mod router;
 mod terms;
 mod tree;
@@ -34,6 +35,7 @@ use crate::ids::{GroupId, SessionId, ShardId, Want};
 
 pub(crate) use cache::{Receiver, Route};
 pub(crate) use pending_subacks::PendingSubAck;
+pub(crate) use routed::Routed;
 pub(crate) use router::{InterestChange, Router};
 pub(crate) use terms::Terms;
 pub(crate) use wide::WideRoute;

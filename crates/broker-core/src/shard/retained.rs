@@ -63,15 +63,6 @@ impl Shard {
         self.mail(owner, letter);
     }
 
-    /// A token for a letter about this message, whose answer its acknowledgement waits for.
-    pub(crate) fn expect_settled(&mut self, item: &mut Item<'_>) -> u64 {
-        let token = item.until.settled.unwrap_or_else(|| self.token());
-        item.until.settled = Some(token);
-        let position = item.position();
-        self.clients.promises.expect_settled(token, position);
-        token
-    }
-
     pub(crate) fn handle_retain(
         &mut self,
         now: Instant,

@@ -1,12 +1,25 @@
-//! Shared subscriptions: one member of a group gets each message.
+//! HOT: a message to its receivers: sessions and groups here, and the other shards.
 //!
-//! A group lives on the shard that its name and filter hash to; members are sessions of any shard.
-//! That shard wants the filter's messages like any subscriber, picks a member for each, and gets a
-//! message back when the member's session ends before it had it.
+//! ```text
+//! route:       receivers here: deliver · other shards: once each, alone or in a bundle
+//!              groups here: one member · very many here: over several turns (crate::spread)
+//! group:       choose a member; here: deliver, elsewhere: ShareDelivery
+//! ShareDelivery: still a member? deliver : ShareReturn, and the group chooses again
+//! ```
 //!
-//! Fair: members take turns, connected ones first; if none is connected, the sessions that stay
-//! queue in turn, as long as there is one that is granted more than QoS 0: the others keep nothing.
-//! A message goes to a member whose Maximum Packet Size lets it have it, if there is one.
+//! The route of a topic is cached with the generation of the subscription index, so that a repeated
+//! topic costs one look-up instead of a walk through the tree.
+//!
+//! Shared groups are fair: members take turns, connected ones first; if none is connected, the
+//! sessions that stay queue in turn, as long as there is one that is granted more than QoS 0: the
+//! others keep nothing. A message goes to a member whose Maximum Packet Size lets it have it, if
+//! there is one.
+//!
+//! Invariants:
+//! - A message is routed at the shard it came to, and matched once more at each shard that asked
+//!   for it; it never travels further.
+//! - A message of a group reaches one member, or is dropped by name. A group gets it back when the
+//!   member's session ends before it had it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,15 +30,144 @@ use crate::audit::receipt::News;
 use crate::durability::{Record, Until};
 use crate::ids::{GroupId, GroupRef, Holder, Member, SessionId, ShardId};
 use crate::item::Item;
+use crate::limits::BUNDLED_FOR_MAX;
 use crate::mail::{Awaited, Duty, Letter};
 use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
-use crate::routing::{Grant, Terms};
+use crate::routing::{Grant, Routed, Terms};
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
 
+/// Sessions and shards.
 impl Shard {
+    /// Brings a message to everybody in the broker who wants it. `from`: the session it came from,
+    /// if that lives here. Answers whether anybody does.
+    pub(crate) fn route(
+        &mut self,
+        now: Instant,
+        item: &mut Item<'_>,
+        from: Option<SessionId>,
+    ) -> bool {
+        let Routed {
+            mut wanted,
+            mut shards,
+            staying,
+            sharing,
+            owed,
+        } = self.route_here(now, item, from);
+        if staying != 0 {
+            // It must be stored before they have it.
+            item.store(&mut self.clients);
+        }
+        let others = shards.count_ones();
+        while shards != 0 {
+            let bit = shards & shards.wrapping_neg();
+            let shard = ShardId(u8::try_from(bit.trailing_zeros()).expect("a u64 has 64 bits"));
+            shards &= !bit;
+            wanted = true;
+            if others <= BUNDLED_FOR_MAX && self.clients.bundle(shard, item) {
+                continue;
+            }
+            let message = item.message_to_mail(&mut self.clients.pool);
+            // Whose groups are not known to keep messages may have one that does by now.
+            let is_awaited = item.is_awaited && (item.is_owed || sharing & bit != 0);
+            let awaited = is_awaited.then(|| self.expect_groups(item));
+            self.mail(shard, Letter::Publish { message, awaited });
+        }
+        // The broker's own word is not a client's message that nobody wanted.
+        if !wanted && !item.is_own_word() {
+            let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
+            self.clients.telemetry.unrouted(is_aside);
+        }
+        let shards = others;
+        self.clients.news_of(item, News::Routed { owed, shards });
+        wanted
+    }
+
+    /// Brings a message to the sessions and groups of this shard.
+    pub(crate) fn route_here(
+        &mut self,
+        now: Instant,
+        item: &mut Item<'_>,
+        from: Option<SessionId>,
+    ) -> Routed {
+        let mut routed = Routed::default();
+        let Ok(topic) = TopicName::parse(item.publication.topic) else {
+            return routed;
+        };
+        let mut groups = std::mem::take(&mut self.groups_scratch);
+        groups.clear();
+        let Self {
+            router, clients, ..
+        } = self;
+        // Everybody whose filter matches, and nobody else. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
+        let route = router.route(topic);
+        clients.begin_item(route.receivers.len() + route.groups.len() > 1);
+        groups.extend_from_slice(&route.groups);
+        (routed.shards, routed.staying) = (route.shards, route.staying);
+        routed.sharing = route.sharing;
+        let published_retain = item.publication.retain;
+        let is_in_no_log = item.is_in_no_log();
+        let mut own = None;
+        if clients.spreads.is_wide(route) {
+            own = clients.begin_spread(now, route, topic, from, item, &mut routed);
+        } else {
+            for receiver in &route.receivers {
+                let mut terms = Terms::of(receiver, published_retain);
+                if is_in_no_log {
+                    let Some(qos) = clients.qos_in_no_log(receiver, topic) else {
+                        continue;
+                    };
+                    terms.qos = qos;
+                }
+                routed.wanted = true;
+                if receiver.no_local_some && from == Some(receiver.session) {
+                    own = from;
+                    continue;
+                }
+                routed.owed += 1;
+                // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
+                clients.deliver(now, receiver.session, terms, item);
+            }
+        }
+        if let Some(session) = own {
+            routed.owed += u32::from(self.deliver_to_publisher(now, session, topic, item));
+        }
+        for &group in &groups {
+            routed.wanted = true;
+            routed.owed += 1;
+            if self.groups.keeps(group) {
+                // If its member ends it goes to another, and that one may keep it.
+                item.store(&mut self.clients);
+            }
+            self.deliver_to_group(now, group, item, Duty::None);
+        }
+        self.groups_scratch = groups;
+        if item.is_spreading {
+            self.schedule_spread(now);
+        }
+        routed
+    }
+
+    /// The publisher has subscriptions that match, and some of them say No Local: only the others
+    /// count [MQTT-3.8.3-3].
+    #[cold]
+    fn deliver_to_publisher(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        topic: TopicName<'_>,
+        item: &mut Item<'_>,
+    ) -> bool {
+        let Some(receiver) = self.router.receiver_of_own(topic, session) else {
+            return false;
+        };
+        let terms = Terms::of(&receiver, item.publication.retain);
+        self.clients.deliver(now, session, terms, item);
+        true
+    }
+
     /// The full session that would have to keep this message, if there is one.
     pub(crate) fn full_receiver(
         &mut self,
@@ -41,57 +183,18 @@ impl Shard {
         self.router.full_receiver(topic, publisher)
     }
 
-    /// A message that a group was owed has no member to go to.
-    fn drop_of_group(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
-        self.drop_of_publisher(now, item, reason);
-        self.clients.news_of(item, News::Dropped(reason));
+    /// A token for a letter about this message, whose answer its acknowledgement waits for.
+    pub(crate) fn expect_settled(&mut self, item: &mut Item<'_>) -> u64 {
+        let token = item.until.settled.unwrap_or_else(|| self.token());
+        item.until.settled = Some(token);
+        let position = item.position();
+        self.clients.promises.expect_settled(token, position);
+        token
     }
+}
 
-    /// Gives a message to the member whose turn it is, with a duty if it was given before.
-    pub(crate) fn deliver_to_group(
-        &mut self,
-        now: Instant,
-        id: GroupId,
-        item: &mut Item<'_>,
-        duty: Duty,
-    ) {
-        let Some(chosen) = self.groups.choose(id, &item.publication) else {
-            self.drop_of_group(now, item, DropReason::SessionEnded);
-            return self.fulfil(now, duty, self.options.id, item);
-        };
-        let (member, grant, group) = (chosen.member, chosen.grant, chosen.group);
-        if member.shard == self.options.id {
-            self.deliver_as_member(now, member, grant, group, item, duty);
-        } else {
-            let message = item.message_to_mail(&mut self.clients.pool);
-            let duty = match duty {
-                Duty::None if item.is_awaited => Duty::Awaited {
-                    token: self.expect_settled(item),
-                    owing: self.groups.text(id).filter(|_| item.is_owed).cloned(),
-                },
-                again => again,
-            };
-            self.mail(
-                member.shard,
-                Letter::ShareDelivery {
-                    member,
-                    group,
-                    grant,
-                    message,
-                    duty,
-                },
-            );
-        }
-    }
-
-    /// What to ask of another shard whose groups get this message.
-    pub(crate) fn expect_groups(&mut self, item: &mut Item<'_>) -> Awaited {
-        Awaited {
-            token: self.expect_settled(item),
-            owed: item.is_owed,
-        }
-    }
-
+/// Shared groups.
+impl Shard {
     /// Whether a group with a member that keeps what it is given gets this message.
     pub(crate) fn is_shared(&mut self, topic: &str) -> bool {
         let Ok(topic) = TopicName::parse(topic) else {
@@ -102,22 +205,87 @@ impl Shard {
         route.sharing != 0 || route.groups.iter().any(|group| groups.keeps(*group))
     }
 
-    /// The session was chosen; if it has left the group meanwhile, that gets the message back, with
-    /// the duty.
-    pub(crate) fn deliver_as_member(
+    /// What to ask of another shard whose groups get this message.
+    pub(crate) fn expect_groups(&mut self, item: &mut Item<'_>) -> Awaited {
+        Awaited {
+            token: self.expect_settled(item),
+            owed: item.is_owed,
+        }
+    }
+
+    /// Gives a message to the member whose turn it is, with a duty if it was given before.
+    fn deliver_to_group(&mut self, now: Instant, id: GroupId, item: &mut Item<'_>, duty: Duty) {
+        let home = self.options.id;
+        let Some(chosen) = self.groups.choose(id, &item.publication) else {
+            self.drop_of_group(now, item, DropReason::SessionEnded);
+            return self.fulfil(now, duty, home, item);
+        };
+        let (member, grant, group) = (chosen.member, chosen.grant, chosen.group);
+        if member.shard == home {
+            if !self.deliver_as_member(now, member, grant, item) {
+                debug_assert!(
+                    false,
+                    "a session leaves the groups of its own shard at once"
+                );
+                self.drop_of_group(now, item, DropReason::SessionEnded);
+            }
+            return self.fulfil(now, duty, home, item);
+        }
+        let message = item.message_to_mail(&mut self.clients.pool);
+        let duty = match duty {
+            Duty::None if item.is_awaited => Duty::Awaited {
+                token: self.expect_settled(item),
+                owing: self.groups.text(id).filter(|_| item.is_owed).cloned(),
+            },
+            again => again,
+        };
+        self.mail(
+            member.shard,
+            Letter::ShareDelivery {
+                member,
+                group,
+                grant,
+                message,
+                duty,
+            },
+        );
+    }
+
+    /// A session of this shard was chosen by a group of another; if it has left the group
+    /// meanwhile, that gets the message back, with the duty.
+    pub(crate) fn take_from_group(
+        &mut self,
+        now: Instant,
+        (member, grant): (Member, Grant),
+        group: GroupRef,
+        message: Arc<Message>,
+        duty: Duty,
+    ) {
+        let mut item = Item::kept(&message);
+        self.clients.begin_item(false);
+        if self.deliver_as_member(now, member, grant, &mut item) {
+            return self.fulfil(now, duty, group.shard, &mut item);
+        }
+        let letter = Letter::ShareReturn {
+            group,
+            message,
+            duty,
+        };
+        self.mail(group.shard, letter);
+    }
+
+    /// Brings a message to the session that was chosen. Answers whether that is still a member.
+    fn deliver_as_member(
         &mut self,
         now: Instant,
         member: Member,
         grant: Grant,
-        group: GroupRef,
         item: &mut Item<'_>,
-        duty: Duty,
-    ) {
+    ) -> bool {
         let session = self.clients.sessions.get(member.session.index());
         let text = session.and_then(|session| session.memberships.named(member.serial));
         let Some(text) = text.cloned() else {
-            let message = item.message(&mut self.clients.pool);
-            return self.return_to_group(now, group, message, duty);
+            return false;
         };
         // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
@@ -131,7 +299,7 @@ impl Shard {
         if item.is_owed {
             self.clients.note_given(&text, item);
         }
-        self.fulfil(now, duty, group.shard, item);
+        true
     }
 
     /// A message was given to a session of this shard, or to nobody and by name. `home`: the shard
@@ -156,6 +324,12 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// A message that a group was owed has no member to go to.
+    fn drop_of_group(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
+        self.drop_of_publisher(now, item, reason);
+        self.clients.news_of(item, News::Dropped(reason));
     }
 
     /// A member's session has ended with a message it had not acknowledged. The group is named by
@@ -221,28 +395,9 @@ impl Shard {
         self.give_again(now, group, message, duty);
     }
 
-    fn return_to_group(
-        &mut self,
-        now: Instant,
-        group: GroupRef,
-        message: Arc<Message>,
-        duty: Duty,
-    ) {
-        if group.shard == self.options.id {
-            self.redistribute(now, group, &message, duty);
-        } else {
-            let letter = Letter::ShareReturn {
-                group,
-                message,
-                duty,
-            };
-            self.mail(group.shard, letter);
-        }
-    }
-
-    /// Gives a message to somebody else. Whoever gave it back has left before, and
-    /// mail is in order.
-    pub(crate) fn redistribute(
+    /// A member of a group of this shard has left before it was given a message: that goes to
+    /// another.
+    pub(crate) fn take_back(
         &mut self,
         now: Instant,
         group: GroupRef,

@@ -1,0 +1,15 @@
+//! What routing a message has come to, on the shard that does it.
+
+/// What became of a routed message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Routed {
+    /// Somebody subscribed to it.
+    pub(crate) wanted: bool,
+    /// Other shards that want it: bit `n` is shard `n`.
+    pub(crate) shards: u64,
+    /// Of those, the ones where somebody keeps it, and the ones with a group where somebody does.
+    pub(crate) staying: u64,
+    pub(crate) sharing: u64,
+    /// Deliveries owed here: sessions and groups.
+    pub(crate) owed: u32,
+}
