@@ -161,6 +161,32 @@ Feature: Proof that nothing was lost
       | 1      |
       | 3      |
 
+  Scenario Outline: A client that only verifies changes no figure, and is counted apart
+    Given a broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+      shards = <shards>
+      """
+    And display connects
+    And display subscribes to "room/+" at QoS 1
+    And watcher runs `unbroken audit watch -p PORT -t lab/# -t room/#` and listens to "lab/bench"
+    And sensor connects
+    When sensor publishes 3 messages to "room/kitchen" at QoS 1
+    Then display receives the 3 messages on "room/kitchen" in order
+    When auditor connects
+    And auditor subscribes to "$SYS/audit/acknowledged"
+    Then auditor sooner or later receives "3" on "$SYS/audit/acknowledged"
+    When auditor subscribes to "$SYS/audit/to-watchers"
+    Then auditor sooner or later receives "4" on "$SYS/audit/to-watchers"
+    When auditor subscribes to "$SYS/audit/verdict"
+    Then auditor sooner or later receives something like " 3 expected deliveries, 0 handed to the network (QoS 0), 3 sent (QoS 1 and 2), 3 acknowledged, 0 processed, 0 waiting, 0 dropped by name, 0 lost" on "$SYS/audit/verdict"
+
+    Examples:
+      | shards |
+      | 1      |
+      | 3      |
+
   Scenario: The verdict tells since when it counts, over a kill too
     Given a durable broker
     And auditor connects

@@ -59,8 +59,7 @@ impl Shard {
             .account(id, delivery.number, Fate::Acknowledged);
         self.clients.note_heard(id, delivery.number);
         let processed = !properties.is_empty() && says_processed(properties);
-        let topic = delivery.message.topic();
-        let is_shown = processed && !self.clients.home.topics.is_aside(topic);
+        let is_shown = processed && delivery.counting.is_shown();
         if is_shown && let Some(session) = self.clients.session_mut(id) {
             session.account.note_processed();
             self.clients.telemetry.processed();

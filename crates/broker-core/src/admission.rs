@@ -220,12 +220,10 @@ impl Shard {
         let absence = self.token();
         let tails = self.clients.promises.tails.clone();
         if let Some(session) = self.clients.session_mut(session_id) {
-            session.connection = Some(id.index);
-            session.away_since = None;
-            // Timers of the absence that ends now are stale: its will is cancelled [MQTT-3.1.3-9].
-            session.absence = absence;
+            session.attach(id.index, absence);
             let expiry_before = std::mem::replace(&mut session.expiry_s, terms.expiry_s);
             session.will = will; // [MQTT-3.1.2-7, MQTT311-3.1.2-8]
+            session.account.set_watcher(request.only_verifies);
             session
                 .inbound
                 .set_receive_maximum(if v5 { receive_maximum } else { u16::MAX });
@@ -573,10 +571,9 @@ impl Shard {
             }
         }
         let undelivered = self.clients.drop_all(&client_id, lost, reason) + unread;
-        let totals = self.clients.telemetry.audit();
-        session.account.refused_entries(totals, unread);
         let telemetry = &mut self.clients.telemetry;
-        telemetry.dropped_together(&client_id, "", reason, (unread, 0));
+        let aside = session.account.refused_entries(telemetry.audit(), unread);
+        telemetry.dropped_together(&client_id, "", reason, (unread, aside));
         self.clients
             .close_account(&client_id, &mut session.account, &fates);
         self.end_lane(now, &client_id, session.lane.take());

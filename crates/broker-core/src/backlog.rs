@@ -348,9 +348,8 @@ impl Shard {
         // One of QoS 2 has not left before the disk had its packet id.
         delivery.again = sent_before && terms.qos == QoS::AtLeastOnce;
         delivery.tracked = self.clients.home.watching > 0;
-        let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
         let totals = self.clients.telemetry.audit();
-        delivery.number = session.account.accept(totals, is_aside);
+        session.accept(&self.clients.home.topics, totals, &mut delivery);
         session.queue_bytes += bytes;
         session.queue.push_back((terms.qos, delivery));
     }

@@ -101,13 +101,14 @@ impl Clients {
             match outcome {
                 Ok(_) => {
                     note_given(&mut self.retained, session_id, item, qos);
-                    let is_aside = self.home.topics.is_aside(item.publication.topic);
-                    session.account.sent_qos0(self.telemetry.audit(), is_aside);
-                    if session.account.window_is_full() {
+                    let account = &mut session.account;
+                    let counting = account.counting_of(&self.home.topics, item.publication.topic);
+                    account.sent_qos0(self.telemetry.audit(), counting);
+                    if account.window_is_full() {
                         self.end_window(session_id);
                     }
                     self.sent(&item.publication);
-                    self.news_of(item, News::Sent);
+                    self.news_of_copy(item, terms, counting, News::Sent);
                 }
                 Err(reason) => self.refuse_entry(now, session_id, terms, item, reason),
             }
@@ -147,9 +148,8 @@ impl Clients {
                 item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
             }
             let mut delivery = item.delivery(terms, &mut self.pool);
-            let is_aside = self.home.topics.is_aside(item.publication.topic);
-            let number = session.account.accept(self.telemetry.audit(), is_aside);
-            delivery.number = number;
+            session.accept(&self.home.topics, self.telemetry.audit(), &mut delivery);
+            let number = delivery.number;
             self.telemetry.accepted();
             match session.outbound.begin(qos, delivery) {
                 Ok(packet_id) => {
@@ -265,8 +265,7 @@ impl Clients {
         }
         session.queue_bytes += cost;
         let mut delivery = item.delivery(terms, &mut self.pool);
-        let is_aside = self.home.topics.is_aside(item.publication.topic);
-        delivery.number = session.account.accept(self.telemetry.audit(), is_aside);
+        session.accept(&self.home.topics, self.telemetry.audit(), &mut delivery);
         let behind = session.is_behind();
         if durable && (behind || terms.group.is_some()) {
             // No subscription of the session finds it in the log.
@@ -295,8 +294,7 @@ impl Clients {
     ) {
         let mut delivery = item.delivery(terms, &mut self.pool);
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            let is_aside = self.home.topics.is_aside(item.publication.topic);
-            delivery.number = session.account.accept(self.telemetry.audit(), is_aside);
+            session.accept(&self.home.topics, self.telemetry.audit(), &mut delivery);
         }
         let begun = self.hold_publish(id, session_id, qos, delivery);
         self.telemetry.accepted();
@@ -479,8 +477,7 @@ impl Clients {
                             // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
                             writer.finish_publish(start, packet_id, dup || again);
                             if dup {
-                                let is_aside = self.home.topics.is_aside(publication.topic);
-                                self.telemetry.redelivered(is_aside);
+                                self.telemetry.redelivered(message.counting.is_shown());
                             } else {
                                 self.account(session_id, number, Fate::Sent);
                             }

@@ -42,7 +42,19 @@ impl Clients {
         full: Option<&Arc<str>>,
     ) {
         let is_aside = self.home.topics.is_aside(publication.topic);
-        self.telemetry.count_drop(reason, is_aside);
+        self.drop_counted(now, session_id, publication, reason, full, !is_aside);
+    }
+
+    fn drop_counted(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        publication: &Publication<'_>,
+        reason: DropReason,
+        full: Option<&Arc<str>>,
+        is_shown: bool,
+    ) {
+        self.telemetry.count_drop(reason, !is_shown);
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
@@ -65,24 +77,25 @@ impl Clients {
         item: &Item<'_>,
         reason: DropReason,
     ) {
-        if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            let is_aside = self.home.topics.is_aside(item.publication.topic);
-            session
-                .account
-                .refused_entry(self.telemetry.audit(), is_aside);
-            if !is_aside {
-                session.account.note_reason(reason);
-            }
-            let before = session.account.next();
-            if session.account.window_is_full() {
-                self.end_window(session_id);
-            }
-            if !terms.retain {
-                self.note_missed(session_id, &item.publication, reason, before);
-            }
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        let account = &mut session.account;
+        let counting = account.counting_of(&self.home.topics, item.publication.topic);
+        account.refused_entry(self.telemetry.audit(), counting);
+        if counting.is_shown() {
+            account.note_reason(reason);
         }
-        self.news_of(item, News::Dropped(reason));
-        self.drop_message(now, session_id, &item.publication, reason);
+        let before = account.next();
+        if account.window_is_full() {
+            self.end_window(session_id);
+        }
+        if !terms.retain {
+            self.note_missed(session_id, &item.publication, reason, before);
+        }
+        self.news_of_copy(item, terms, counting, News::Dropped(reason));
+        let is_shown = counting.is_shown();
+        self.drop_counted(now, session_id, &item.publication, reason, None, is_shown);
     }
 
     /// The same for one that was waiting.
@@ -94,12 +107,13 @@ impl Clients {
         reason: DropReason,
     ) {
         let publication = delivery.message.publication();
+        let is_shown = delivery.counting.is_shown();
         if let Some(session) = self.sessions.get_mut(session_id.index())
-            && !self.home.topics.is_aside(publication.topic)
+            && is_shown
         {
             session.account.note_reason(reason);
         }
-        self.drop_message(now, session_id, &publication, reason);
+        self.drop_counted(now, session_id, &publication, reason, None, is_shown);
         if !delivery.retain {
             self.note_missed(session_id, &publication, reason, delivery.number);
         }
@@ -120,7 +134,7 @@ impl Clients {
         let mut topic = String::new();
         for delivery in waiting {
             count += 1;
-            aside += u64::from(self.home.topics.is_aside(delivery.message.topic()));
+            aside += u64::from(!delivery.counting.is_shown());
             topic.clear();
             topic.push_str(delivery.message.topic());
             self.news_of_delivery(&delivery, News::Dropped(reason));
@@ -148,7 +162,7 @@ impl Clients {
     /// Names the QoS 0 messages that a connection takes with it, which were counted as sent: nobody
     /// sends them again. What the kernel has taken may be lost too; only the receiver knows.
     pub(crate) fn drop_unsaid(&mut self, words: &LastWords) {
-        let Some(client_id) = &words.client_id else {
+        let Some(client) = &words.client else {
             return; // never let in, so nothing was published to it
         };
         let (mut count, mut payload_bytes, mut topic, mut aside) = (0, 0, "", 0);
@@ -157,13 +171,13 @@ impl Clients {
                 count += 1;
                 payload_bytes += publish.payload.len() as u64;
                 topic = words.topic_of(&publish);
-                aside += u64::from(self.home.topics.is_aside(topic));
+                aside += u64::from(client.is_watcher || self.home.topics.is_aside(topic));
             }
         }
         self.telemetry.unsaid(count, aside, payload_bytes);
         let reason = DropReason::ConnectionLost;
         self.telemetry
-            .dropped_together(client_id, topic, reason, (count, aside));
+            .dropped_together(&client.id, topic, reason, (count, aside));
     }
 }
 

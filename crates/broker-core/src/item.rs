@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::QoS;
 
+use crate::audit::account::Counting;
 use crate::clients::Clients;
 use crate::connection::HeldCopy;
 use crate::durability::{Marker, Record, Until};
@@ -184,6 +185,7 @@ impl<'a> Item<'a> {
             identifiers: Identifiers::from_slice(terms.identifiers),
             group: terms.group.cloned(),
             number: 0,
+            counting: Counting::Shown,
             tracked: self.publication.mark.is_some_and(|mark| mark.tracked),
             again: false,
             entry: 0,

@@ -239,11 +239,10 @@ impl Shard {
                 RestoredEntry::Given(entry) => {
                     let mut delivery = Delivery::restore(&entry);
                     let cost = delivery.message.publication().cost();
-                    let is_aside = home.topics.is_aside(delivery.message.topic());
                     telemetry.accepted();
                     kept.restore_entry(entry.number, entry.packet_id, position);
                     if let Some(id) = entry.packet_id {
-                        delivery.number = session.account.accept_sent(telemetry.audit(), is_aside);
+                        session.accept_sent(&home.topics, telemetry.audit(), &mut delivery);
                         session.inflight_bytes += cost;
                         in_flight.push(InFlight::Publish {
                             id,
@@ -251,7 +250,7 @@ impl Shard {
                             message: delivery,
                         });
                     } else {
-                        delivery.number = session.account.accept(telemetry.audit(), is_aside);
+                        session.accept(&home.topics, telemetry.audit(), &mut delivery);
                         delivery.again =
                             entry.number <= sent_entries && entry.qos == QoS::AtLeastOnce;
                         session.queue_bytes += cost;

@@ -45,6 +45,7 @@ use crate::position::Frontier;
 use crate::reason::{CloseCause, Disconnection, Fault, Flow, stopping};
 use crate::restore::Revived;
 use crate::routing::Router;
+use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
 use crate::telemetry::{AuditTotals, Event, Stats, Work};
@@ -80,7 +81,6 @@ pub struct Shard {
     /// Numbers what this shard asks of others.
     pub(crate) tokens: u64,
     pub(crate) scratch: PropertyBuf,
-    /// The packet that is being handled is to be looked at again later.
     /// Of the last PUBLISH, so that a burst of one client counts its references once.
     pub(crate) publisher: Option<Arc<str>>,
     pub(crate) groups_scratch: Vec<GroupId>,
@@ -570,9 +570,9 @@ impl Shard {
             self.clients.catch_up(now, session);
         }
         let session = session.and_then(|id| self.clients.sessions.get(id.index()));
-        let client_id = session.map(|session| Arc::clone(&session.client_id));
+        let client = session.map(Session::client);
         let connection = self.clients.connections.get_mut(id)?;
-        Some(connection.take_final_bytes(client_id, last))
+        Some(connection.take_final_bytes(client, last))
     }
 
     /// Has a forgotten connection closed by the driver, behind what it still had to say: nothing

@@ -46,8 +46,10 @@ pub(crate) struct Account {
     dropped: u64,
     /// Deliveries of the present window that have come to their end.
     in_window: u32,
-    /// Faults of the present window.
-    pub(crate) faults: u32,
+    /// A fault was named in the present window.
+    is_faulty: bool,
+    /// Its client has announced that it only verifies what it receives.
+    is_watcher: bool,
     windows_proven: u32,
     windows_faulty: u32,
     /// What most sessions have nothing of.
@@ -69,10 +71,26 @@ struct Rare {
     /// Numbers above `left` that were dropped or handed on: those may overtake what is held until
     /// it is stored. As many as the queue has room for.
     ahead: BTreeSet<u64>,
-    /// Of all the above, what the audit's own traffic comes to, and its deliveries that wait or are
-    /// in flight. As many as the queue and the window have room for.
+    /// Of all the above, what is left out of what is shown, and its deliveries that wait or are in
+    /// flight. As many as the queue and the window have room for.
     aside: Aside,
     aside_open: BTreeSet<u64>,
+}
+
+/// Whether a delivery is in the sums that are shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Counting {
+    Shown,
+    /// It is left out: the audit's own traffic, or `$SYS`.
+    OwnTraffic,
+    /// It is left out: its receiver only verifies what it receives.
+    Watcher,
+}
+
+impl Counting {
+    pub(crate) fn is_shown(self) -> bool {
+        self == Self::Shown
+    }
 }
 
 /// What leaving revealed.
@@ -84,17 +102,37 @@ struct OutOfTurn {
 }
 
 impl Account {
+    /// The client connects, and announces that it only verifies what it receives, or does not.
+    pub(crate) fn set_watcher(&mut self, is_watcher: bool) {
+        self.is_watcher = is_watcher;
+    }
+
+    pub(crate) fn is_watcher(&self) -> bool {
+        self.is_watcher
+    }
+
+    /// How a delivery is counted that is to be accepted.
+    #[inline]
+    pub(crate) fn counting_of(&self, topics: &Topics, topic: &str) -> Counting {
+        if topics.is_aside(topic) {
+            Counting::OwnTraffic
+        } else if self.is_watcher {
+            Counting::Watcher
+        } else {
+            Counting::Shown
+        }
+    }
+
     /// A delivery of QoS 0 was sent.
-    pub(crate) fn sent_qos0(&mut self, totals: &mut AuditTotals, is_aside: bool) {
-        self.expected += 1;
+    pub(crate) fn sent_qos0(&mut self, totals: &mut AuditTotals, counting: Counting) {
+        self.expect(totals, 1);
         self.sent_qos0 += 1;
         self.in_window += 1;
-        totals.expected += 1;
         totals.sent += 1;
         totals.sent_qos0 += 1;
-        if is_aside {
+        if !counting.is_shown() {
+            self.expect_aside(totals, counting, 1);
             self.aside(totals, |aside| {
-                aside.expected += 1;
                 aside.sent += 1;
                 aside.sent_qos0 += 1;
             });
@@ -102,63 +140,85 @@ impl Account {
     }
 
     /// A delivery is dropped where it was to be accepted.
-    pub(crate) fn refused_entry(&mut self, totals: &mut AuditTotals, is_aside: bool) {
-        if is_aside {
-            self.aside(totals, |aside| {
-                aside.expected += 1;
-                aside.dropped += 1;
-                aside.refused += 1;
-            });
-        }
-        self.expected += 1;
-        self.dropped += 1;
+    pub(crate) fn refused_entry(&mut self, totals: &mut AuditTotals, counting: Counting) {
         self.in_window += 1;
-        totals.expected += 1;
-        totals.dropped += 1;
-        totals.refused += 1;
+        self.refuse(totals, counting, 1);
     }
 
     /// So many deliveries are dropped that were to be accepted when they were read from the disk.
-    pub(crate) fn refused_entries(&mut self, totals: &mut AuditTotals, count: u64) {
-        self.expected += count;
-        self.dropped += count;
-        totals.expected += count;
-        totals.dropped += count;
-        totals.refused += count;
+    /// Answers how many of them are in no sum that is shown.
+    pub(crate) fn refused_entries(&mut self, totals: &mut AuditTotals, count: u64) -> u64 {
+        let counting = if self.is_watcher {
+            Counting::Watcher
+        } else {
+            Counting::Shown
+        };
+        self.refuse(totals, counting, count);
+        if counting.is_shown() { 0 } else { count }
     }
 
-    /// A delivery of an earlier run is taken over, which may have been sent; its number.
-    pub(crate) fn accept_sent(&mut self, totals: &mut AuditTotals, is_aside: bool) -> u64 {
-        let number = self.accept(totals, is_aside);
+    fn refuse(&mut self, totals: &mut AuditTotals, counting: Counting, count: u64) {
+        self.expect(totals, count);
+        self.dropped += count;
+        totals.dropped += count;
+        totals.refused += count;
+        if !counting.is_shown() {
+            self.expect_aside(totals, counting, count);
+            self.aside(totals, |aside| {
+                aside.dropped += count;
+                aside.refused += count;
+            });
+        }
+    }
+
+    /// The delivery that was accepted last may have been sent, by an earlier run.
+    pub(crate) fn sent_before(&mut self, totals: &mut AuditTotals, counting: Counting) {
         self.sent += 1;
         self.left += 1;
         totals.sent += 1;
-        if is_aside {
+        if !counting.is_shown() {
             self.aside(totals, |aside| aside.sent += 1);
         }
-        number
     }
 
     /// A delivery is accepted; its number.
     #[inline]
-    pub(crate) fn accept(&mut self, totals: &mut AuditTotals, is_aside: bool) -> u64 {
-        self.expected += 1;
-        totals.expected += 1;
+    pub(crate) fn accept(&mut self, totals: &mut AuditTotals, counting: Counting) -> u64 {
+        self.expect(totals, 1);
         let number = self.accepted;
         self.accepted += 1;
-        if is_aside {
-            self.aside(totals, |aside| aside.expected += 1);
+        if !counting.is_shown() {
+            self.expect_aside(totals, counting, 1);
             let rare = self.rare.get_or_insert_default();
             rare.aside_open.insert(number);
         }
         number
     }
 
-    /// Counts apart what is of the audit's own traffic.
+    #[inline]
+    fn expect(&mut self, totals: &mut AuditTotals, count: u64) {
+        self.expected += count;
+        totals.expected += count;
+    }
+
+    #[cold]
+    fn expect_aside(&mut self, totals: &mut AuditTotals, counting: Counting, count: u64) {
+        if counting == Counting::Watcher {
+            totals.to_watchers += count;
+        }
+        self.aside(totals, |aside| aside.expected += count);
+    }
+
+    /// Counts apart what is left out of what is shown.
     #[cold]
     fn aside(&mut self, totals: &mut AuditTotals, count: impl Fn(&mut Aside)) {
         count(&mut totals.aside);
         count(&mut self.rare.get_or_insert_default().aside);
+    }
+
+    /// A fault was named among its deliveries.
+    pub(super) fn note_fault(&mut self) {
+        self.is_faulty = true;
     }
 
     /// The number of the next delivery that is accepted.
@@ -311,8 +371,8 @@ impl Account {
 
 impl Session {
     /// Deliveries accepted for it that are not known to be on disk, if it is one that stays.
-    /// Without the audit's own traffic.
-    pub(crate) fn unstored(&self, on_disk: &Frontier, topics: &Topics) -> u64 {
+    /// Without what is left out of what is shown.
+    pub(crate) fn unstored(&self, on_disk: &Frontier) -> u64 {
         if !self.is_durable() {
             return 0;
         }
@@ -324,7 +384,7 @@ impl Session {
         let unstored = |delivery: &&Delivery| {
             let position = delivery.message.position();
             position.is_some_and(|position| !on_disk.covers(position))
-                && !topics.is_aside(delivery.message.topic())
+                && delivery.counting.is_shown()
         };
         in_flight.chain(queued).filter(unstored).count() as u64
     }
@@ -395,7 +455,7 @@ impl Clients {
         };
         let imbalance = session.imbalance();
         session.account.in_window = 0;
-        let faulty = std::mem::take(&mut session.account.faults) > 0 || imbalance > 0;
+        let faulty = std::mem::take(&mut session.account.is_faulty) || imbalance > 0;
         let client_id = Arc::clone(&session.client_id);
         let totals = self.telemetry.audit();
         let account = &mut session.account;
@@ -422,7 +482,7 @@ impl Clients {
         let place = || FaultPlace::Session(Arc::clone(client_id));
         let imbalance = account.imbalance(fates.len() as u64);
         if imbalance > 0 {
-            account.faults += 1;
+            account.is_faulty = true;
             self.fault(place(), FaultKind::Unbalanced, 0, imbalance);
         }
         let mut unacknowledged = false;
@@ -430,7 +490,7 @@ impl Clients {
             unacknowledged |= *fate == Fate::GivenUp;
             let out_of_turn = account.tell(self.telemetry.audit(), *number, *fate);
             if let Some(OutOfTurn { kind, first, count }) = out_of_turn {
-                account.faults += 1;
+                account.is_faulty = true;
                 self.fault(place(), kind, first, count);
             }
         }
@@ -438,21 +498,21 @@ impl Clients {
             return;
         }
         let totals = self.telemetry.audit();
-        *match (account.faults, unacknowledged) {
-            (1.., _) => &mut totals.windows_faulty,
-            (0, true) => &mut totals.windows_unproven,
-            (0, false) => &mut totals.windows_proven,
+        *match (account.is_faulty, unacknowledged) {
+            (true, _) => &mut totals.windows_faulty,
+            (false, true) => &mut totals.windows_unproven,
+            (false, false) => &mut totals.windows_proven,
         } += 1;
         account.in_window = 0;
-        account.faults = 0;
+        account.is_faulty = false;
     }
 
     /// Deliveries accepted for sessions that stay that are not known to be on disk. Costs a look at
     /// everything that waits for them.
     pub(crate) fn unstored(&self) -> u64 {
         let sessions = self.sessions.iter();
-        let (on_disk, topics) = (&self.promises.on_disk, &self.home.topics);
-        let unstored = sessions.map(|(_, session)| session.unstored(on_disk, topics));
+        let on_disk = &self.promises.on_disk;
+        let unstored = sessions.map(|(_, session)| session.unstored(on_disk));
         unstored.sum()
     }
 
@@ -526,7 +586,7 @@ impl Account {
 }
 
 impl Account {
-    /// The same of the audit's own traffic, if it is that.
+    /// The same of what is left out of what is shown, if it is that.
     fn tell_aside(&mut self, totals: &mut AuditTotals, number: u64, fate: Fate) {
         let open = self.rare.as_mut().map(|rare| &mut rare.aside_open);
         let Some(open) = open.filter(|open| open.contains(&number)) else {

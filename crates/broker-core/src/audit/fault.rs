@@ -19,7 +19,7 @@ impl Clients {
         count: u64,
     ) {
         if let Some(session) = self.sessions.get_mut(id.index()) {
-            session.account.faults += 1;
+            session.account.note_fault();
             let place = FaultPlace::Session(Arc::clone(&session.client_id));
             self.fault(place, kind, first, count);
         }

@@ -22,6 +22,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use unbroken_merkle_log::{Epoch, Hash};
 
+use super::account::Counting;
 use super::json::Object;
 use super::lane::IngressLane;
 use super::watch::{Home, Told, Wants};
@@ -32,6 +33,7 @@ use crate::mail::Letter;
 use crate::message::Mark;
 use crate::placement;
 use crate::reason::DropReason;
+use crate::routing::Terms;
 use crate::session::Delivery;
 use crate::telemetry::rfc3339;
 
@@ -49,6 +51,8 @@ pub(crate) enum News {
     Acknowledged { processed: bool },
     /// A delivery was dropped.
     Dropped(DropReason),
+    /// A delivery to a client that only verifies has ended: it is in no receipt.
+    LeftOut,
     /// The message changed inside the broker.
     Altered,
 }
@@ -62,6 +66,7 @@ struct Sums {
     processed: u64,
     altered: u64,
     dropped: SmallVec<[(DropReason, u64); 1]>,
+    left_out: u64,
     last_acknowledged: Option<Instant>,
 }
 
@@ -98,7 +103,12 @@ pub(crate) struct Tracking {
 impl Sums {
     fn ended(&self) -> u64 {
         let dropped: u64 = self.dropped.iter().map(|(_, count)| count).sum();
-        self.sent + self.acknowledged + dropped
+        self.sent + self.acknowledged + dropped + self.left_out
+    }
+
+    /// Without those that are left out.
+    fn shown_expected(&self) -> u64 {
+        self.expected.saturating_sub(self.left_out)
     }
 
     fn open(&self) -> u64 {
@@ -126,6 +136,7 @@ impl Sums {
         for (reason, count) in &other.dropped {
             self.drop(*reason, *count);
         }
+        self.left_out += other.left_out;
         self.last_acknowledged = self.last_acknowledged.max(other.last_acknowledged);
     }
 
@@ -143,7 +154,7 @@ impl Sums {
             dropped = dropped.number(reason.name(), *count);
         }
         object
-            .number("expected", self.expected)
+            .number("expected", self.shown_expected())
             .number("handed_to_network", self.sent)
             .number("acknowledged", self.acknowledged)
             .number("processed", self.processed)
@@ -176,6 +187,7 @@ impl Receipt {
                 sums.last_acknowledged = Some(now);
             }
             News::Dropped(reason) => sums.drop(reason, 1),
+            News::LeftOut => sums.left_out += 1,
             News::Altered => sums.altered += 1,
         }
     }
@@ -343,7 +355,7 @@ impl IngressLane {
             0 => String::new(),
             count => format!(", handed to the network for {count}"),
         };
-        let (acknowledged, expected) = (sums.acknowledged, sums.expected);
+        let (acknowledged, expected) = (sums.acknowledged, sums.shown_expected());
         let last = last.unwrap_or_default();
         let words = format!("acknowledged by {acknowledged} of {expected}{last}{network}");
         let mut object = self.head().number("number", number).text("topic", &topic);
@@ -414,6 +426,19 @@ impl Clients {
         }
     }
 
+    /// The same of one receiver's copy that was not accepted into a queue.
+    #[inline]
+    pub(crate) fn news_of_copy(
+        &mut self,
+        item: &Item<'_>,
+        terms: Terms<'_>,
+        counting: Counting,
+        news: News,
+    ) {
+        let is_left_out = counting == Counting::Watcher && terms.group.is_none();
+        self.news_of(item, if is_left_out { News::LeftOut } else { news });
+    }
+
     /// The same of one that was accepted for a session.
     #[inline]
     pub(crate) fn news_of_delivery(&mut self, delivery: &Delivery, news: News) {
@@ -421,6 +446,8 @@ impl Clients {
             && let Some(mark) = delivery.message.publication().mark
             && let Some(publisher) = delivery.message.publisher()
         {
+            let is_left_out = !delivery.is_in_receipt();
+            let news = if is_left_out { News::LeftOut } else { news };
             self.send_news(&mark, publisher, news);
         }
     }

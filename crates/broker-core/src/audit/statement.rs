@@ -145,7 +145,7 @@ impl Clients {
             .flag("session", true)
             .flag("connected", session.connection.is_some())
             .number("on_disk", behind.map_or(0, |behind| behind.messages));
-        let unstored = session.unstored(&self.promises.on_disk, &self.home.topics);
+        let unstored = session.unstored(&self.promises.on_disk);
         session.account.write(unstored, object).end()
     }
 }

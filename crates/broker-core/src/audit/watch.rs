@@ -64,7 +64,7 @@ pub(crate) struct Topics {
 }
 
 impl Topics {
-    fn new(prefix: &str) -> Self {
+    pub(super) fn new(prefix: &str) -> Self {
         let own = ["checkpoint", "directory", "repair", "answer", "drop"];
         Self {
             checkpoints: format!("{prefix}/checkpoint/"),

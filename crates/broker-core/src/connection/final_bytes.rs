@@ -26,8 +26,16 @@ pub struct LastWords {
     version: Version,
     is_awaited: bool,
     /// `None` where the client was not let in.
-    pub(crate) client_id: Option<Arc<str>>,
+    pub(crate) client: Option<Client>,
     aliases: Option<Box<alias::Outbound>>,
+}
+
+/// The client of a connection that has ended.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: Arc<str>,
+    /// It only verifies what it receives.
+    pub(crate) is_watcher: bool,
 }
 
 impl LastWords {
@@ -36,7 +44,7 @@ impl LastWords {
         written: usize,
         version: Version,
         is_awaited: bool,
-        client_id: Option<Arc<str>>,
+        client: Option<Client>,
         aliases: Option<Box<alias::Outbound>>,
     ) -> Self {
         Self {
@@ -44,7 +52,7 @@ impl LastWords {
             written,
             version,
             is_awaited,
-            client_id,
+            client,
             aliases,
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
-use unbroken_mqtt_proto::{Connect, Property, PropertyBuf, QoS, Version, Will};
+use unbroken_mqtt_proto::{Connect, Properties, Property, PropertyBuf, QoS, Version, Will};
 
 use crate::ids::SessionId;
 
@@ -44,6 +44,8 @@ pub(crate) struct ConnectRequest {
     pub(crate) receive_maximum: Option<u16>,
     pub(crate) topic_alias_maximum: Option<u16>,
     pub(crate) wants_response_information: bool,
+    /// It only verifies what it receives.
+    pub(crate) only_verifies: bool,
 }
 
 /// What is to be published when the client is lost.
@@ -133,6 +135,7 @@ impl ConnectRequest {
             receive_maximum: connect.properties.receive_maximum(),
             topic_alias_maximum: connect.properties.topic_alias_maximum(),
             wants_response_information: connect.properties.request_response_information(),
+            only_verifies: only_verifies(connect.properties),
         }
     }
 
@@ -152,6 +155,13 @@ impl ConnectRequest {
             user_name: self.user_name.clone(),
         }
     }
+}
+
+/// User property `audit` = `watch`: the deliveries to this client are left out of the audit's sums.
+fn only_verifies(properties: Properties<'_>) -> bool {
+    properties
+        .user_properties()
+        .any(|property| property == ("audit", "watch"))
 }
 
 impl WillRequest {

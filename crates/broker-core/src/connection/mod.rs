@@ -30,6 +30,7 @@ use unbroken_mqtt_proto::{Packet, Version};
 pub use self::access::Peer;
 pub(crate) use self::access::{Access, Identity, may_publish, may_subscribe};
 pub(crate) use self::connections::{Connections, Writer};
+pub(crate) use self::final_bytes::Client;
 pub use self::final_bytes::LastWords;
 use self::handshake::Handshake;
 pub(crate) use self::handshake::{Caller, ConnectRequest};
@@ -316,11 +317,11 @@ impl Connection {
     }
 
     /// Takes what is still to be written, and behind it the packet by which the broker ends the
-    /// connection: nothing is to be written to it any more. `client_id`: if the client was let in.
-    /// Answers also with the reason code in that packet, if it is sent.
+    /// connection: nothing is to be written to it any more. `client`: if it was let in. Answers
+    /// also with the reason code in that packet, if it is sent.
     pub(crate) fn take_final_bytes(
         &mut self,
-        client_id: Option<Arc<str>>,
+        client: Option<Client>,
         last: LastPacket<'_>,
     ) -> (LastWords, Option<u8>) {
         let (mut bytes, written, aliases) = self.output.take_all();
@@ -330,7 +331,7 @@ impl Connection {
             LastPacket::Disconnect(fault) => final_bytes::disconnect(self, &mut bytes, fault),
         };
         let (version, is_awaited) = (self.version, self.greeted);
-        let words = LastWords::new(bytes, written, version, is_awaited, client_id, aliases);
+        let words = LastWords::new(bytes, written, version, is_awaited, client, aliases);
         (words, sent)
     }
 

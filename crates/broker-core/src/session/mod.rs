@@ -26,6 +26,7 @@ use unbroken_mqtt_proto::{PacketId, QoS};
 use crate::audit::missed::Missed;
 use crate::audit::{Account, IngressLane};
 use crate::by_filter::ByFilter;
+use crate::connection::Client;
 use crate::durability::{Until, Will};
 use crate::ids::StoreId;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
@@ -122,6 +123,22 @@ impl Session {
     pub(crate) fn is_ahead(&self) -> bool {
         let kept = self.kept.as_deref();
         kept.is_some_and(|kept| !kept.ahead.is_none())
+    }
+
+    /// A connection is attached. Timers of the absence that ends now are stale: its will is
+    /// cancelled [MQTT-3.1.3-9].
+    pub(crate) fn attach(&mut self, connection: u32, absence: u64) {
+        self.connection = Some(connection);
+        self.away_since = None;
+        self.absence = absence;
+    }
+
+    /// The client, as its final bytes name it.
+    pub(crate) fn client(&self) -> Client {
+        Client {
+            id: Arc::clone(&self.client_id),
+            is_watcher: self.account.is_watcher(),
+        }
     }
 
     /// A message is in flight no more.

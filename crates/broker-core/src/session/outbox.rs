@@ -6,8 +6,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
+use super::Session;
+use crate::audit::account::Counting;
+use crate::audit::watch::Topics;
 use crate::durability::Entry;
 use crate::message::Message;
+use crate::telemetry::AuditTotals;
 
 /// A message on its way to one session.
 #[derive(Clone, Debug)]
@@ -21,6 +25,7 @@ pub(crate) struct Delivery {
     pub(crate) group: Option<Arc<str>>,
     /// Among those that its session has accepted.
     pub(crate) number: u64,
+    pub(crate) counting: Counting,
     /// What becomes of it is to be told.
     pub(crate) tracked: bool,
     /// It may have been sent before the broker was started, and the disk was not yet told.
@@ -32,7 +37,40 @@ pub(crate) struct Delivery {
 /// The subscription identifiers a copy carries.
 pub(crate) type Identifiers = SmallVec<[NonZeroU32; 1]>;
 
+impl Session {
+    /// Accepts a delivery, which gets the next number.
+    #[inline]
+    pub(crate) fn accept(
+        &mut self,
+        topics: &Topics,
+        totals: &mut AuditTotals,
+        delivery: &mut Delivery,
+    ) {
+        delivery.counting = self.account.counting_of(topics, delivery.message.topic());
+        delivery.number = self.account.accept(totals, delivery.counting);
+    }
+}
+
+impl Session {
+    /// The same of a delivery that may have been sent, by an earlier run.
+    pub(crate) fn accept_sent(
+        &mut self,
+        topics: &Topics,
+        totals: &mut AuditTotals,
+        delivery: &mut Delivery,
+    ) {
+        self.accept(topics, totals, delivery);
+        self.account.sent_before(totals, delivery.counting);
+    }
+}
+
 impl Delivery {
+    /// Whether its receiver is left out of the receipt of its message. One that a group chose is
+    /// not: another member could have had the message.
+    pub(crate) fn is_in_receipt(&self) -> bool {
+        self.counting != Counting::Watcher || self.group.is_some()
+    }
+
     /// As the disk has it.
     pub(crate) fn restore(entry: &Entry) -> Self {
         Self {
@@ -41,6 +79,7 @@ impl Delivery {
             identifiers: Identifiers::from_slice(&entry.identifiers),
             group: entry.group.clone(),
             number: 0,
+            counting: Counting::Shown,
             tracked: false,
             again: false,
             entry: if entry.by_group { entry.number } else { 0 },

@@ -59,12 +59,16 @@ pub struct AuditTotals {
     pub windows_unproven: u64,
     /// Of publishers that stamp themselves.
     pub publishers: PublishersTotals,
-    /// What of the above is the audit's own traffic, and left out of what is shown.
+    /// Deliveries to clients that have announced that they only verify what they receive. Without
+    /// the audit's own traffic.
+    pub to_watchers: u64,
+    /// What of the above is left out of what is shown.
     pub aside: Aside,
 }
 
-/// Messages and deliveries of the audit's own traffic and of `$SYS`. They are counted with all
-/// others, since the law holds for them too, and here again, to be left out of what is shown.
+/// Messages and deliveries of the audit's own traffic and of `$SYS`, and deliveries to watchers.
+/// They are counted with all others, since the law holds for them too, and here again, to be left
+/// out of what is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Aside {
@@ -238,7 +242,7 @@ impl AuditTotals {
         self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
     }
 
-    fn each_mut(&mut self) -> [&mut u64; 42] {
+    fn each_mut(&mut self) -> [&mut u64; 43] {
         let Self {
             received,
             retransmitted,
@@ -264,6 +268,7 @@ impl AuditTotals {
             windows_faulty,
             windows_unproven,
             publishers,
+            to_watchers,
             aside: _,
         } = self;
         [
@@ -290,6 +295,7 @@ impl AuditTotals {
             windows_proven,
             windows_faulty,
             windows_unproven,
+            to_watchers,
             &mut publishers.verified,
             &mut publishers.unaudited,
             &mut publishers.unverifiable,

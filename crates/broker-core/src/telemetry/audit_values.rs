@@ -10,14 +10,15 @@
 //! | `waiting` | accepted and not sent: in the queue, or held until something is stored |
 //! | `dropped`, `dropped/<reason>` | not delivered, by name |
 //! | `unrouted` | messages nobody subscribed to |
+//! | `to-watchers` | deliveries to clients that only verify; in none of the others |
 //! | `handed-on`, `redelivered`, `received-again/…` | what is neither loss nor duplicate |
 //! | `lost`, `duplicated`, `reordered`, `altered`, `unbalanced` | faults of the broker: 0 |
 //! | `windows/proven`, `windows/faulty`, `windows/unproven` | windows of 1,024 deliveries |
 //! | `publishers/…` | what was found in the lanes of publishers that stamp themselves |
 //! | `verdict` | all of it in a sentence |
 //!
-//! `$SYS` itself, and what the audit's own topics carry, is in none of these: whoever looks at the
-//! figures does not change them. Faults are counted there too.
+//! `$SYS` itself, what the audit's own topics carry, and deliveries to watchers are in none of
+//! these: to read or verify the figures does not change them. Faults are counted there too.
 
 use super::Stats;
 use crate::reason::DropReason;
@@ -50,6 +51,7 @@ pub(crate) fn sys_values(
             audit.handed_on.saturating_sub(audit.aside.handed_on),
         ),
         ("unrouted", unrouted(sum)),
+        ("to-watchers", audit.to_watchers),
         ("dropped", dropped(sum)),
         ("lost", audit.lost),
         ("duplicated", audit.duplicated),

@@ -147,8 +147,8 @@ impl Telemetry {
     }
 
     /// A message was sent again after its receiver came back.
-    pub(crate) fn redelivered(&mut self, is_aside: bool) {
-        self.stats.audit.redelivered += u64::from(!is_aside);
+    pub(crate) fn redelivered(&mut self, is_shown: bool) {
+        self.stats.audit.redelivered += u64::from(is_shown);
     }
 
     /// The receiver of a message says that it has processed it.

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep_until, timeout, timeout_at};
-use unbroken_client::audit::{AuditedSubscriber, OpenError, Scope, SubscriberOptions};
+use unbroken_client::audit::{AuditedSubscriber, OpenError, Scope, SubscriberOptions, WATCHER};
 use unbroken_client::{
     Acknowledging, AddressError, Client, ConnectError, Event, Events, Filter, QoS, Received,
     Session, SubscribeError, Subscription,
@@ -142,8 +142,10 @@ impl Listening<'_> {
     async fn start(
         &self,
     ) -> Result<(Client, Option<Subscription>, AuditedSubscriber, Events), ListenError> {
+        let (name, value) = WATCHER;
         let options = self.broker.options()?.session(Session::Temporary);
-        let client = options.connect().await?;
+        let options = options.user_property(name, value);
+        let client = options.map_err(ConnectError::Options)?.connect().await?;
         let events = client.events();
         let mut filters = Vec::new();
         for topic in self.topics {

@@ -13,6 +13,8 @@
 //! of its inputs in `audit-origin`, oldest first, or `audit-parents`. A message that is sent again
 //! on request has its own topic in `audit-topic`; an answer has its lane in `audit-answer`.
 //!
+//! A client that subscribes only to verify says so in CONNECT, by [`WATCHER`].
+//!
 //! A processor passes the checkpoints of its inputs on, behind the outputs of what they cover, and
 //! says so in `audit-through`, which names its own lane. A receiver goes by those and not by the
 //! producer's own, which overtake a processor that is slow: what is still on its way is not lost.
@@ -60,6 +62,9 @@ pub(crate) const TOPIC: &str = "audit-topic";
 pub(crate) const THROUGH: &str = "audit-through";
 /// The client that a drop record of the broker's is for, which alone missed what it names.
 pub(crate) const RECEIVER: &str = "audit-receiver";
+/// The user property of CONNECT by which a client announces that it only verifies what it receives:
+/// our broker leaves its deliveries out of the sums that it shows.
+pub const WATCHER: (&str, &str) = (AUDIT, "watch");
 /// The lane that an answer is about.
 pub(crate) const ANSWER: &str = "audit-answer";
 

@@ -13,7 +13,7 @@ impl Book {
 
     fn accept(&mut self, count: u64) {
         for _ in 0..count {
-            self.account.accept(&mut self.totals, false);
+            self.account.accept(&mut self.totals, Counting::Shown);
         }
     }
 
@@ -32,8 +32,9 @@ fn what_is_owed_is_sent_waits_or_was_dropped() {
     assert_eq!(book.tell(1, Fate::Dropped), None);
     assert_eq!(book.tell(2, Fate::Sent), None);
     assert_eq!(book.tell(2, Fate::Acknowledged), None);
-    book.account.sent_qos0(&mut book.totals, false);
-    book.account.refused_entry(&mut book.totals, false);
+    book.account.sent_qos0(&mut book.totals, Counting::Shown);
+    book.account
+        .refused_entry(&mut book.totals, Counting::Shown);
     // Number 0 is in flight, 3 and 4 wait.
     assert_eq!(book.account.imbalance(3), 0);
     assert_eq!(book.totals.waiting(), 2);
@@ -104,12 +105,14 @@ fn more_acknowledgements_than_were_sent_break_the_law() {
 #[test]
 fn the_audits_own_traffic_is_counted_apart_and_obeys_the_law() {
     let mut book = Book::new();
-    book.account.sent_qos0(&mut book.totals, true);
-    book.account.refused_entry(&mut book.totals, true);
-    book.account.accept(&mut book.totals, true);
+    book.account
+        .sent_qos0(&mut book.totals, Counting::OwnTraffic);
+    book.account
+        .refused_entry(&mut book.totals, Counting::OwnTraffic);
+    book.account.accept(&mut book.totals, Counting::OwnTraffic);
     book.accept(1);
-    book.account.accept(&mut book.totals, true);
-    book.account.accept(&mut book.totals, true);
+    book.account.accept(&mut book.totals, Counting::OwnTraffic);
+    book.account.accept(&mut book.totals, Counting::OwnTraffic);
     for number in 0..3 {
         assert_eq!(book.tell(number, Fate::Sent), None);
     }
@@ -127,4 +130,33 @@ fn the_audits_own_traffic_is_counted_apart_and_obeys_the_law() {
     book.tell(3, Fate::Dropped);
     assert_eq!(book.account.imbalance(0), 0);
     assert_eq!(book.totals.aside.waiting(), 0);
+}
+
+#[test]
+fn deliveries_to_a_watcher_are_counted_apart_and_obey_the_law() {
+    let mut book = Book::new();
+    let topics = Topics::new("audit");
+    book.accept(1);
+    book.account.set_watcher(true);
+    let counting = book.account.counting_of(&topics, "t");
+    assert_eq!(counting, Counting::Watcher);
+    assert_eq!(
+        book.account.counting_of(&topics, "$SYS/a"),
+        Counting::OwnTraffic
+    );
+    book.account.sent_qos0(&mut book.totals, counting);
+    book.account.accept(&mut book.totals, counting);
+    assert_eq!(book.account.refused_entries(&mut book.totals, 7), 7);
+    // What it is sent after it has come back as another client is shown again.
+    book.account.set_watcher(false);
+    let counting = book.account.counting_of(&topics, "t");
+    book.account.accept(&mut book.totals, counting);
+    assert_eq!(book.account.imbalance(3), 0);
+    let shown = book.totals.expected - book.totals.aside.expected;
+    assert_eq!((shown, book.totals.to_watchers), (2, 9));
+    for number in 0..3 {
+        assert_eq!(book.tell(number, Fate::Dropped), None);
+    }
+    assert_eq!(book.account.imbalance(0), 0);
+    assert_eq!(book.totals.dropped - book.totals.aside.dropped, 2);
 }
