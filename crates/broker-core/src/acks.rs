@@ -8,6 +8,7 @@ use unbroken_mqtt_proto::{Ack, Properties, Property, ReasonCode, Version};
 
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
+use crate::clients::Clients;
 use crate::connection::Answer;
 use crate::durability::Until;
 use crate::ids::{ConnectionId, SessionId, StoreId};
@@ -33,7 +34,8 @@ impl Shard {
                 // [MQTT-4.8.2-6]
                 self.clients
                     .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
-                self.clients.account(session_id, number, Fate::GivenUp);
+                self.clients
+                    .settle_delivery(session_id, number, Fate::GivenUp);
             }
             Ok(delivery) => {
                 session.landed(&delivery);
@@ -55,17 +57,24 @@ impl Shard {
 
     /// A receiver has the message; if it says so, it has also done with it what it is for.
     fn acknowledged(&mut self, id: SessionId, delivery: &Delivery, properties: Properties<'_>) {
-        self.clients
-            .account(id, delivery.number, Fate::Acknowledged);
-        self.clients.note_heard(id, delivery.number);
         let processed = !properties.is_empty() && says_processed(properties);
-        let is_shown = processed && delivery.counting.is_shown();
-        if is_shown && let Some(session) = self.clients.session_mut(id) {
-            session.account.note_processed();
-            self.clients.telemetry.processed();
+        let Clients {
+            sessions,
+            audit,
+            telemetry,
+            ..
+        } = &mut self.clients;
+        let findings = audit.findings();
+        if let Some(session) = sessions.get_mut(id.index()) {
+            let (number, fate) = (delivery.number, Fate::Acknowledged);
+            session.settle(number, fate, telemetry.audit(), findings);
+            session.ledger.note_heard(number);
+            if processed && delivery.counting.is_shown() {
+                session.ledger.note_processed();
+                telemetry.processed();
+            }
         }
-        let news = News::Acknowledged { processed };
-        self.clients.news_of_delivery(delivery, news);
+        delivery.news(News::Acknowledged { processed }, findings);
     }
 
     pub(crate) fn handle_pubrec(
@@ -105,7 +114,8 @@ impl Shard {
                 self.clients.land(session_id, packet_id);
                 self.clients
                     .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
-                self.clients.account(session_id, number, Fate::GivenUp);
+                self.clients
+                    .settle_delivery(session_id, number, Fate::GivenUp);
                 self.pump(now, session_id);
             }
             // It ends an exchange that nobody knows: there is nothing to release [MQTT-4.3.3-4].

@@ -22,6 +22,7 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::audit::account::Fate;
+use crate::audit::ledger::Ledger;
 use crate::audit::rule::rules_of;
 use crate::clients::Clients;
 use crate::connection::{Access, Caller, ConnectRequest, Connection, Terms, may_publish};
@@ -170,7 +171,7 @@ impl Shard {
             );
             return self.refuse(now, id, request.caller_as(client_id), fault);
         };
-        if self.store_is_needed(&client_id, request, terms.expiry_s) {
+        if self.store_is_needed(now, &client_id, request, terms.expiry_s) {
             let fault = Fault::new(ReasonCode::ServerUnavailable, read_only::DETAIL);
             return self.refuse(now, id, request.caller_as(client_id), fault);
         }
@@ -223,7 +224,7 @@ impl Shard {
             session.attach(id.index, absence);
             let expiry_before = std::mem::replace(&mut session.expiry_s, terms.expiry_s);
             session.will = will; // [MQTT-3.1.2-7, MQTT311-3.1.2-8]
-            session.account.set_watcher(request.only_verifies);
+            session.ledger.set_watcher(request.only_verifies);
             session
                 .inbound
                 .set_receive_maximum(if v5 { receive_maximum } else { u16::MAX });
@@ -266,7 +267,7 @@ impl Shard {
         }
         if present {
             self.clients.touch_presence(session_id);
-            self.clients.tell_missed_again(session_id);
+            self.clients.say_missed_again(session_id);
         }
         self.clients.gate(id, session_id, present);
         // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
@@ -403,7 +404,8 @@ impl Shard {
             .sessions
             .insert(Session::new(Arc::clone(client_id)));
         self.clients.sessions[key].serial = self.token();
-        self.clients.sessions[key].rules = rules_of(client_id, &self.options.settings.audit.rules);
+        let rules = rules_of(client_id, &self.options.settings.audit.rules);
+        self.clients.sessions[key].ledger = Ledger::new(rules);
         let id =
             SessionId(u32::try_from(key).expect("sessions_max is a u32, and keys are below it"));
         self.clients.by_client_id.insert(Arc::clone(client_id), id);
@@ -572,11 +574,12 @@ impl Shard {
         }
         let undelivered = self.clients.drop_all(&client_id, lost, reason) + unread;
         let telemetry = &mut self.clients.telemetry;
-        let aside = session.account.refused_entries(telemetry.audit(), unread);
+        let ledger = &mut session.ledger;
+        let aside = ledger.refused_entries(telemetry.audit(), unread);
         telemetry.dropped_together(&client_id, "", reason, (unread, aside));
-        self.clients
-            .close_account(&client_id, &mut session.account, &fates);
-        self.end_lane(now, &client_id, session.lane.take());
+        let findings = self.clients.audit.findings();
+        ledger.close(&client_id, &fates, telemetry.audit(), findings);
+        self.end_lane(now, &client_id, session.ledger.take_lane());
         let sessions = self.clients.by_client_id.len();
         self.clients.telemetry.note_sessions(sessions);
         self.event(Event::SessionEnded {

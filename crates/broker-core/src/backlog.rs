@@ -266,12 +266,14 @@ impl Shard {
         let Some(backlog) = backlog else { return };
         self.clients.uncount(backlog.messages, backlog.bytes);
         let (counted, found) = (backlog.counted, backlog.found);
+        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
+            return;
+        };
+        let findings = self.clients.audit.findings();
         if found < counted {
-            self.clients
-                .fault_of_session(id, FaultKind::Lost, found, counted - found);
+            session.fault(FaultKind::Lost, found, counted - found, findings);
         } else if found > counted {
-            self.clients
-                .fault_of_session(id, FaultKind::Duplicated, counted, found - counted);
+            session.fault(FaultKind::Duplicated, counted, found - counted, findings);
         }
     }
 
@@ -347,9 +349,9 @@ impl Shard {
         let mut delivery = item.delivery(terms.terms(), &mut self.clients.pool);
         // One of QoS 2 has not left before the disk had its packet id.
         delivery.again = sent_before && terms.qos == QoS::AtLeastOnce;
-        delivery.tracked = self.clients.home.watching > 0;
+        delivery.tracked = self.clients.audit.is_watched();
         let totals = self.clients.telemetry.audit();
-        session.accept(&self.clients.home.topics, totals, &mut delivery);
+        session.accept(self.clients.audit.topics(), totals, &mut delivery);
         session.queue_bytes += bytes;
         session.queue.push_back((terms.qos, delivery));
     }

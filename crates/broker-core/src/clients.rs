@@ -9,21 +9,19 @@ use std::time::Instant;
 
 use foldhash::fast::FixedState;
 use slab::Slab;
-use unbroken_merkle_log::Epoch;
 use unbroken_mqtt_proto::Packet;
 
-use crate::audit::IngressLane;
-use crate::audit::letters::LetterNumbers;
-use crate::audit::watch::Home;
+use crate::audit::Audit;
+use crate::audit::account::Open;
 use crate::census::Census;
 use crate::connection::{Connection, Connections};
 use crate::durability::Qos2Pending;
 use crate::frames::Frames;
 use crate::held::Promises;
-use crate::ids::{ConnectionId, SessionId};
+use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::laggards::Laggards;
 use crate::limits::Limits;
-use crate::mesh::Bundles;
+use crate::mesh::{Bundles, LetterNumbers};
 use crate::message::MessagePool;
 use crate::output::Output;
 use crate::retained::Retained;
@@ -33,6 +31,8 @@ use crate::spread::Spreads;
 use crate::telemetry::Telemetry;
 
 pub(crate) struct Clients {
+    /// Which shard this is.
+    pub(crate) shard: ShardId,
     pub(crate) limits: Limits,
     pub(crate) connections: Connections,
     pub(crate) sessions: Slab<Session>,
@@ -41,8 +41,6 @@ pub(crate) struct Clients {
     pub(crate) telemetry: Telemetry,
     pub(crate) retained: Retained,
     pub(crate) pool: MessagePool,
-    /// Sessions that the present input has made miss something.
-    pub(crate) missing: Vec<SessionId>,
     /// The broker is stopping: nothing that has to wait will be delivered, but what is on disk.
     pub(crate) stopping: bool,
     /// What must be true before something leaves.
@@ -56,10 +54,7 @@ pub(crate) struct Clients {
     /// Sessions of which the disk is to be told how far they are; some may have ended since.
     pub(crate) touched: Vec<SessionId>,
     pub(crate) frames: Frames,
-    /// Lanes of sessions that have ended, while what they published is followed.
-    pub(crate) departed: HashMap<(Arc<str>, Epoch), Box<IngressLane>, FixedState>,
-    /// Which shard this is, and what the audit has to tell.
-    pub(crate) home: Home,
+    pub(crate) audit: Audit,
     /// Of letters to and from other shards.
     pub(crate) letters: LetterNumbers,
     pub(crate) bundles: Bundles,
@@ -73,6 +68,7 @@ impl Clients {
     /// The seed keeps clients from choosing ids that meet in the table.
     pub(crate) fn new(options: &ShardOptions) -> Self {
         Self {
+            shard: options.id,
             limits: options.limits.clone(),
             connections: Connections::default(),
             sessions: Slab::new(),
@@ -81,7 +77,6 @@ impl Clients {
             telemetry: Telemetry::default(),
             retained: Retained::new(Arc::clone(&options.totals)),
             pool: MessagePool::default(),
-            missing: Vec::new(),
             stopping: false,
             promises: Promises::new(options.id),
             queue_limits: QueueLimits::default(),
@@ -89,8 +84,7 @@ impl Clients {
             census: Census::default(),
             touched: Vec::new(),
             frames: Frames::default(),
-            departed: HashMap::with_hasher(FixedState::with_seed(options.seed)),
-            home: Home::new(options),
+            audit: Audit::new(options),
             letters: LetterNumbers::default(),
             bundles: Bundles::default(),
             unreleased: Qos2Pending::default(),
@@ -159,6 +153,25 @@ impl Clients {
     pub(crate) fn note_room(&mut self, id: SessionId) {
         self.queue_limits
             .note_room(&self.sessions, &self.limits, id);
+    }
+
+    /// Deliveries accepted for sessions that stay that are not known to be on disk. Costs a look at
+    /// everything that waits for them.
+    pub(crate) fn unstored(&self) -> u64 {
+        let sessions = self.sessions.iter();
+        let on_disk = &self.promises.on_disk;
+        let unstored = sessions.map(|(_, session)| session.unstored(on_disk));
+        unstored.sum()
+    }
+
+    /// By how much accounts do not balance, and totals do not come to them.
+    pub(crate) fn imbalance(&self) -> u64 {
+        let mut open = Open::default();
+        let sessions = self.sessions.iter();
+        let off: u64 = sessions
+            .map(|(_, session)| session.imbalance(&mut open))
+            .sum();
+        off + open.imbalance(&self.telemetry.stats().audit)
     }
 
     /// Notes that the driver has written so much; answers the session that may send more.

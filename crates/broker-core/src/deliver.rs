@@ -101,14 +101,12 @@ impl Clients {
             match outcome {
                 Ok(_) => {
                     note_given(&mut self.retained, session_id, item, qos);
-                    let account = &mut session.account;
-                    let counting = account.counting_of(&self.home.topics, item.publication.topic);
-                    account.sent_qos0(self.telemetry.audit(), counting);
-                    if account.window_is_full() {
-                        self.end_window(session_id);
-                    }
+                    let totals = self.telemetry.audit();
+                    let (topics, findings) = self.audit.topics_and_findings();
+                    let topic = item.publication.topic;
+                    let counting = session.sent_qos0(topics, topic, totals, findings);
+                    item.news_of_copy(terms, counting, News::Sent, findings);
                     self.sent(&item.publication);
-                    self.news_of_copy(item, terms, counting, News::Sent);
                 }
                 Err(reason) => self.refuse_entry(now, session_id, terms, item, reason),
             }
@@ -148,7 +146,7 @@ impl Clients {
                 item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
             }
             let mut delivery = item.delivery(terms, &mut self.pool);
-            session.accept(&self.home.topics, self.telemetry.audit(), &mut delivery);
+            session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
             let number = delivery.number;
             self.telemetry.accepted();
             match session.outbound.begin(qos, delivery) {
@@ -162,7 +160,7 @@ impl Clients {
                     } else if durable {
                         self.touch_sent(session_id, packet_id);
                     }
-                    self.account(session_id, number, Fate::Sent);
+                    self.settle_delivery(session_id, number, Fate::Sent);
                     self.sent(&item.publication);
                 }
                 Err(delivery) => {
@@ -265,7 +263,7 @@ impl Clients {
         }
         session.queue_bytes += cost;
         let mut delivery = item.delivery(terms, &mut self.pool);
-        session.accept(&self.home.topics, self.telemetry.audit(), &mut delivery);
+        session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
         let behind = session.is_behind();
         if durable && (behind || terms.group.is_some()) {
             // No subscription of the session finds it in the log.
@@ -294,7 +292,7 @@ impl Clients {
     ) {
         let mut delivery = item.delivery(terms, &mut self.pool);
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            session.accept(&self.home.topics, self.telemetry.audit(), &mut delivery);
+            session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
         }
         let begun = self.hold_publish(id, session_id, qos, delivery);
         self.telemetry.accepted();
@@ -353,7 +351,7 @@ impl Clients {
         match start {
             Ok(start) => {
                 writer.finish_publish(start, packet_id, again);
-                self.account(session_id, number, Fate::Sent);
+                self.settle_delivery(session_id, number, Fate::Sent);
                 self.sent(&publication);
             }
             Err(reason) => {
@@ -382,7 +380,7 @@ impl Clients {
             .connection
             .and_then(|index| self.connections.at(index));
         session.queue.is_empty()
-            && session.missed.is_none()
+            && session.ledger.misses_nothing()
             && session.window_open(&self.limits)
             && connection.is_some_and(|connection| {
                 connection.holds_nothing()
@@ -403,8 +401,7 @@ impl Clients {
             && connection.is_some_and(Connection::has_used_all)
             && self.spreads.is_empty()
             && self.queue_limits.is_quiet()
-            && self.missing.is_empty()
-            && !self.home.has_untold()
+            && self.audit.is_at_rest()
     }
 
     fn pump_waiting(&mut self, now: Instant, session_id: SessionId) -> bool {
@@ -427,8 +424,8 @@ impl Clients {
         }
         let mut altered: Option<(Mark, Option<Arc<str>>)> = None;
         loop {
-            if let Some((mark, publisher)) = altered.take() {
-                self.name_altered(&mark, publisher.as_ref());
+            if let Some((mark, Some(publisher))) = altered.take() {
+                self.audit.findings().altered(&mark, &publisher);
             }
             let Some(session) = self.sessions.get_mut(session_id.index()) else {
                 return false;
@@ -479,7 +476,7 @@ impl Clients {
                             if dup {
                                 self.telemetry.redelivered(message.counting.is_shown());
                             } else {
-                                self.account(session_id, number, Fate::Sent);
+                                self.settle_delivery(session_id, number, Fate::Sent);
                             }
                             self.telemetry.sent_publish();
                         }
@@ -506,7 +503,7 @@ impl Clients {
             if !(has_place || looks_ahead && session.looks_ahead(&self.limits)) {
                 return false;
             }
-            if session.missed.is_some()
+            if !session.ledger.misses_nothing()
                 && let Some(next) = self.laggards.next_to_leave(&self.limits, now, session)
                 && session.misses_before(next)
             {
@@ -523,13 +520,13 @@ impl Clients {
             self.telemetry.unqueued(cost);
             if publication.expired(now) {
                 self.drop_waiting(now, session_id, delivery, DropReason::Expired); // [MQTT-3.3.2-5]
-                self.account(session_id, number, Fate::Dropped);
+                self.settle_delivery(session_id, number, Fate::Dropped);
                 continue;
             }
             let waiting = Waiting::of(&delivery, session.is_durable());
             if let Some(why) = self.laggards.outstayed(&self.limits, now, waiting) {
                 self.drop_waiting(now, session_id, delivery, why);
-                self.account(session_id, number, Fate::Dropped);
+                self.settle_delivery(session_id, number, Fate::Dropped);
                 continue;
             }
             if let Some(mark) = publication.mark
@@ -562,7 +559,7 @@ impl Clients {
                         if session.is_durable() {
                             self.touch_sent(session_id, packet_id);
                         }
-                        self.account(session_id, number, Fate::Sent);
+                        self.settle_delivery(session_id, number, Fate::Sent);
                         self.telemetry.sent_publish();
                     }
                     Err(delivery) => {
@@ -573,7 +570,7 @@ impl Clients {
                 },
                 Err(reason) => {
                     self.drop_waiting(now, session_id, delivery, reason);
-                    self.account(session_id, number, Fate::Dropped);
+                    self.settle_delivery(session_id, number, Fate::Dropped);
                 }
             }
         }
@@ -614,7 +611,7 @@ impl Clients {
         } else {
             Fate::Dropped
         };
-        self.account(session_id, number, fate);
+        self.settle_delivery(session_id, number, fate);
         pubrel
     }
 

@@ -1,4 +1,4 @@
-//! Messages that are not delivered: what a drop means for its session, its account and those who
+//! Messages that are not delivered: what a drop means for its session, its ledger and those who
 //! follow the message. How it is counted and reported is [`crate::telemetry`]'s.
 
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::QoS;
 
 use crate::audit::account::Fate;
+use crate::audit::missed::OwnRecord;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
 use crate::connection::{HeldCopy, LastWords, anonymous};
@@ -15,7 +16,7 @@ use crate::item::{Item, terms_of_copy};
 use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::Terms;
-use crate::session::Delivery;
+use crate::session::{Delivery, Session};
 use crate::shard::Shard;
 use crate::telemetry::Dropped;
 use crate::timers::Timer;
@@ -41,7 +42,7 @@ impl Clients {
         reason: DropReason,
         full: Option<&Arc<str>>,
     ) {
-        let is_aside = self.home.topics.is_aside(publication.topic);
+        let is_aside = self.audit.topics().is_aside(publication.topic);
         self.drop_counted(now, session_id, publication, reason, full, !is_aside);
     }
 
@@ -80,20 +81,15 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
-        let account = &mut session.account;
-        let counting = account.counting_of(&self.home.topics, item.publication.topic);
-        account.refused_entry(self.telemetry.audit(), counting);
-        if counting.is_shown() {
-            account.note_reason(reason);
-        }
-        let before = account.next();
-        if account.window_is_full() {
-            self.end_window(session_id);
-        }
+        let totals = self.telemetry.audit();
+        let (topics, findings) = self.audit.topics_and_findings();
+        let topic = item.publication.topic;
+        let counting = session.refused_entry(topics, topic, reason, totals, findings);
+        item.news_of_copy(terms, counting, News::Dropped(reason), findings);
         if !terms.retain {
+            let before = session.ledger.next();
             self.note_missed(session_id, &item.publication, reason, before);
         }
-        self.news_of_copy(item, terms, counting, News::Dropped(reason));
         let is_shown = counting.is_shown();
         self.drop_counted(now, session_id, &item.publication, reason, None, is_shown);
     }
@@ -111,13 +107,13 @@ impl Clients {
         if let Some(session) = self.sessions.get_mut(session_id.index())
             && is_shown
         {
-            session.account.note_reason(reason);
+            session.ledger.note_reason(reason);
         }
         self.drop_counted(now, session_id, &publication, reason, None, is_shown);
         if !delivery.retain {
             self.note_missed(session_id, &publication, reason, delivery.number);
         }
-        self.news_of_delivery(&delivery, News::Dropped(reason));
+        delivery.news(News::Dropped(reason), self.audit.findings());
         self.land_waiting(session_id, &delivery);
         self.touch(session_id);
         self.delivered(delivery);
@@ -137,7 +133,7 @@ impl Clients {
             aside += u64::from(!delivery.counting.is_shown());
             topic.clear();
             topic.push_str(delivery.message.topic());
-            self.news_of_delivery(&delivery, News::Dropped(reason));
+            delivery.news(News::Dropped(reason), self.audit.findings());
             self.delivered(delivery);
         }
         self.telemetry
@@ -171,7 +167,7 @@ impl Clients {
                 count += 1;
                 payload_bytes += publish.payload.len() as u64;
                 topic = words.topic_of(&publish);
-                aside += u64::from(client.is_watcher || self.home.topics.is_aside(topic));
+                aside += u64::from(client.is_watcher || self.audit.topics().is_aside(topic));
             }
         }
         self.telemetry.unsaid(count, aside, payload_bytes);
@@ -181,10 +177,89 @@ impl Clients {
     }
 }
 
+impl Clients {
+    /// Accounts for what became of an accepted delivery.
+    #[inline]
+    pub(crate) fn settle_delivery(&mut self, id: SessionId, number: u64, fate: Fate) {
+        if let Some(session) = self.sessions.get_mut(id.index()) {
+            let findings = self.audit.findings();
+            session.settle(number, fate, self.telemetry.audit(), findings);
+        }
+    }
+
+    /// This session does not get this message, which stood before the delivery of that number.
+    #[inline]
+    pub(crate) fn note_missed(
+        &mut self,
+        id: SessionId,
+        publication: &Publication<'_>,
+        reason: DropReason,
+        before: u64,
+    ) {
+        if let Some(session) = self.sessions.get_mut(id.index()) {
+            let drops = &self.audit.topics().drops;
+            let Session {
+                ledger,
+                subscriptions,
+                ..
+            } = session;
+            if ledger.note_missed(subscriptions, drops, publication, reason, before) {
+                self.audit.list_missing(id);
+            }
+        }
+    }
+
+    /// The client of a session has come back: what it may not have heard is due again.
+    pub(crate) fn say_missed_again(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(id.index())
+            && session.ledger.say_missed_again()
+        {
+            self.audit.list_missing(id);
+        }
+    }
+
+    /// Tells the client of a session what it missed before the delivery of this number, as far as
+    /// its connection has room.
+    pub(crate) fn tell_missed(&mut self, now: Instant, id: SessionId, number: u64) {
+        while let Some(session) = self.sessions.get_mut(id.index())
+            && session.unsent == 0
+            && !session.ledger.misses_nothing()
+            && let Some(connection) = session
+                .connection
+                .and_then(|index| self.connections.at(index))
+            && connection.unwritten() < self.limits.output_bytes_max as usize
+            && let Some(record) = session.ledger.take_missed(number, session.expiry_s > 0)
+        {
+            let drops = &self.audit.topics().drops;
+            let (subscriptions, receiver) = (&session.subscriptions, &session.client_id);
+            // Otherwise it has unsubscribed since.
+            if let Some(record) = OwnRecord::of(&record, subscriptions, drops, receiver) {
+                self.begin_item(false);
+                let mut item = Item::borrowed(record.publication(now), None);
+                self.deliver(now, id, record.terms(), &mut item);
+                self.begin_item(false);
+            }
+        }
+    }
+}
+
 impl Shard {
+    /// Tells those for whom nothing waits what the present input has made them miss.
+    pub(crate) fn tell_missed(&mut self, now: Instant) {
+        while let Some(id) = self.clients.audit.take_missing() {
+            let Some(session) = self.clients.session_mut(id) else {
+                continue;
+            };
+            let is_due = session.ledger.begin_telling_missed();
+            if is_due && session.queue.is_empty() && !session.outbound.resending() {
+                self.clients.tell_missed(now, id, u64::MAX);
+            }
+        }
+    }
+
     /// Counts and tells a message that has no receiver to be told of: its publisher is named.
     pub(crate) fn drop_of_publisher(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
-        let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
+        let is_aside = self.clients.audit.topics().is_aside(item.publication.topic);
         self.clients.telemetry.count_drop(reason, is_aside);
         let client_id = item.publisher.map_or_else(anonymous, Arc::clone);
         let drop = Dropped {
@@ -231,7 +306,6 @@ impl Shard {
             let client_id = Arc::clone(&session.client_id);
             let bytes = std::mem::take(&mut session.queue_bytes);
             session.inflight_bytes = 0;
-            let mut account = std::mem::take(&mut session.account);
             let (mut waiting, mut fates) = (Vec::new(), Vec::new());
             for (_, sent, delivery) in Clients::drain_session(session) {
                 fates.push((delivery.number, Fate::at_the_end(sent, false)));
@@ -240,9 +314,10 @@ impl Shard {
             self.clients.telemetry.unqueued(bytes);
             self.clients
                 .drop_all(&client_id, waiting, DropReason::SessionEnded);
-            self.clients.close_account(&client_id, &mut account, &fates);
             if let Some(session) = self.clients.sessions.get_mut(id) {
-                session.account = account;
+                let totals = self.clients.telemetry.audit();
+                let findings = self.clients.audit.findings();
+                session.ledger.close(&client_id, &fates, totals, findings);
             }
         }
     }

@@ -632,7 +632,7 @@ impl Clients {
 
     /// What a letter of this shard asked for is done and stored.
     pub(crate) fn settle(&mut self, now: Instant, shard: ShardId, token: u64) {
-        if shard == self.home.shard {
+        if shard == self.shard {
             self.handle_settled(now, token);
         } else {
             self.mail(shard, Letter::Settled { token });

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::QoS;
 
 use crate::audit::account::Counting;
+use crate::audit::finding::Findings;
+use crate::audit::receipt::News;
 use crate::clients::Clients;
 use crate::connection::HeldCopy;
 use crate::durability::{Marker, Record, Until};
@@ -175,6 +177,28 @@ impl<'a> Item<'a> {
     /// Its acknowledgement waits for this request too.
     pub(crate) fn wait_for(&mut self, request: StoreId) {
         self.until.stored = request.max(self.until.stored);
+    }
+
+    /// What became known of it, if it is followed.
+    #[inline]
+    pub(crate) fn news(&self, news: News, findings: &mut Findings) {
+        if let Some(mark) = self.publication.mark.filter(|mark| mark.tracked)
+            && let Some(publisher) = self.publisher
+        {
+            findings.news(&mark, publisher, news);
+        }
+    }
+
+    /// The same of one receiver's copy that was not accepted into a queue.
+    #[inline]
+    pub(crate) fn news_of_copy(
+        &self,
+        terms: Terms<'_>,
+        counting: Counting,
+        news: News,
+        findings: &mut Findings,
+    ) {
+        self.news(news.of(counting, terms.group.is_some()), findings);
     }
 
     /// One receiver's part of it.

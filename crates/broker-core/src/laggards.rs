@@ -324,7 +324,10 @@ impl Shard {
             numbers.push(delivery.number);
             self.clients.drop_waiting(now, id, delivery, why);
         }
-        self.clients.account_dropped(id, &numbers);
+        if let Some(session) = self.clients.sessions.get_mut(id.index()) {
+            let totals = self.clients.telemetry.audit();
+            session.settle_dropped(&numbers, totals, self.clients.audit.findings());
+        }
     }
 
     /// A session has lost its connection: what was under way over it may be what was let go, and is

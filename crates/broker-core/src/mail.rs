@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use unbroken_merkle_log::{Epoch, LaneId};
+use unbroken_merkle_log::Epoch;
 
-use crate::audit::owners::Spoken;
+use crate::audit::owners::LaneMessage;
 use crate::audit::receipt::News;
-use crate::ids::{Errand, GroupRef, HandOver, Holder, Member, Readiness, SessionId, Want};
-use crate::mesh::Bundle;
+use crate::clients::Clients;
+use crate::ids::{Errand, GroupRef, HandOver, Holder, Member, Readiness, SessionId, ShardId, Want};
+use crate::item::Item;
+use crate::mesh::{Bundle, OutOfOrder, is_plain};
 use crate::message::Message;
+use crate::output::Output;
+use crate::reason::FaultPlace;
 use crate::routing::Grant;
 use crate::shared::PacketLimit;
 use crate::telemetry::Stats;
@@ -64,15 +68,8 @@ impl Mail {
             | Letter::News { .. }
             | Letter::Stats(_)
             | Letter::StatsAsked
-            | Letter::LaneReleased { .. }
-            | Letter::LaneFree { .. }
-            | Letter::EpochOpened { .. }
             | Letter::StatsAnswer(_) => 0,
-            Letter::LaneClaimed {
-                client_id: text_of, ..
-            }
-            | Letter::LaneHeld { owner: text_of, .. } => text(text_of),
-            Letter::LanesSpokenOf(spoken) => spoken.cost(),
+            Letter::Lane(message) => message.bytes(),
         }
     }
 }
@@ -227,25 +224,64 @@ pub(crate) enum Letter {
         number: u64,
         news: News,
     },
-    /// A lane that my client stamps is open here; answer `LaneHeld` if it is another's.
-    LaneClaimed { lane: LaneId, client_id: Arc<str> },
-    /// It is not any more.
-    LaneReleased { lane: LaneId },
-    /// My client says of these lanes what only their owners say; answer `LaneHeld` for those of
-    /// others.
-    LanesSpokenOf(Box<Spoken>),
-    /// The lane that you claimed, or spoke of, is this client's.
-    LaneHeld { lane: LaneId, owner: Arc<str> },
-    /// It is nobody's any more.
-    LaneFree { lane: LaneId },
-    /// My client stamps this epoch of a lane.
-    EpochOpened { lane: LaneId, epoch: Epoch },
+    /// What becomes of a lane that clients stamp.
+    Lane(LaneMessage),
     /// My counters, for `$SYS`.
     Stats(Box<Stats>),
     /// Answer `StatsAnswer` with your counters as they are.
     StatsAsked,
     /// My counters, for the verdict that you were asked for.
     StatsAnswer(Box<Stats>),
+}
+
+impl Clients {
+    pub(crate) fn mail(&mut self, to: ShardId, letter: Letter) {
+        self.close_bundle(to);
+        self.number(to, letter);
+    }
+
+    /// Sends a letter as the next one.
+    pub(crate) fn number(&mut self, to: ShardId, letter: Letter) {
+        let number = self.letters.next(to);
+        let mail = Mail { letter, number };
+        self.outputs.push_back(Output::Mail { to, mail });
+    }
+
+    /// Looks at the number of a letter that came.
+    pub(crate) fn note_letter(&mut self, from: ShardId, number: u64) {
+        if let Some(found) = self.letters.receive(from, number) {
+            let OutOfOrder { kind, first, count } = found;
+            let findings = self.audit.findings();
+            findings.fault(FaultPlace::Letters(from), kind, first, count);
+        }
+    }
+
+    /// Sends a message to another shard with others, if it is one of those; answers whether it is.
+    pub(crate) fn bundle(&mut self, to: ShardId, item: &Item<'_>) -> bool {
+        if !is_plain(&item.publication) {
+            return false;
+        }
+        if let Some(full) = self.bundles.add(to, &item.publication, item.publisher) {
+            self.number(to, Letter::Bundle(full));
+        }
+        true
+    }
+
+    /// Puts what is bundled for this shard into the mail.
+    #[inline]
+    pub(crate) fn close_bundle(&mut self, to: ShardId) {
+        if let Some(bundle) = self.bundles.take(to) {
+            self.number(to, Letter::Bundle(bundle));
+        }
+    }
+
+    /// The same for every shard.
+    #[inline]
+    pub(crate) fn close_bundles(&mut self) {
+        while let Some(to) = self.bundles.first_begun() {
+            self.close_bundle(to);
+        }
+    }
 }
 
 #[cfg(test)]

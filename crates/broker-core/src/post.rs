@@ -21,8 +21,7 @@ impl Shard {
         self.clients.note_letter(from, mail.number);
         match mail.letter {
             Letter::Publish { message, awaited } => {
-                self.clients
-                    .check_unaltered(&message.publication(), message.publisher());
+                self.check_unaltered(&message.publication(), message.publisher());
                 if let Some(position) = message.position() {
                     self.clients.promises.tails.raise(position);
                 }
@@ -37,7 +36,7 @@ impl Shard {
             Letter::Bundle(bundle) => {
                 let publisher = bundle.publisher();
                 for publication in bundle.publications() {
-                    self.clients.check_unaltered(&publication, publisher);
+                    self.check_unaltered(&publication, publisher);
                     let mut item = Item::borrowed(publication, publisher);
                     self.take_crossed(now, &mut item);
                     item.finish(&mut self.clients.pool);
@@ -161,14 +160,9 @@ impl Shard {
                 epoch,
                 number,
                 news,
-            } => self.clients.take_news(&publisher, epoch, number, news),
+            } => self.take_news(now, &publisher, epoch, number, news),
             Letter::Stats(stats) => self.clients.telemetry.note_shard(from, *stats),
-            Letter::LaneClaimed { lane, client_id } => self.take_claim(from, lane, client_id),
-            Letter::LaneReleased { lane } => self.take_release(from, lane),
-            Letter::LaneHeld { lane, owner } => self.lane_is_held(lane, owner),
-            Letter::LanesSpokenOf(spoken) => self.take_speaker(from, &spoken),
-            Letter::LaneFree { lane } => self.owners.note_free(lane),
-            Letter::EpochOpened { lane, epoch } => self.note_opened((lane, epoch)),
+            Letter::Lane(message) => self.take_lane_message(from, message),
             Letter::StatsAsked => self.answer_stats(now, from),
             Letter::StatsAnswer(stats) => self.take_stats(now, &stats),
         }
@@ -182,7 +176,7 @@ impl Shard {
     /// A message that came in on another shard.
     fn take_crossed(&mut self, now: Instant, item: &mut Item<'_>) {
         let owed = self.route_here(now, item, None).owed;
-        self.clients.news_of(item, News::Owed(owed));
+        self.pass_on_news(now, item, News::Owed(owed));
     }
 
     fn take_tail(&mut self, of: ShardId, number: u64) {

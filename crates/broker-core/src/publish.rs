@@ -120,7 +120,7 @@ impl Shard {
         } else {
             Again::OnOneConnection
         };
-        (!self.clients.home.topics.is_aside(topic)).then_some(again)
+        (!self.clients.audit.topics().is_aside(topic)).then_some(again)
     }
 
     fn take_publish(
@@ -405,7 +405,7 @@ impl Shard {
                 until: item.until,
             };
         }
-        let own = self.verify_publisher(now, session_id, again, publication);
+        let own = self.verify_publisher(session_id, again, publication);
         self.put_mark(now, session_id, publication, stamped);
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {

@@ -74,6 +74,7 @@ impl Shard {
     /// there, or has.
     pub(crate) fn store_is_needed(
         &self,
+        now: Instant,
         client_id: &Arc<str>,
         request: &ConnectRequest,
         expiry_s: u32,
@@ -84,7 +85,7 @@ impl Shard {
         }
         let existing = clients.by_client_id.get(client_id);
         let existing = existing.and_then(|id| clients.sessions.get(id.index()));
-        let will = will_of(clients.home.now, request, client_id);
+        let will = will_of(now, request, client_id);
         expiry_s > 0
             || existing.is_some_and(|session| session.is_durable() || session.will_on_disk)
             || will.is_some_and(|will| will.outlives_broker(expiry_s))

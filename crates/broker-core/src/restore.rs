@@ -193,7 +193,7 @@ impl Shard {
             sessions,
             telemetry,
             census,
-            home,
+            audit,
             ..
         } = &mut self.clients;
         let Some(session) = sessions.get_mut(id.index()) else {
@@ -242,7 +242,7 @@ impl Shard {
                     telemetry.accepted();
                     kept.restore_entry(entry.number, entry.packet_id, position);
                     if let Some(id) = entry.packet_id {
-                        session.accept_sent(&home.topics, telemetry.audit(), &mut delivery);
+                        session.accept_sent(audit.topics(), telemetry.audit(), &mut delivery);
                         session.inflight_bytes += cost;
                         in_flight.push(InFlight::Publish {
                             id,
@@ -250,7 +250,7 @@ impl Shard {
                             message: delivery,
                         });
                     } else {
-                        session.accept(&home.topics, telemetry.audit(), &mut delivery);
+                        session.accept(audit.topics(), telemetry.audit(), &mut delivery);
                         delivery.again =
                             entry.number <= sent_entries && entry.qos == QoS::AtLeastOnce;
                         session.queue_bytes += cost;
@@ -292,7 +292,7 @@ impl Shard {
         session.kept = Some(Box::new(kept));
         for subscription in restored.subscriptions {
             if subscription.until.is_none() {
-                self.restore_subscription(id, &subscription, &client_id)?;
+                self.restore_subscription(now, id, &subscription, &client_id)?;
             }
         }
         self.announce_to_groups(id, false);
@@ -419,6 +419,7 @@ impl Shard {
 
     fn restore_subscription(
         &mut self,
+        now: Instant,
         id: SessionId,
         subscription: &StoredSubscription,
         client_id: &Arc<str>,
@@ -444,7 +445,7 @@ impl Shard {
         }
         if let (true, SubscriptionFilter::Plain(filter)) = (subscription.retained_due, &parsed) {
             // All of it, since it is not known how far it was; its SUBACK has left, or will not.
-            self.add_query(id, *filter, grant, false);
+            self.add_query(now, id, *filter, grant, false);
         }
         // Other shards are told before anything can be published there.
         self.put_subscription(id, parsed, grant);

@@ -8,6 +8,7 @@
 //!   it had sent behind is not read.
 
 mod announce;
+mod audit;
 mod outputs;
 mod retained;
 mod route;
@@ -27,11 +28,6 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::ShardId;
-use crate::audit::Lanes;
-use crate::audit::owners::LaneOwners;
-use crate::audit::so_far::OverEpochs;
-use crate::audit::verdict::Verdicts;
-use crate::audit::verify::Publishers;
 use crate::clients::Clients;
 use crate::connection::{Caller, Connection, LastPacket, LastWords, Peer};
 use crate::durability::Record;
@@ -59,11 +55,6 @@ pub struct Shard {
     pub(crate) groups: SharedGroups,
     pub(crate) barriers: Barriers,
     pub(crate) timers: Timers,
-    pub(crate) verdicts: Verdicts,
-    pub(crate) lanes: Lanes,
-    pub(crate) publishers: Publishers,
-    pub(crate) owners: LaneOwners,
-    pub(crate) over: OverEpochs,
     /// For properties that the audit adds to a message.
     pub(crate) stamped: PropertyBuf,
     /// [`Timer::Progress`] is set.
@@ -104,11 +95,6 @@ impl Shard {
             groups: SharedGroups::new(options.id),
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
-            verdicts: Verdicts::default(),
-            owners: LaneOwners::default(),
-            lanes: Lanes::default(),
-            publishers: Publishers::default(),
-            over: OverEpochs::default(),
             stamped: PropertyBuf::new(),
             telling_progress: false,
             said_needed: Frontier::new(),
@@ -129,7 +115,6 @@ impl Shard {
     /// Takes one input. The answer says what is to be done; bytes to write are told by
     /// [`take_dirty`](Self::take_dirty).
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Outputs<'_> {
-        self.clients.home.now = now;
         let before = self.clients.telemetry.work();
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
@@ -166,7 +151,7 @@ impl Shard {
         }
         self.announce_queue_changes();
         self.tell_missed(now);
-        self.tell_audit(now);
+        self.settle_audit(now);
         self.schedule_report(now);
         self.schedule_progress(now);
         self.schedule_tail(now);
@@ -224,12 +209,11 @@ impl Shard {
         if let Some(session) = self.clients.wrote(now, connection, bytes)
             && !self.clients.is_at_rest(connection, session)
         {
-            self.clients.home.now = now;
             self.pump(now, session);
             self.consume_unread(now, connection);
             self.announce_queue_changes();
             self.tell_missed(now);
-            self.tell_audit(now);
+            self.settle_audit(now);
             self.schedule_report(now);
             self.schedule_progress(now);
             self.clients.close_bundles();

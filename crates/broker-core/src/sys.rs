@@ -5,16 +5,18 @@
 //! retained. The messages take the way of any other, so they are matched, limited and cleared like
 //! those of clients.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::{Properties, QoS};
 
-use crate::ids::ShardId;
+use crate::audit::verdict::Asking;
+use crate::ids::{SessionId, ShardId};
 use crate::item::Item;
 use crate::mail::Letter;
-use crate::message::Publication;
+use crate::message::{Message, Publication};
 use crate::shard::Shard;
-use crate::telemetry::{About, STORE, Stats, VERDICT};
+use crate::telemetry::{About, STORE, Stats, VERDICT, sentence};
 use crate::timers::Timer;
 
 impl Shard {
@@ -75,6 +77,55 @@ impl Shard {
             let topic = format!("$SYS/broker/{STORE}");
             self.publish_sys_value(now, &topic, &self.store_state());
         }
+    }
+
+    /// A query of a new subscription waits for the verdict.
+    pub(crate) fn ask_for_verdict(&mut self, now: Instant, session: SessionId, query: u64) {
+        match self.clients.audit.verdicts().ask(session, query) {
+            None => self.end_asking(Asking { session, query }, None),
+            Some(true) => self.begin_verdict(now),
+            Some(false) => {}
+        }
+    }
+
+    fn begin_verdict(&mut self, now: Instant) {
+        let others = self.options.shards - 1;
+        let mine = self.stats_now(now);
+        self.clients.audit.verdicts().begin(others, mine);
+        for shard in self.others() {
+            self.mail(shard, Letter::StatsAsked);
+        }
+        if others == 0 {
+            self.publish_verdict(now);
+        }
+    }
+
+    /// Another shard's counters, which were asked for.
+    pub(crate) fn take_stats(&mut self, now: Instant, stats: &Stats) {
+        self.clients.audit.verdicts().add(stats);
+        if self.clients.audit.verdicts().is_complete() {
+            self.publish_verdict(now);
+            if self.clients.audit.verdicts().is_asked_again() {
+                self.begin_verdict(now);
+            }
+        }
+    }
+
+    fn publish_verdict(&mut self, now: Instant) {
+        let verdicts = self.clients.audit.verdicts();
+        let sentence = sentence(verdicts.sum(), &self.options.settings.audit);
+        let asking = verdicts.take_asking();
+        let publication = sys_publication(now, VERDICT, &sentence);
+        let message = Arc::new(Message::new(&publication, None));
+        for asking in asking {
+            self.end_asking(asking, Some(&message));
+            self.pump(now, asking.session);
+        }
+    }
+
+    fn end_asking(&mut self, asking: Asking, found: Option<&Arc<Message>>) {
+        let Asking { session, query } = asking;
+        self.clients.retained.end_wait(session, query, found);
     }
 
     fn store_state(&self) -> String {

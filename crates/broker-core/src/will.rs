@@ -129,7 +129,7 @@ impl Shard {
         publication.expires = will.expiry.map(|interval| now + interval);
         // The last message of its client: accepted like the others, so what it says of itself is
         // verified, and it has the next number.
-        let own = self.verify_publisher(now, id, false, &publication);
+        let own = self.verify_publisher(id, false, &publication);
         let mut stamped = std::mem::take(&mut self.stamped);
         self.put_mark(now, id, &mut publication, &mut stamped);
         let mut item = Item::borrowed(publication, will.message.publisher());

@@ -16,17 +16,10 @@
 //! has no number: it can be neither lost nor out of order.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use unbroken_mqtt_proto::session::Entry;
 
 use super::json::Object;
 use super::watch::Topics;
-use crate::clients::Clients;
-use crate::ids::SessionId;
-use crate::position::Frontier;
-use crate::reason::{DropReason, FaultKind, FaultPlace};
-use crate::session::{Delivery, Session};
+use crate::reason::{DropReason, FaultKind};
 use crate::telemetry::{Aside, AuditTotals};
 
 /// The account of one session. 80 bytes, and sessions are many.
@@ -95,25 +88,25 @@ impl Counting {
 
 /// What leaving revealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct OutOfTurn {
-    kind: FaultKind,
-    first: u64,
-    count: u64,
+pub(super) struct OutOfTurn {
+    pub(super) kind: FaultKind,
+    pub(super) first: u64,
+    pub(super) count: u64,
 }
 
 impl Account {
     /// The client connects, and announces that it only verifies what it receives, or does not.
-    pub(crate) fn set_watcher(&mut self, is_watcher: bool) {
+    pub(super) fn set_watcher(&mut self, is_watcher: bool) {
         self.is_watcher = is_watcher;
     }
 
-    pub(crate) fn is_watcher(&self) -> bool {
+    pub(super) fn is_watcher(&self) -> bool {
         self.is_watcher
     }
 
     /// How a delivery is counted that is to be accepted.
     #[inline]
-    pub(crate) fn counting_of(&self, topics: &Topics, topic: &str) -> Counting {
+    pub(super) fn counting_of(&self, topics: &Topics, topic: &str) -> Counting {
         if topics.is_aside(topic) {
             Counting::OwnTraffic
         } else if self.is_watcher {
@@ -124,7 +117,7 @@ impl Account {
     }
 
     /// A delivery of QoS 0 was sent.
-    pub(crate) fn sent_qos0(&mut self, totals: &mut AuditTotals, counting: Counting) {
+    pub(super) fn sent_qos0(&mut self, totals: &mut AuditTotals, counting: Counting) {
         self.expect(totals, 1);
         self.sent_qos0 += 1;
         self.in_window += 1;
@@ -140,14 +133,14 @@ impl Account {
     }
 
     /// A delivery is dropped where it was to be accepted.
-    pub(crate) fn refused_entry(&mut self, totals: &mut AuditTotals, counting: Counting) {
+    pub(super) fn refused_entry(&mut self, totals: &mut AuditTotals, counting: Counting) {
         self.in_window += 1;
         self.refuse(totals, counting, 1);
     }
 
     /// So many deliveries are dropped that were to be accepted when they were read from the disk.
     /// Answers how many of them are in no sum that is shown.
-    pub(crate) fn refused_entries(&mut self, totals: &mut AuditTotals, count: u64) -> u64 {
+    pub(super) fn refused_entries(&mut self, totals: &mut AuditTotals, count: u64) -> u64 {
         let counting = if self.is_watcher {
             Counting::Watcher
         } else {
@@ -172,7 +165,7 @@ impl Account {
     }
 
     /// The delivery that was accepted last may have been sent, by an earlier run.
-    pub(crate) fn sent_before(&mut self, totals: &mut AuditTotals, counting: Counting) {
+    pub(super) fn sent_before(&mut self, totals: &mut AuditTotals, counting: Counting) {
         self.sent += 1;
         self.left += 1;
         totals.sent += 1;
@@ -183,7 +176,7 @@ impl Account {
 
     /// A delivery is accepted; its number.
     #[inline]
-    pub(crate) fn accept(&mut self, totals: &mut AuditTotals, counting: Counting) -> u64 {
+    pub(super) fn accept(&mut self, totals: &mut AuditTotals, counting: Counting) -> u64 {
         self.expect(totals, 1);
         let number = self.accepted;
         self.accepted += 1;
@@ -222,22 +215,22 @@ impl Account {
     }
 
     /// The number of the next delivery that is accepted.
-    pub(crate) fn next(&self) -> u64 {
+    pub(super) fn next(&self) -> u64 {
         self.accepted
     }
 
     /// The number of the next delivery that is to leave.
-    pub(crate) fn due(&self) -> u64 {
+    pub(super) fn due(&self) -> u64 {
         self.left
     }
 
     /// One of those acknowledged has been processed.
-    pub(crate) fn note_processed(&mut self) {
+    pub(super) fn note_processed(&mut self) {
         self.rare.get_or_insert_default().processed += 1;
     }
 
     /// One is not delivered, for this reason.
-    pub(crate) fn note_reason(&mut self, reason: DropReason) {
+    pub(super) fn note_reason(&mut self, reason: DropReason) {
         let dropped = &mut self.rare.get_or_insert_default().dropped;
         match dropped.iter_mut().find(|(other, _)| *other == reason) {
             Some((_, count)) => *count += 1,
@@ -278,8 +271,43 @@ impl Account {
     }
 
     /// Whether a window is full, and the law is to be looked at.
-    pub(crate) fn window_is_full(&self) -> bool {
+    pub(super) fn window_is_full(&self) -> bool {
         self.in_window >= WINDOW
+    }
+
+    /// A window is full, and the law is broken by so much: counts what the window came to.
+    pub(super) fn end_window(&mut self, totals: &mut AuditTotals, imbalance: u64) {
+        self.in_window = 0;
+        if std::mem::take(&mut self.is_faulty) || imbalance > 0 {
+            self.windows_faulty += 1;
+            totals.windows_faulty += 1;
+        } else {
+            self.windows_proven += 1;
+            totals.windows_proven += 1;
+        }
+    }
+
+    /// The session has ended, and its last window. `unacknowledged`: something was sent that will
+    /// not be acknowledged.
+    pub(super) fn end_last_window(&mut self, totals: &mut AuditTotals, unacknowledged: bool) {
+        if std::mem::take(&mut self.in_window) == 0 {
+            return;
+        }
+        *match (std::mem::take(&mut self.is_faulty), unacknowledged) {
+            (true, _) => &mut totals.windows_faulty,
+            (false, true) => &mut totals.windows_unproven,
+            (false, false) => &mut totals.windows_proven,
+        } += 1;
+    }
+
+    /// Adds to these sums what waits and what is in flight.
+    pub(super) fn add_open(&self, open: &mut Open) {
+        open.waiting += self.waiting();
+        open.in_flight += self.in_flight().unwrap_or(0);
+        if let Some(rare) = &self.rare {
+            open.aside_waiting += rare.aside.waiting();
+            open.aside_in_flight += rare.aside.in_flight();
+        }
     }
 
     /// Accepted and not sent.
@@ -360,7 +388,7 @@ impl Account {
 
     /// By how much the law is broken: 0 if it holds. `there`: deliveries in the queue and in the
     /// table of packet ids.
-    fn imbalance(&self, there: u64) -> u64 {
+    pub(super) fn imbalance(&self, there: u64) -> u64 {
         let owed = self.sent_qos0 + self.sent + self.waiting() + self.dropped + self.handed_on();
         let Some(in_flight) = self.in_flight() else {
             return self.acknowledged + self.given_up() - self.sent;
@@ -369,31 +397,24 @@ impl Account {
     }
 }
 
-impl Session {
-    /// Deliveries accepted for it that are not known to be on disk, if it is one that stays.
-    /// Without what is left out of what is shown.
-    pub(crate) fn unstored(&self, on_disk: &Frontier) -> u64 {
-        if !self.is_durable() {
-            return 0;
-        }
-        let in_flight = self.outbound.iter().filter_map(|entry| match entry {
-            Entry::Publish { message, .. } => Some(message),
-            Entry::PubRel { .. } => None,
-        });
-        let queued = self.queue.iter().map(|(_, delivery)| delivery);
-        let unstored = |delivery: &&Delivery| {
-            let position = delivery.message.position();
-            position.is_some_and(|position| !on_disk.covers(position))
-                && delivery.counting.is_shown()
-        };
-        in_flight.chain(queued).filter(unstored).count() as u64
-    }
+/// What the accounts of all sessions come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Open {
+    waiting: u64,
+    in_flight: u64,
+    aside_waiting: u64,
+    aside_in_flight: u64,
+}
 
-    /// By how much the law is broken.
-    pub(crate) fn imbalance(&self) -> u64 {
-        let messages = |entry: &Entry<_>| matches!(entry, Entry::Publish { .. });
-        let in_table = self.outbound.iter().filter(messages).count();
-        self.account.imbalance((self.queue.len() + in_table) as u64)
+impl Open {
+    /// By how much the totals do not come to it.
+    pub(crate) fn imbalance(&self, totals: &AuditTotals) -> u64 {
+        let gone = totals.sent + totals.dropped + totals.handed_on;
+        let ended = totals.sent_qos0 + totals.acknowledged + totals.given_up;
+        totals.aside.waiting().abs_diff(self.aside_waiting)
+            + totals.aside.in_flight().abs_diff(self.aside_in_flight)
+            + totals.expected.abs_diff(gone + self.waiting)
+            + totals.sent.abs_diff(ended + self.in_flight)
     }
 }
 
@@ -411,133 +432,6 @@ pub(crate) enum Fate {
     GivenUp,
 }
 
-impl Clients {
-    /// Accounts for what became of an accepted delivery.
-    pub(crate) fn account(&mut self, id: SessionId, number: u64, fate: Fate) {
-        let Some(session) = self.sessions.get_mut(id.index()) else {
-            return;
-        };
-        let out_of_turn = session.account.tell(self.telemetry.audit(), number, fate);
-        let full = session.account.window_is_full();
-        if let Some(OutOfTurn { kind, first, count }) = out_of_turn {
-            self.fault_of_session(id, kind, first, count);
-        }
-        if full {
-            self.end_window(id);
-        }
-    }
-
-    /// Accounts for deliveries that were dropped from the queue together. The law holds again only
-    /// behind the last of them, so a window does not end before.
-    #[cold]
-    pub(crate) fn account_dropped(&mut self, id: SessionId, numbers: &[u64]) {
-        for number in numbers {
-            let Some(session) = self.sessions.get_mut(id.index()) else {
-                return;
-            };
-            let totals = self.telemetry.audit();
-            let out_of_turn = session.account.tell(totals, *number, Fate::Dropped);
-            if let Some(OutOfTurn { kind, first, count }) = out_of_turn {
-                self.fault_of_session(id, kind, first, count);
-            }
-        }
-        let session = self.sessions.get(id.index());
-        if session.is_some_and(|session| session.account.window_is_full()) {
-            self.end_window(id);
-        }
-    }
-
-    /// A window of this session is full: the law decides what it came to.
-    #[cold]
-    pub(crate) fn end_window(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(id.index()) else {
-            return;
-        };
-        let imbalance = session.imbalance();
-        session.account.in_window = 0;
-        let faulty = std::mem::take(&mut session.account.is_faulty) || imbalance > 0;
-        let client_id = Arc::clone(&session.client_id);
-        let totals = self.telemetry.audit();
-        let account = &mut session.account;
-        if faulty {
-            account.windows_faulty += 1;
-            totals.windows_faulty += 1;
-        } else {
-            account.windows_proven += 1;
-            totals.windows_proven += 1;
-        }
-        if imbalance > 0 {
-            let place = FaultPlace::Session(client_id);
-            self.fault(place, FaultKind::Unbalanced, 0, imbalance);
-        }
-    }
-
-    /// Accounts for what a session still had when it ended, and closes its last window.
-    pub(crate) fn close_account(
-        &mut self,
-        client_id: &Arc<str>,
-        account: &mut Account,
-        fates: &[(u64, Fate)],
-    ) {
-        let place = || FaultPlace::Session(Arc::clone(client_id));
-        let imbalance = account.imbalance(fates.len() as u64);
-        if imbalance > 0 {
-            account.is_faulty = true;
-            self.fault(place(), FaultKind::Unbalanced, 0, imbalance);
-        }
-        let mut unacknowledged = false;
-        for (number, fate) in fates {
-            unacknowledged |= *fate == Fate::GivenUp;
-            let out_of_turn = account.tell(self.telemetry.audit(), *number, *fate);
-            if let Some(OutOfTurn { kind, first, count }) = out_of_turn {
-                account.is_faulty = true;
-                self.fault(place(), kind, first, count);
-            }
-        }
-        if account.in_window == 0 {
-            return;
-        }
-        let totals = self.telemetry.audit();
-        *match (account.is_faulty, unacknowledged) {
-            (true, _) => &mut totals.windows_faulty,
-            (false, true) => &mut totals.windows_unproven,
-            (false, false) => &mut totals.windows_proven,
-        } += 1;
-        account.in_window = 0;
-        account.is_faulty = false;
-    }
-
-    /// Deliveries accepted for sessions that stay that are not known to be on disk. Costs a look at
-    /// everything that waits for them.
-    pub(crate) fn unstored(&self) -> u64 {
-        let sessions = self.sessions.iter();
-        let on_disk = &self.promises.on_disk;
-        let unstored = sessions.map(|(_, session)| session.unstored(on_disk));
-        unstored.sum()
-    }
-
-    /// By how much accounts do not balance, and totals do not come to them.
-    pub(crate) fn imbalance(&self) -> u64 {
-        let (mut off, mut waiting, mut in_flight) = (0, 0, 0);
-        let (mut aside_waiting, mut aside_in_flight) = (0, 0);
-        for (_, session) in &self.sessions {
-            off += session.imbalance();
-            waiting += session.account.waiting();
-            in_flight += session.account.in_flight().unwrap_or(0);
-            if let Some(rare) = &session.account.rare {
-                aside_waiting += rare.aside.waiting();
-                aside_in_flight += rare.aside.in_flight();
-            }
-        }
-        let totals = &self.telemetry.stats().audit;
-        off += totals.aside.waiting().abs_diff(aside_waiting);
-        off += totals.aside.in_flight().abs_diff(aside_in_flight);
-        let gone = totals.sent + totals.dropped + totals.handed_on;
-        let ended = totals.sent_qos0 + totals.acknowledged + totals.given_up;
-        off + totals.expected.abs_diff(gone + waiting) + totals.sent.abs_diff(ended + in_flight)
-    }
-}
-
 impl Fate {
     /// Of a delivery whose session ends without an acknowledgement.
     pub(crate) fn at_the_end(sent: bool, handed_on: bool) -> Self {
@@ -550,9 +444,15 @@ impl Fate {
 }
 
 impl Account {
-    fn tell(&mut self, totals: &mut AuditTotals, number: u64, fate: Fate) -> Option<OutOfTurn> {
+    /// Accounts for what became of an accepted delivery.
+    pub(super) fn settle(
+        &mut self,
+        totals: &mut AuditTotals,
+        number: u64,
+        fate: Fate,
+    ) -> Option<OutOfTurn> {
         if self.rare.is_some() {
-            self.tell_aside(totals, number, fate);
+            self.settle_aside(totals, number, fate);
         }
         match fate {
             Fate::Sent => {
@@ -587,7 +487,7 @@ impl Account {
 
 impl Account {
     /// The same of what is left out of what is shown, if it is that.
-    fn tell_aside(&mut self, totals: &mut AuditTotals, number: u64, fate: Fate) {
+    fn settle_aside(&mut self, totals: &mut AuditTotals, number: u64, fate: Fate) {
         let open = self.rare.as_mut().map(|rare| &mut rare.aside_open);
         let Some(open) = open.filter(|open| open.contains(&number)) else {
             return;

@@ -10,11 +10,13 @@
 //! **Absent:** repair. The broker keeps no message that it has delivered, so what a receiver misses
 //! is named and cannot be sent again.
 
+use std::time::Instant;
+
 use unbroken_merkle_log::ledger::limits::{WINDOW, WINDOW_LOG2};
 use unbroken_merkle_log::{Checkpoint, CompactRange, Detail, EpochEnd, Hash, Xxh3};
 
 use super::lane::IngressLane;
-use super::watch::{Home, Told};
+use super::watch::{Report, Watch};
 use crate::durability::LaneTold;
 
 /// What a lane has told of itself. About 60 bytes.
@@ -58,7 +60,7 @@ impl Beacon {
 
 impl IngressLane {
     /// Its stamps are forwarded from now on. True: that is new.
-    pub(crate) fn begin_telling(&mut self) -> bool {
+    pub(super) fn begin_telling(&mut self) -> bool {
         let is_new = self.beacon.is_none();
         self.beacon.get_or_insert_default();
         is_new
@@ -66,7 +68,7 @@ impl IngressLane {
 
     /// This leaf fills a window.
     #[cold]
-    pub(crate) fn note_full_window(&mut self, leaf: Hash) {
+    pub(super) fn note_full_window(&mut self, leaf: Hash) {
         let mut window = self.open_window();
         window.append(&Xxh3, leaf);
         if let Some(beacon) = &mut self.beacon {
@@ -75,30 +77,30 @@ impl IngressLane {
     }
 
     /// Tells a window that has just become full.
-    pub(crate) fn tell_full_window(&mut self, home: &mut Home) {
+    pub(super) fn tell_full_window(&mut self, now: Instant, watch: &mut Watch) {
         if self.beacon.is_some() && self.size().is_multiple_of(WINDOW) {
-            self.tell_checkpoint(EpochEnd::Open, home);
+            self.tell_checkpoint(now, EpochEnd::Open, watch);
         }
     }
 
     /// A second has passed.
-    pub(crate) fn tick_beacon(&mut self, end: EpochEnd, home: &mut Home) {
+    pub(super) fn tick_beacon(&mut self, now: Instant, end: EpochEnd, watch: &mut Watch) {
         let size = self.size();
         let Some(beacon) = &mut self.beacon else {
             return;
         };
         beacon.silent += 1;
         if beacon.told_of != size || !beacon.repeated || beacon.silent >= IDLE_TICKS {
-            self.tell_checkpoint(end, home);
+            self.tell_checkpoint(now, end, watch);
         }
     }
 
     /// The session is over, and the lane with it.
-    pub(crate) fn tell_last_checkpoint(&mut self, home: &mut Home) {
-        self.tell_checkpoint(EpochEnd::Closed, home);
+    pub(super) fn tell_last_checkpoint(&mut self, now: Instant, watch: &mut Watch) {
+        self.tell_checkpoint(now, EpochEnd::Closed, watch);
     }
 
-    fn tell_checkpoint(&mut self, end: EpochEnd, home: &mut Home) {
+    fn tell_checkpoint(&mut self, now: Instant, end: EpochEnd, watch: &mut Watch) {
         let (size, lane_root) = (self.size(), self.root());
         let window_root = self.open_window().root(&Xxh3);
         let Some(beacon) = &mut self.beacon else {
@@ -120,7 +122,7 @@ impl IngressLane {
             window_log2: WINDOW_LOG2,
             first: (size - 1) / WINDOW * WINDOW,
             size,
-            time_us: home.time_us(home.now),
+            time_us: watch.time_us(now),
             window_root,
             lane_root,
             end,
@@ -133,7 +135,8 @@ impl IngressLane {
         beacon.silent = 0;
         let mut payload = Vec::new();
         checkpoint.encode(&Xxh3, &mut payload);
-        home.tell(Told::checkpoint(self.id, is_new, home, payload));
+        let report = Report::checkpoint(self.id, is_new, watch, payload);
+        watch.report(report);
     }
 
     /// The leaves behind the last full window.

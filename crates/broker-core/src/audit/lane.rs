@@ -25,15 +25,15 @@ use crate::message::{Mark, Publication};
 /// was published.
 #[derive(Debug)]
 pub(crate) struct IngressLane {
-    pub(crate) id: LaneId,
-    pub(crate) epoch: Epoch,
+    pub(super) id: LaneId,
+    pub(super) epoch: Epoch,
     pub(super) leaves: CompactRange,
     /// Where receivers get its stamps.
     pub(super) beacon: Option<Box<Beacon>>,
     /// The generation of the index when it was last looked at, and what was wanted then.
-    pub(crate) looked_at: u64,
-    pub(crate) wants: Wants,
-    pub(crate) tracking: Option<Box<Tracking>>,
+    pub(super) looked_at: u64,
+    pub(super) wants: Wants,
+    pub(super) tracking: Option<Box<Tracking>>,
     /// The disk was told of this epoch while the broker ran: [`super::so_far`].
     pub(super) is_on_disk: bool,
 }

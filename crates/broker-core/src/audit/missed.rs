@@ -22,7 +22,7 @@
 //! for; what was refused to its publisher, who knows; messages whose stamp does not fit them.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::num::NonZeroU32;
 use std::time::Instant;
 
 use unbroken_merkle_log::{
@@ -30,16 +30,14 @@ use unbroken_merkle_log::{
 };
 use unbroken_mqtt_proto::{self as mqtt, PropertyBuf, QoS};
 
+use super::Audit;
+use super::ledger::Ledger;
 use crate::by_filter::ByFilter;
-use crate::clients::Clients;
 use crate::ids::SessionId;
-use crate::item::Item;
 use crate::limits::MISSED_BYTES_MAX;
 use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::{Grant, Terms};
-use crate::session::{Identifiers, Session};
-use crate::shard::Shard;
 
 /// What a session missed and has not been told of. About 16 bytes a message.
 #[derive(Debug, Default)]
@@ -206,166 +204,176 @@ impl Run {
     }
 }
 
-impl Clients {
-    /// This session does not get this message, which stood before the delivery of that number.
+impl Ledger {
+    /// The session does not get this message, which stood before the delivery of that number.
+    /// `drops`: what topics of drop records begin with. Answers whether the session is to be looked
+    /// at when the present input has been handled.
     #[inline]
     pub(crate) fn note_missed(
         &mut self,
-        id: SessionId,
+        subscriptions: &ByFilter<Grant>,
+        drops: &str,
         publication: &Publication<'_>,
         reason: DropReason,
         before: u64,
-    ) {
-        if !publication.properties.is_empty() && reason.is_decision() {
-            self.note_stamped(id, publication, reason.declared(), before);
-        }
+    ) -> bool {
+        !publication.properties.is_empty()
+            && reason.is_decision()
+            && self.note_stamped(subscriptions, drops, publication, reason, before)
     }
 
     #[cold]
     fn note_stamped(
         &mut self,
-        id: SessionId,
+        subscriptions: &ByFilter<Grant>,
+        drops: &str,
         publication: &Publication<'_>,
-        reason: Declared,
+        reason: DropReason,
         before: u64,
-    ) {
+    ) -> bool {
         let Some(stamp) = stamp_of(publication) else {
-            return;
+            return false;
         };
-        let Some(session) = self.sessions.get_mut(id.index()) else {
-            return;
-        };
-        let topics = &self.home.topics;
-        let hears = grants(&session.subscriptions, &topics.drops, stamp.lane);
+        let hears = grants(subscriptions, drops, stamp.lane);
         let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
         let Some(leaf) = leaf(&stamp.digest) else {
-            return;
+            return false;
         };
         if hears.count() == 0 || !stamp.fits(&Xxh3, topic, payload) {
-            return;
+            return false;
         }
         let about = About {
             lane: stamp.lane,
             epoch: stamp.epoch,
-            reason,
+            reason: reason.declared(),
         };
-        let missed = session.missed.get_or_insert_default();
+        let missed = self.missed.get_or_insert_default();
         missed.note(about, stamp.sequence, leaf, before);
-        if !std::mem::replace(&mut missed.listed, true) {
-            self.missing.push(id);
-        }
+        !std::mem::replace(&mut missed.listed, true)
     }
 
-    /// Tells the client of a session what it missed before the delivery of this number, as far as
-    /// its connection has room.
-    pub(crate) fn tell_missed(&mut self, now: Instant, id: SessionId, number: u64) {
-        while let Some(session) = self.sessions.get_mut(id.index())
-            && session.unsent == 0
-            && let Some(missed) = session.missed.as_deref_mut()
-            && let Some(connection) = session
-                .connection
-                .and_then(|index| self.connections.at(index))
-            && connection.unwritten() < self.limits.output_bytes_max as usize
-            && let Some(record) = missed.take_due(number)
-        {
-            if session.expiry_s > 0 {
-                missed.keep(record.clone(), session.account.due());
-            }
-            if missed.is_empty() {
-                session.missed = None;
-            }
-            self.tell_record(now, id, &record);
+    /// Takes a record of what the client missed before the delivery of this number. `is_kept`: it
+    /// may come back without having heard it.
+    pub(crate) fn take_missed(&mut self, number: u64, is_kept: bool) -> Option<DropRecord> {
+        let missed = self.missed.as_deref_mut()?;
+        let record = missed.take_due(number)?;
+        if is_kept {
+            missed.keep(record.clone(), self.account.due());
         }
+        self.forget_empty();
+        Some(record)
     }
 
-    /// The client of a session has come back.
-    pub(crate) fn tell_missed_again(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(id.index())
-            && let Some(missed) = session.missed.as_deref_mut()
-        {
+    /// The client has come back. Answers whether the session is to be looked at when the present
+    /// input has been handled.
+    pub(crate) fn say_missed_again(&mut self) -> bool {
+        self.missed.as_deref_mut().is_some_and(|missed| {
             missed.say_again();
-            if !std::mem::replace(&mut missed.listed, true) {
-                self.missing.push(id);
-            }
-        }
+            !std::mem::replace(&mut missed.listed, true)
+        })
     }
 
-    /// The client of a session has acknowledged the delivery of this number.
+    /// The client has acknowledged the delivery of this number.
     #[inline]
-    pub(crate) fn note_heard(&mut self, id: SessionId, number: u64) {
-        if let Some(session) = self.sessions.get_mut(id.index())
-            && let Some(missed) = session.missed.as_deref_mut()
-        {
+    pub(crate) fn note_heard(&mut self, number: u64) {
+        if let Some(missed) = self.missed.as_deref_mut() {
             missed.acknowledged(number);
-            if missed.is_empty() {
-                session.missed = None;
-            }
+            self.forget_empty();
         }
     }
 
-    fn tell_record(&mut self, now: Instant, id: SessionId, record: &DropRecord) {
-        let Some(session) = self.sessions.get(id.index()) else {
-            return;
-        };
-        let drops = &self.home.topics.drops;
-        let grants: Vec<_> = grants(&session.subscriptions, drops, record.lane).collect();
-        if grants.is_empty() {
-            return; // it has unsubscribed since
+    /// The session is looked at. Answers whether it misses anything.
+    pub(crate) fn begin_telling_missed(&mut self) -> bool {
+        self.missed.as_deref_mut().is_some_and(|missed| {
+            missed.listed = false;
+            true
+        })
+    }
+
+    /// Whether the client is to be told anything that it missed.
+    #[inline]
+    pub(crate) fn misses_nothing(&self) -> bool {
+        self.missed.is_none()
+    }
+
+    /// Whether the client is to be told something before the delivery of this number leaves.
+    pub(crate) fn misses_before(&self, number: u64) -> bool {
+        let missed = self.missed.as_deref();
+        missed.is_some_and(|missed| missed.is_due(number))
+    }
+
+    fn forget_empty(&mut self) {
+        if self.missed.as_deref().is_some_and(Missed::is_empty) {
+            self.missed = None;
         }
-        let identifiers: Identifiers = grants.iter().filter_map(|held| held.identifier).collect();
+    }
+}
+
+impl Audit {
+    /// This session is to be looked at when the present input has been handled.
+    pub(crate) fn list_missing(&mut self, session: SessionId) {
+        self.missing.push(session);
+    }
+
+    pub(crate) fn take_missing(&mut self) -> Option<SessionId> {
+        self.missing.pop()
+    }
+}
+
+/// A drop record as it is sent to one client.
+#[derive(Debug)]
+pub(crate) struct OwnRecord {
+    topic: String,
+    properties: PropertyBuf,
+    payload: Vec<u8>,
+    identifiers: Vec<NonZeroU32>,
+}
+
+impl OwnRecord {
+    /// `None` where the client has unsubscribed since.
+    pub(crate) fn of(
+        record: &DropRecord,
+        subscriptions: &ByFilter<Grant>,
+        drops: &str,
+        receiver: &str,
+    ) -> Option<Self> {
+        let grants: Vec<_> = grants(subscriptions, drops, record.lane).collect();
+        if grants.is_empty() {
+            return None;
+        }
         let mut payload = Vec::new();
         let written = record.encode(&Xxh3, &mut payload);
         debug_assert!(written.is_ok(), "{written:?}");
-        let topic = format!("{drops}{}", record.lane);
         let mut properties = PropertyBuf::new();
-        let receiver = Arc::clone(&session.client_id);
-        let to = mqtt::Property::UserProperty(RECEIVER, &receiver);
+        let to = mqtt::Property::UserProperty(RECEIVER, receiver);
         crate::message::add(&mut properties, to);
-        let publication = Publication {
-            topic: &topic,
-            properties: properties.as_properties(),
-            payload: &payload,
+        Some(Self {
+            topic: format!("{drops}{}", record.lane),
+            properties,
+            payload,
+            identifiers: grants.iter().filter_map(|held| held.identifier).collect(),
+        })
+    }
+
+    pub(crate) fn publication(&self, now: Instant) -> Publication<'_> {
+        Publication {
+            topic: &self.topic,
+            properties: self.properties.as_properties(),
+            payload: &self.payload,
             qos: QoS::AtMostOnce,
             retain: false,
             expires: None,
             stamp: now,
             mark: None,
-        };
-        let terms = Terms {
+        }
+    }
+
+    pub(crate) fn terms(&self) -> Terms<'_> {
+        Terms {
             qos: QoS::AtMostOnce,
             retain: false,
-            identifiers: &identifiers,
+            identifiers: &self.identifiers,
             group: None,
-        };
-        self.begin_item(false);
-        self.deliver(now, id, terms, &mut Item::borrowed(publication, None));
-        self.begin_item(false);
-    }
-}
-
-impl Session {
-    /// Whether its client is to be told something before the delivery of this number leaves. What
-    /// is held until something is stored leaves first.
-    pub(crate) fn misses_before(&self, number: u64) -> bool {
-        let missed = self.missed.as_deref();
-        self.unsent == 0 && missed.is_some_and(|missed| missed.is_due(number))
-    }
-}
-
-impl Shard {
-    /// Tells those for whom nothing waits what the present input has made them miss.
-    pub(crate) fn tell_missed(&mut self, now: Instant) {
-        while let Some(id) = self.clients.missing.pop() {
-            let Some(session) = self.clients.session_mut(id) else {
-                continue;
-            };
-            let Some(missed) = session.missed.as_deref_mut() else {
-                continue;
-            };
-            missed.listed = false;
-            if session.queue.is_empty() && !session.outbound.resending() {
-                self.clients.tell_missed(now, id, u64::MAX);
-            }
         }
     }
 }

@@ -29,18 +29,16 @@ use std::sync::Arc;
 
 use unbroken_merkle_log::{Epoch, LaneId};
 
+use super::Audit;
 use super::json::Object;
 use super::known::KnownEpochs;
 use super::lane::lane_of;
-use super::watch::Home;
-use crate::clients::Clients;
+use super::watch::Watch;
 use crate::ids::ShardId;
 use crate::limits::{INTRUSIONS_TOLD_MAX, LANES_CLOSED_MAX, VERIFIED_LANES_MAX};
-use crate::mail::Letter;
 use crate::placement;
 use crate::reason::Sent;
-use crate::shard::Shard;
-use crate::telemetry::Event;
+use crate::telemetry::{Event, Telemetry};
 
 /// The client that a message came from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,7 +83,7 @@ pub(crate) struct LaneOwners {
     elsewhere: BTreeMap<LaneId, Arc<str>>,
     /// Ingress lanes of sessions here that receivers get stamps of.
     forwarded: BTreeMap<LaneId, Arc<str>>,
-    pub(crate) known: KnownEpochs,
+    pub(super) known: KnownEpochs,
 }
 
 #[derive(Debug)]
@@ -114,12 +112,6 @@ pub(crate) struct Spoken {
     spots: Vec<Spot>,
 }
 
-impl Spoken {
-    pub(crate) fn cost(&self) -> u64 {
-        size_of_val(self.spots.as_slice()) as u64
-    }
-}
-
 /// What one client has sent of a lane of another's and was not yet told.
 #[derive(Debug)]
 pub(super) struct Intrusion {
@@ -142,7 +134,7 @@ impl LaneOwners {
     }
 
     /// The lane is nobody's any more.
-    pub(crate) fn note_free(&mut self, lane: LaneId) {
+    fn note_free(&mut self, lane: LaneId) {
         self.elsewhere.remove(&lane);
     }
 
@@ -157,29 +149,81 @@ impl LaneOwners {
     }
 }
 
-impl Shard {
+/// What one shard tells another of lanes.
+#[derive(Debug)]
+pub(crate) enum LaneMessage {
+    /// A lane that my client stamps is open here; answer `Held` if it is another's.
+    Claimed { lane: LaneId, client_id: Arc<str> },
+    /// It is not any more.
+    Released { lane: LaneId },
+    /// The lane that you claimed, or spoke of, is this client's.
+    Held { lane: LaneId, owner: Arc<str> },
+    /// It is nobody's any more.
+    Free { lane: LaneId },
+    /// My client says of these lanes what only their owners say; answer `Held` for those of others.
+    SpokenOf(Box<Spoken>),
+    /// My client stamps this epoch of a lane.
+    EpochOpened { lane: LaneId, epoch: Epoch },
+}
+
+impl LaneMessage {
+    /// Bytes in it, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Claimed { client_id: id, .. } | Self::Held { owner: id, .. } => id.len() as u64,
+            Self::SpokenOf(spoken) => size_of_val(spoken.spots.as_slice()) as u64,
+            Self::Released { .. } | Self::Free { .. } | Self::EpochOpened { .. } => 0,
+        }
+    }
+}
+
+impl Audit {
+    /// Another shard tells something of lanes.
+    pub(crate) fn take_lane_message(
+        &mut self,
+        telemetry: &mut Telemetry,
+        from: ShardId,
+        message: LaneMessage,
+    ) {
+        match message {
+            LaneMessage::Claimed { lane, client_id } => {
+                self.take_claim(telemetry, from, lane, client_id);
+            }
+            LaneMessage::Released { lane } => self.take_release(from, lane),
+            LaneMessage::Held { lane, owner } => self.lane_is_held(telemetry, lane, owner),
+            LaneMessage::Free { lane } => self.owners.note_free(lane),
+            LaneMessage::SpokenOf(spoken) => self.take_speaker(telemetry, from, &spoken),
+            LaneMessage::EpochOpened { lane, epoch } => self.note_opened((lane, epoch)),
+        }
+    }
+
     /// A lane was opened here, or restored.
-    pub(super) fn claim_lane(&mut self, lane: LaneId, client_id: &Arc<str>) {
+    pub(super) fn claim_lane(
+        &mut self,
+        telemetry: &mut Telemetry,
+        lane: LaneId,
+        client_id: &Arc<str>,
+    ) {
         let client_id = Arc::clone(client_id);
-        let home = of_lane(lane, self.options.shards);
-        if home == self.options.id {
-            self.take_claim(home, lane, client_id);
+        let home = of_lane(lane, self.shards);
+        if home == self.shard {
+            self.take_claim(telemetry, home, lane, client_id);
         } else {
-            self.mail(home, Letter::LaneClaimed { lane, client_id });
+            self.send(home, LaneMessage::Claimed { lane, client_id });
         }
     }
 
     /// The broker forwards its stamps of this client, or did before it was started again.
-    pub(super) fn claim_ingress(&mut self, client_id: &Arc<str>) {
+    pub(super) fn claim_ingress(&mut self, telemetry: &mut Telemetry, client_id: &Arc<str>) {
         let lane = lane_of(client_id);
         let forwarded = &mut self.owners.forwarded;
         if forwarded.insert(lane, Arc::clone(client_id)).is_none() {
-            self.claim_lane(lane, client_id);
+            self.claim_lane(telemetry, lane, client_id);
         }
     }
 
     /// The session of this client has ended.
-    pub(crate) fn release_ingress(&mut self, client_id: &str) {
+    pub(super) fn release_ingress(&mut self, client_id: &str) {
         if !self.owners.forwarded.is_empty() {
             let lane = lane_of(client_id);
             if self.owners.forwarded.remove(&lane).is_some() {
@@ -190,7 +234,7 @@ impl Shard {
 
     /// Another shard's client has opened an epoch. Of a lane that is open here its client says
     /// nothing: it will hear that it is not its own.
-    pub(crate) fn note_opened(&mut self, key: (LaneId, Epoch)) {
+    fn note_opened(&mut self, key: (LaneId, Epoch)) {
         if !self.publishers.is_open(key.0) {
             self.owners.known.note(key);
         }
@@ -200,24 +244,30 @@ impl Shard {
     /// any of them.
     pub(super) fn note_epoch(&mut self, (lane, epoch): (LaneId, Epoch)) {
         self.owners.known.note((lane, epoch));
-        for shard in (0..self.options.shards).map(ShardId) {
-            if shard != self.options.id {
-                self.mail(shard, Letter::EpochOpened { lane, epoch });
+        for shard in (0..self.shards).map(ShardId) {
+            if shard != self.shard {
+                self.send(shard, LaneMessage::EpochOpened { lane, epoch });
             }
         }
     }
 
     /// The last epoch of a lane has ended here with its owner's session.
     pub(super) fn release_lane(&mut self, lane: LaneId) {
-        let home = of_lane(lane, self.options.shards);
-        if home == self.options.id {
+        let home = of_lane(lane, self.shards);
+        if home == self.shard {
             self.take_release(home, lane);
         } else {
-            self.mail(home, Letter::LaneReleased { lane });
+            self.send(home, LaneMessage::Released { lane });
         }
     }
 
-    pub(crate) fn take_claim(&mut self, from: ShardId, lane: LaneId, client_id: Arc<str>) {
+    fn take_claim(
+        &mut self,
+        telemetry: &mut Telemetry,
+        from: ShardId,
+        lane: LaneId,
+        client_id: Arc<str>,
+    ) {
         let Some(claim) = self.owners.claims.get_mut(&lane) else {
             let claim = Claim {
                 client_id,
@@ -236,75 +286,93 @@ impl Shard {
                 .insert(std::mem::replace(&mut claim.shard, from));
             claim.client_id = Arc::clone(&client_id);
             for shard in claim.refused.clone() {
-                self.refuse_claim(shard, lane, Arc::clone(&client_id));
+                self.refuse_claim(telemetry, shard, lane, Arc::clone(&client_id));
             }
             return;
         }
         if claim.is_open && !is_same {
             claim.refused.insert(from);
             let owner = Arc::clone(&claim.client_id);
-            return self.refuse_claim(from, lane, owner);
+            return self.refuse_claim(telemetry, from, lane, owner);
         }
         (claim.shard, claim.is_open) = (from, true);
         let before = std::mem::replace(&mut claim.client_id, Arc::clone(&client_id));
         if !is_same {
-            self.clients.tell_owner(lane, client_id, before);
+            self.report_owner(telemetry, lane, client_id, before);
         }
     }
 
-    pub(crate) fn take_release(&mut self, from: ShardId, lane: LaneId) {
+    fn take_release(&mut self, from: ShardId, lane: LaneId) {
         let claim = self.owners.claims.get_mut(&lane);
         let Some(claim) = claim.filter(|claim| claim.is_open && claim.shard == from) else {
             return;
         };
         claim.is_open = false;
         for shard in std::mem::take(&mut claim.refused) {
-            if shard == self.options.id {
+            if shard == self.shard {
                 self.owners.note_free(lane);
             } else {
-                self.mail(shard, Letter::LaneFree { lane });
+                self.send(shard, LaneMessage::Free { lane });
             }
         }
         self.owners.close(lane);
     }
 
-    fn refuse_claim(&mut self, from: ShardId, lane: LaneId, owner: Arc<str>) {
-        if from == self.options.id {
-            self.lane_is_held(lane, owner);
+    fn refuse_claim(
+        &mut self,
+        telemetry: &mut Telemetry,
+        from: ShardId,
+        lane: LaneId,
+        owner: Arc<str>,
+    ) {
+        if from == self.shard {
+            self.lane_is_held(telemetry, lane, owner);
         } else {
-            self.mail(from, Letter::LaneHeld { lane, owner });
+            self.send(from, LaneMessage::Held { lane, owner });
         }
     }
 
     /// A lane that was opened here, or spoken of, is another client's.
-    pub(crate) fn lane_is_held(&mut self, lane: LaneId, owner: Arc<str>) {
+    fn lane_is_held(&mut self, telemetry: &mut Telemetry, lane: LaneId, owner: Arc<str>) {
         if self.owners.elsewhere.len() < VERIFIED_LANES_MAX {
             self.owners.elsewhere.insert(lane, Arc::clone(&owner));
         }
         if let Some((sender, spot)) = self.publishers.drop_lane(lane) {
-            self.intrude(&sender, spot, (Sent::Message, None), owner);
+            self.intrude(telemetry, &sender, spot, (Sent::Message, None), owner);
         }
     }
 
     /// Whether this message is of a lane of another client than its sender, who is named then.
-    pub(super) fn intrudes(&mut self, sender: &Sender, spot: Spot, topic: &str) -> bool {
+    pub(super) fn intrudes(
+        &mut self,
+        telemetry: &mut Telemetry,
+        sender: &Sender,
+        spot: Spot,
+        topic: &str,
+    ) -> bool {
         let owner = self.publishers.other_owner(spot.lane, sender, &self.owners);
         let is_other = owner.is_some();
         if let Some(owner) = owner {
-            self.intrude(sender, spot, (Sent::Message, Some(topic)), owner);
+            self.intrude(telemetry, sender, spot, (Sent::Message, Some(topic)), owner);
         }
         is_other
     }
 
     /// A client says of lanes what only their owners say. Whose they are may be known on another
     /// shard.
-    pub(super) fn note_speaker(&mut self, sender: &Sender, sent: Sent, spots: &[Spot]) {
+    pub(super) fn note_speaker(
+        &mut self,
+        telemetry: &mut Telemetry,
+        sender: &Sender,
+        sent: Sent,
+        spots: &[Spot],
+    ) {
         let mut asked: BTreeMap<ShardId, Vec<Spot>> = BTreeMap::new();
         for spot in spots {
             if let Some(owner) = self.publishers.other_owner(spot.lane, sender, &self.owners) {
-                self.intrude(sender, *spot, (sent, None), owner);
+                self.intrude(telemetry, sender, *spot, (sent, None), owner);
             } else if !self.publishers.is_open(spot.lane) {
-                let home = of_lane(spot.lane, self.options.shards);
+                let home = of_lane(spot.lane, self.shards);
                 asked.entry(home).or_default().push(*spot);
             }
         }
@@ -315,16 +383,16 @@ impl Shard {
                 sent,
                 spots,
             });
-            if home == self.options.id {
-                self.take_speaker(home, &spoken);
+            if home == self.shard {
+                self.take_speaker(telemetry, home, &spoken);
             } else {
-                self.mail(home, Letter::LanesSpokenOf(spoken));
+                self.send(home, LaneMessage::SpokenOf(spoken));
             }
         }
     }
 
     /// A client of that shard has spoken of lanes whose owners are known here.
-    pub(crate) fn take_speaker(&mut self, from: ShardId, spoken: &Spoken) {
+    fn take_speaker(&mut self, telemetry: &mut Telemetry, from: ShardId, spoken: &Spoken) {
         let Spoken {
             sender,
             sent,
@@ -339,9 +407,9 @@ impl Shard {
             };
             let owner = Arc::clone(&claim.client_id);
             if from != claim.shard && claim.refused.insert(from) {
-                self.refuse_claim(from, spot.lane, Arc::clone(&owner));
+                self.refuse_claim(telemetry, from, spot.lane, Arc::clone(&owner));
             }
-            self.intrude(sender, *spot, (*sent, None), owner);
+            self.intrude(telemetry, sender, *spot, (*sent, None), owner);
         }
     }
 
@@ -349,14 +417,15 @@ impl Shard {
     /// follows of the same kind from the same client in the same lane once a second. `sent`: what,
     /// and its topic if that is known.
     #[cold]
-    pub(super) fn intrude(
+    fn intrude(
         &mut self,
+        telemetry: &mut Telemetry,
         sender: &Sender,
         spot: Spot,
         (sent, topic): (Sent, Option<&str>),
         owner: Arc<str>,
     ) {
-        self.clients.telemetry.audit().publishers.intruded += 1;
+        telemetry.audit().publishers.intruded += 1;
         let Spot {
             lane,
             epoch,
@@ -376,32 +445,32 @@ impl Shard {
                 number,
                 untold: 1,
             };
-            self.clients.tell_intrusion(&key, &mut new, topic);
+            new.report(&key, topic, &mut self.watch, telemetry);
             self.publishers.intrusions.insert(key, new);
         }
-        self.start_ticking(self.clients.home.now);
     }
 }
 
-impl Clients {
-    /// Tells what was not told, and answers whether there was anything.
-    pub(super) fn tell_intrusion(
+impl Intrusion {
+    /// Reports what was not reported, and answers whether there was anything.
+    pub(super) fn report(
         &mut self,
         (lane, sent, sender): &(LaneId, Sent, Sender),
-        intrusion: &mut Intrusion,
         topic: Option<&str>,
+        watch: &mut Watch,
+        telemetry: &mut Telemetry,
     ) -> bool {
-        let count = std::mem::take(&mut intrusion.untold);
+        let count = std::mem::take(&mut self.untold);
         if count == 0 {
             return false;
         }
         let Sender { client_id, user } = sender;
-        let Intrusion {
+        let Self {
             owner,
             epoch,
             number,
             ..
-        } = intrusion;
+        } = self;
         let which = words(*sent, *number);
         let words = format!("{which}: sent by another client, in the lane of {owner}");
         let user = user.name().cloned();
@@ -418,8 +487,8 @@ impl Clients {
             .number("count", count)
             .text_if("topic", topic)
             .text("words", &words);
-        self.home.tell_if_watched(*lane, "fault", object);
-        self.telemetry.report(Event::LaneIntruded {
+        watch.report_on_lane(*lane, "fault", object);
+        telemetry.report(Event::LaneIntruded {
             client_id: Arc::clone(client_id),
             user,
             lane: lane.value(),
@@ -430,17 +499,24 @@ impl Clients {
         });
         true
     }
+}
 
-    fn tell_owner(&mut self, lane: LaneId, client_id: Arc<str>, before: Arc<str>) {
-        let home: &mut Home = &mut self.home;
+impl Audit {
+    fn report_owner(
+        &mut self,
+        telemetry: &mut Telemetry,
+        lane: LaneId,
+        client_id: Arc<str>,
+        before: Arc<str>,
+    ) {
         let words = format!("opened by {client_id}, after the session of {before} had ended");
         let object = Object::new()
             .text("lane", &lane.to_string())
             .text("client", &client_id)
             .text("before", &before)
             .text("words", &words);
-        home.tell_if_watched(lane, "owner", object);
-        self.telemetry.report(Event::LaneOwner {
+        self.watch.report_on_lane(lane, "owner", object);
+        telemetry.report(Event::LaneOwner {
             client_id,
             lane: lane.value(),
             before,

@@ -22,19 +22,16 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use unbroken_merkle_log::{Epoch, Hash};
 
+use super::Audit;
 use super::account::Counting;
 use super::json::Object;
 use super::lane::IngressLane;
-use super::watch::{Home, Told, Wants};
-use crate::clients::Clients;
-use crate::item::Item;
+use super::watch::{Report, Wants, Watch};
+use crate::ids::ShardId;
 use crate::limits::{DEPARTED_LANES_MAX, RECEIPTS_MAX};
-use crate::mail::Letter;
 use crate::message::Mark;
 use crate::placement;
 use crate::reason::DropReason;
-use crate::routing::Terms;
-use crate::session::Delivery;
 use crate::telemetry::rfc3339;
 
 /// What became known of a message that is followed.
@@ -55,6 +52,17 @@ pub(crate) enum News {
     LeftOut,
     /// The message changed inside the broker.
     Altered,
+}
+
+impl News {
+    /// As it is in the receipt, which leaves out clients that only verify. One that a group chose
+    /// is not left out: another member could have had the message.
+    pub(crate) fn of(self, counting: Counting, by_group: bool) -> Self {
+        match counting {
+            Counting::Watcher if !by_group => Self::LeftOut,
+            _ => self,
+        }
+    }
 }
 
 /// What several deliveries came to.
@@ -219,7 +227,7 @@ impl Tracking {
 
 impl IngressLane {
     /// Follows the message that was just numbered.
-    pub(crate) fn follow(&mut self, mark: &Mark, topic: &str, home: &mut Home) {
+    pub(super) fn follow(&mut self, mark: &Mark, topic: &str, watch: &mut Watch) {
         let root = mark
             .number
             .wrapping_add(1)
@@ -231,7 +239,7 @@ impl IngressLane {
             .is_none_or(|old| old.end() != mark.number)
         {
             // Nobody watched for a while: what is still open from before is told as it is.
-            self.end_tracking(home);
+            self.end_tracking(watch);
             self.tracking = None;
         }
         let tracking = self
@@ -239,7 +247,7 @@ impl IngressLane {
             .get_or_insert_with(|| Box::new(Tracking::from(mark.number)));
         tracking.receipts.push_back(Receipt {
             topic: topic.into(),
-            is_aside: home.topics.is_aside(topic),
+            is_aside: watch.topics.is_aside(topic),
             sums: Sums::default(),
             routed: false,
             shards: 0,
@@ -250,12 +258,12 @@ impl IngressLane {
             tracking.ends.push_back((mark.number + 1, root));
         }
         if tracking.receipts.len() > RECEIPTS_MAX {
-            self.pass(home);
+            self.pass(watch);
         }
     }
 
     /// Takes what became known of one message, and tells what is finished by it.
-    pub(crate) fn take_news(&mut self, number: u64, news: News, home: &mut Home) {
+    pub(super) fn take_news(&mut self, now: Instant, number: u64, news: News, watch: &mut Watch) {
         let Some(tracking) = &mut self.tracking else {
             return;
         };
@@ -267,15 +275,15 @@ impl IngressLane {
             return;
         };
         tracking.changed = true;
-        receipt.take(news, home.now);
+        receipt.take(news, now);
         if !receipt.is_finished() {
             return;
         }
-        self.tell_receipt(at, home);
+        self.report_receipt(at, watch);
         while let Some(Tracking { receipts, .. }) = self.tracking.as_deref()
             && receipts.front().is_some_and(|receipt| receipt.told)
         {
-            self.pass(home);
+            self.pass(watch);
         }
     }
 
@@ -286,21 +294,21 @@ impl IngressLane {
     }
 
     /// What is still followed is told as it is.
-    pub(crate) fn end_tracking(&mut self, home: &mut Home) {
+    pub(super) fn end_tracking(&mut self, watch: &mut Watch) {
         while self.is_followed() {
-            self.pass(home);
+            self.pass(watch);
         }
-        self.tell_state(home);
+        self.report_state(watch);
     }
 
     /// The oldest message is not followed any more.
-    fn pass(&mut self, home: &mut Home) {
+    fn pass(&mut self, watch: &mut Watch) {
         if self
             .tracking
             .as_ref()
             .is_some_and(|t| t.receipts.front().is_some_and(|r| !r.told))
         {
-            self.tell_receipt(0, home);
+            self.report_receipt(0, watch);
         }
         let Some(tracking) = &mut self.tracking else {
             return;
@@ -331,10 +339,10 @@ impl IngressLane {
             .text("root", &root.to_string())
             .text("state", window.state());
         let text = window.write(object).end();
-        home.tell(Told::about(self, "window", text));
+        watch.report(Report::about(self, "window", text));
     }
 
-    fn tell_receipt(&mut self, at: usize, home: &mut Home) {
+    fn report_receipt(&mut self, at: usize, watch: &mut Watch) {
         let Some(tracking) = &mut self.tracking else {
             return;
         };
@@ -349,7 +357,7 @@ impl IngressLane {
         }
         let (finished, sums) = (receipt.is_finished(), receipt.sums.clone());
         let topic = receipt.topic.clone();
-        let at = sums.last_acknowledged.map(|at| rfc3339(home.time_us(at)));
+        let at = sums.last_acknowledged.map(|at| rfc3339(watch.time_us(at)));
         let last = at.as_ref().map(|at| format!(", last at {at}"));
         let network = match sums.sent {
             0 => String::new(),
@@ -367,11 +375,11 @@ impl IngressLane {
             .flag("finished", finished)
             .text("words", &words)
             .end();
-        home.tell(Told::about(self, "receipt", text));
+        watch.report(Report::about(self, "receipt", text));
     }
 
     /// What the lane has come to, if that has changed.
-    pub(crate) fn tell_state(&mut self, home: &mut Home) {
+    pub(super) fn report_state(&mut self, watch: &mut Watch) {
         let Some(tracking) = &mut self.tracking else {
             return;
         };
@@ -389,7 +397,7 @@ impl IngressLane {
             .text("root", &root.to_string())
             .number("since", since)
             .text("state", sums.state());
-        home.tell(Told::about(self, "state", sums.write(object).end()));
+        watch.report(Report::about(self, "state", sums.write(object).end()));
     }
 
     fn head(&self) -> Object {
@@ -399,90 +407,42 @@ impl IngressLane {
     }
 }
 
-impl Clients {
-    /// Tells the shard of the publisher what became known of a message that is followed.
-    #[cold]
-    pub(crate) fn send_news(&mut self, mark: &Mark, publisher: &Arc<str>, news: News) {
-        let home = placement::of_client(publisher, self.home.shards);
-        if home == self.home.shard {
-            return self.take_news(publisher, mark.epoch, mark.number, news);
-        }
-        let letter = Letter::News {
-            publisher: Arc::clone(publisher),
-            epoch: mark.epoch,
-            number: mark.number,
-            news,
-        };
-        self.mail(home, letter);
+impl Audit {
+    /// The shard that follows the messages of this client.
+    pub(crate) fn home_of(&self, publisher: &str) -> ShardId {
+        placement::of_client(publisher, self.shards)
     }
 
-    /// What became known of a message in delivery, if it is followed.
-    #[inline]
-    pub(crate) fn news_of(&mut self, item: &Item<'_>, news: News) {
-        if let Some(mark) = item.publication.mark.filter(|mark| mark.tracked)
-            && let Some(publisher) = item.publisher
-        {
-            self.send_news(&mark, publisher, news);
-        }
-    }
-
-    /// The same of one receiver's copy that was not accepted into a queue.
-    #[inline]
-    pub(crate) fn news_of_copy(
-        &mut self,
-        item: &Item<'_>,
-        terms: Terms<'_>,
-        counting: Counting,
-        news: News,
-    ) {
-        let is_left_out = counting == Counting::Watcher && terms.group.is_none();
-        self.news_of(item, if is_left_out { News::LeftOut } else { news });
-    }
-
-    /// The same of one that was accepted for a session.
-    #[inline]
-    pub(crate) fn news_of_delivery(&mut self, delivery: &Delivery, news: News) {
-        if delivery.tracked
-            && let Some(mark) = delivery.message.publication().mark
-            && let Some(publisher) = delivery.message.publisher()
-        {
-            let is_left_out = !delivery.is_in_receipt();
-            let news = if is_left_out { News::LeftOut } else { news };
-            self.send_news(&mark, publisher, news);
-        }
-    }
-
+    /// What became known of a message of a client of this shard. `lane`: that of its session.
     pub(crate) fn take_news(
         &mut self,
+        now: Instant,
+        lane: Option<&mut IngressLane>,
         publisher: &Arc<str>,
         epoch: Epoch,
         number: u64,
         news: News,
     ) {
-        let session = self.by_client_id.get(publisher);
-        let session = session.and_then(|id| self.sessions.get_mut(id.index()));
-        if let Some(lane) = session.and_then(|session| session.lane.as_deref_mut())
-            && lane.epoch == epoch
-        {
-            return lane.take_news(number, news, &mut self.home);
+        if let Some(lane) = lane.filter(|lane| lane.epoch == epoch) {
+            return lane.take_news(now, number, news, &mut self.watch);
         }
         let key = (Arc::clone(publisher), epoch);
         if let Some(lane) = self.departed.get_mut(&key) {
-            lane.take_news(number, news, &mut self.home);
+            lane.take_news(now, number, news, &mut self.watch);
             if !lane.is_followed() {
-                lane.tell_state(&mut self.home);
+                lane.report_state(&mut self.watch);
                 self.departed.remove(&key);
             }
         }
     }
 
     /// A session has ended: what it published is followed to its end.
-    pub(crate) fn take_leave(&mut self, client_id: &Arc<str>, mut lane: Box<IngressLane>) {
+    pub(super) fn follow_to_the_end(&mut self, client_id: &Arc<str>, mut lane: Box<IngressLane>) {
         if lane.is_followed() && self.departed.len() < DEPARTED_LANES_MAX {
             let key = (Arc::clone(client_id), lane.epoch);
             self.departed.insert(key, lane);
         } else {
-            lane.end_tracking(&mut self.home);
+            lane.end_tracking(&mut self.watch);
         }
     }
 }

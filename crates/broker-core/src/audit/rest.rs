@@ -17,122 +17,91 @@
 //! Deliberately absent: lanes of sessions that end with their connection. They have ended.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use unbroken_merkle_log::ledger::LaneLedger;
 use unbroken_merkle_log::{Algorithm, CompactRange, Epoch, LaneId, Xxh3};
 
 use super::beacon::Beacon;
 use super::lane::{IngressLane, lane_of};
+use super::ledger::Ledger;
 use super::owners::{Sender, User};
-use super::verify;
 use super::watch::Wants;
-use crate::clients::Clients;
-use crate::durability::{LaneState, LaneTold, Record};
+use super::{Audit, verify};
+use crate::durability::{LaneState, LaneTold};
 use crate::ids::SessionId;
-use crate::session::Session;
-use crate::shard::Shard;
-use crate::timers::Timer;
+use crate::telemetry::Telemetry;
 
-impl Shard {
-    /// The broker stops, and numbers nothing any more.
-    pub(crate) fn lay_lanes_to_rest(&mut self) {
-        debug_assert!(self.clients.stopping, "a lane that goes on is not at rest");
-        // Those that are not at rest, because they are not exact, go on as after a crash.
-        self.tell_ledgers();
-        let Clients {
-            sessions,
-            by_client_id,
-            promises,
-            outputs,
-            ..
-        } = &mut self.clients;
-        let staying = sessions.iter().filter(|(_, session)| session.is_durable());
-        for (_, session) in staying {
-            if let Some(lane) = session.lane.as_deref() {
-                let lane = lane.state(Arc::clone(&session.client_id));
-                promises.ask(outputs, Record::LaneAtRest(lane));
+impl Audit {
+    /// What this run begins anew has epochs from this floor on, which is above that of the run
+    /// before by [`EPOCHS_AHEAD_MAX`] at least.
+    pub(crate) fn begin_epochs_from(&mut self, floor: u32) {
+        self.lanes.begin_from(floor);
+    }
+
+    /// Goes on with the ingress lane of a session that was restored. Leaves a state of another kind
+    /// alone.
+    pub(crate) fn restore_ingress(
+        &mut self,
+        telemetry: &mut Telemetry,
+        session: SessionId,
+        ledger: &mut Ledger,
+        state: &LaneState,
+    ) {
+        if let LaneState::Ingress {
+            client_id,
+            epoch,
+            leaves,
+            told,
+        } = state
+            && let Some(lane) = IngressLane::restore(client_id, *epoch, leaves, told.clone())
+        {
+            let tells = lane.beacon.is_some();
+            ledger.lane = Some(Box::new(lane));
+            if tells {
+                self.follow(session);
+                self.claim_ingress(telemetry, client_id);
             }
-        }
-        let stays = |client_id: &Arc<str>| {
-            let session = by_client_id.get(client_id);
-            session
-                .and_then(|id| sessions.get(id.index()))
-                .is_some_and(Session::is_durable)
-        };
-        for lane in self.publishers.at_rest(stays) {
-            promises.ask(outputs, Record::LaneAtRest(lane));
         }
     }
 
-    /// Goes on with a lane of an earlier run, after its session was restored.
-    pub fn restore_lane(&mut self, now: Instant, lane: LaneState) {
-        let Some(id) = self.clients.by_client_id.get(lane.client_id()).copied() else {
+    /// Goes on with a lane that a publisher stamps. `is_cut`: the broker was killed. Leaves a state
+    /// of another kind alone.
+    pub(crate) fn restore_own(
+        &mut self,
+        telemetry: &mut Telemetry,
+        state: &LaneState,
+        is_cut: bool,
+    ) {
+        let LaneState::Own {
+            client_id,
+            lane,
+            epoch,
+            connected,
+            refused,
+            ledger,
+        } = state
+        else {
             return;
         };
-        match lane {
-            LaneState::Ingress {
-                client_id,
-                epoch,
-                leaves,
-                told,
-            } => {
-                let lane = IngressLane::restore(&client_id, epoch, &leaves, told);
-                if let Some(lane) = lane {
-                    self.restore_ingress(now, id, lane);
-                }
+        if let Some(lane) = LaneId::new(*lane)
+            && let Ok(ledger) = LaneLedger::restore(ledger, &Xxh3)
+        {
+            let owner = Sender {
+                client_id: Arc::clone(client_id),
+                user: User::Unknown,
+            };
+            let mut restored = verify::Lane::new(owner, ledger, *connected);
+            if is_cut {
+                restored = restored.cut_off(refused);
             }
-            LaneState::Own {
-                client_id,
-                lane,
-                epoch,
-                connected,
-                refused: _,
-                ledger,
-            } => {
-                if let Some(lane) = LaneId::new(lane)
-                    && let Ok(ledger) = LaneLedger::restore(&ledger, &Xxh3)
-                {
-                    let owner = Sender {
-                        client_id,
-                        user: User::Unknown,
-                    };
-                    let restored = verify::Lane::new(owner, ledger, connected);
-                    self.go_on_with((lane, Epoch(epoch)), restored);
-                    self.start_ticking(now);
-                }
-            }
-        }
-    }
-
-    /// What is at rest on disk is void from now on: this run goes on with it. What it begins anew
-    /// has epochs from this floor on, which is above that of the run before by
-    /// [`EPOCHS_AHEAD_MAX`] at least. Every shard asks for that, and lets nobody in before.
-    pub fn wake_lanes(&mut self, now: Instant, floor: u32) {
-        self.timers.set(now, Timer::Ask);
-        self.lanes.begin_from(floor);
-        let Clients {
-            promises, outputs, ..
-        } = &mut self.clients;
-        promises.awake = promises.ask(outputs, Record::LanesAwake { floor });
-    }
-
-    fn restore_ingress(&mut self, now: Instant, id: SessionId, lane: IngressLane) {
-        let tells = lane.beacon.is_some();
-        if let Some(session) = self.clients.session_mut(id) {
-            session.lane = Some(Box::new(lane));
-            if tells {
-                let client_id = Arc::clone(&session.client_id);
-                self.follow(now, id);
-                self.claim_ingress(&client_id);
-            }
+            self.go_on_with(telemetry, (lane, Epoch(*epoch)), restored);
         }
     }
 }
 
 impl IngressLane {
     /// As it is put on disk.
-    pub(super) fn state(&self, client_id: Arc<str>) -> LaneState {
+    pub(crate) fn state(&self, client_id: Arc<str>) -> LaneState {
         let mut leaves = Vec::new();
         self.leaves.encode(&mut leaves);
         LaneState::Ingress {

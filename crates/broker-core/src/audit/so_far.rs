@@ -27,18 +27,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_merkle_log::ledger::LaneLedger;
-use unbroken_merkle_log::{Epoch, EpochEnd, LaneId, Xxh3};
+use unbroken_merkle_log::EpochEnd;
 
-use super::lane::IngressLane;
-use super::owners::{Sender, User};
-use super::verify;
-use crate::clients::Clients;
+use super::Audit;
+use super::lane::{self, IngressLane};
+use super::ledger::Ledger;
 use crate::durability::{LaneState, Record};
-use crate::ids::SessionId;
-use crate::item::Item;
 use crate::limits::OVER_EPOCHS_MAX;
-use crate::shard::Shard;
+use crate::telemetry::Telemetry;
 
 /// Epochs of ingress lanes that are over and still told, the oldest first.
 #[derive(Debug, Default)]
@@ -60,25 +56,18 @@ impl OverEpochs {
     }
 }
 
-impl Shard {
-    /// A message of this session was routed. If it is stored, so is how far its lanes are: that of
-    /// the session, if its stamps are forwarded, and the one that its publisher stamps.
-    #[inline]
-    pub(crate) fn note_so_far(
-        &mut self,
-        session_id: SessionId,
-        item: &Item<'_>,
-        own: Option<(LaneId, Epoch)>,
-    ) {
-        if item.position().is_none() {
-            return;
-        }
-        if let Some(own) = own {
-            self.publishers.note_stored(own);
-        }
-        self.clients.ask_for_so_far(session_id);
+impl Ledger {
+    /// A message of this session was stored. If its stamps are forwarded, so is how far its lane
+    /// is.
+    pub(crate) fn lane_so_far(&mut self, client_id: &Arc<str>) -> Option<Record> {
+        let lane = self.lane.as_deref_mut()?;
+        lane.beacon.as_ref()?;
+        lane.is_on_disk = true;
+        Some(Record::LaneSoFar(lane.state(Arc::clone(client_id))))
     }
+}
 
+impl Audit {
     /// A session has ended, and its lane with it.
     pub(crate) fn end_lane(
         &mut self,
@@ -87,81 +76,64 @@ impl Shard {
         lane: Option<Box<IngressLane>>,
     ) {
         if let Some(mut lane) = lane {
-            lane.tell_last_checkpoint(&mut self.clients.home);
-            let second = self.second(now);
+            lane.tell_last_checkpoint(now, &mut self.watch);
+            let second = lane::second(self.settings.started_us, self.start, now);
             self.lanes.close(&lane, second);
-            self.end_epoch(now, client_id, &lane);
-            self.clients.take_leave(client_id, lane);
+            self.end_epoch(client_id, &lane);
+            self.follow_to_the_end(client_id, lane);
         }
         self.release_ingress(client_id);
     }
 
     /// A session has ended, and its lane is over, which was told. Until those who are away have
     /// that, the disk knows of it.
-    fn end_epoch(&mut self, now: Instant, client_id: &Arc<str>, lane: &IngressLane) {
+    fn end_epoch(&mut self, client_id: &Arc<str>, lane: &IngressLane) {
         if !lane.is_on_disk {
             return;
         }
         let state = lane.state(Arc::clone(client_id));
         if let Some(over) = restored(&state) {
-            self.clients.ask(Record::LaneSoFar(state));
-            self.add_over(now, client_id, over, EpochEnd::Closed);
+            self.records.push_back(Record::LaneSoFar(state));
+            self.add_over(client_id, over, EpochEnd::Closed);
         }
     }
 
-    /// Takes over what an earlier run has said of a lane while it ran, after lanes at rest: what
-    /// was not at rest was cut off by a crash.
-    pub fn restore_lane_so_far(&mut self, now: Instant, state: LaneState) {
-        let session = self.clients.by_client_id.get(state.client_id()).copied();
-        match &state {
-            LaneState::Ingress {
-                client_id, epoch, ..
-            } => {
-                let found = session.and_then(|id| self.clients.session_mut(id));
-                let lane = found.and_then(|session| session.lane.as_deref_mut());
-                if let Some(lane) = lane.filter(|lane| lane.epoch.0 == *epoch) {
-                    lane.is_on_disk = true;
-                } else if let Some(lane) = restored(&state)
-                    && self.options.settings.audit.enabled
-                {
-                    if session.is_some() {
-                        self.claim_ingress(client_id);
-                    }
-                    self.add_over(now, client_id, lane, EpochEnd::Cut);
-                } else {
-                    self.clients.ask_to_forget_epoch(client_id, *epoch);
-                }
+    /// Takes over what an earlier run has said of an ingress lane while it ran: what was not at
+    /// rest was cut off by a crash. `ledger`: of its session, if that was restored. Leaves a state
+    /// of another kind alone.
+    pub(crate) fn restore_ingress_so_far(
+        &mut self,
+        telemetry: &mut Telemetry,
+        ledger: Option<&mut Ledger>,
+        state: &LaneState,
+    ) {
+        let LaneState::Ingress {
+            client_id, epoch, ..
+        } = state
+        else {
+            return;
+        };
+        let has_session = ledger.is_some();
+        let lane = ledger.and_then(|ledger| ledger.lane.as_deref_mut());
+        if let Some(lane) = lane.filter(|lane| lane.epoch.0 == *epoch) {
+            lane.is_on_disk = true;
+        } else if let Some(lane) = restored(state)
+            && self.settings.enabled
+        {
+            if has_session {
+                self.claim_ingress(telemetry, client_id);
             }
-            LaneState::Own {
-                client_id,
-                lane,
-                epoch,
-                connected,
-                refused,
-                ledger,
-            } => {
-                if session.is_some()
-                    && let Some(lane) = LaneId::new(*lane)
-                    && let Ok(ledger) = LaneLedger::restore(ledger, &Xxh3)
-                {
-                    let owner = Sender {
-                        client_id: Arc::clone(client_id),
-                        user: User::Unknown,
-                    };
-                    let cut = verify::Lane::new(owner, ledger, *connected);
-                    let cut = cut.cut_off(refused);
-                    self.go_on_with((lane, Epoch(*epoch)), cut);
-                    self.start_ticking(now);
-                }
-            }
+            self.add_over(client_id, lane, EpochEnd::Cut);
+        } else {
+            self.forget_epoch(Arc::clone(client_id), *epoch);
         }
     }
 
-    fn add_over(&mut self, now: Instant, client_id: &Arc<str>, lane: IngressLane, end: EpochEnd) {
+    fn add_over(&mut self, client_id: &Arc<str>, lane: IngressLane, end: EpochEnd) {
         if self.over.0.len() >= OVER_EPOCHS_MAX
             && let Some(oldest) = self.over.0.pop_front()
         {
-            oldest.forget(&mut self.clients);
+            self.records.extend(oldest.forget());
         }
         self.over.0.push_back(Over {
             client_id: Arc::clone(client_id),
@@ -169,49 +141,36 @@ impl Shard {
             end,
             ticks: 0,
         });
-        self.start_ticking_audit(now);
     }
 
     /// A second has passed.
-    pub(super) fn tell_over(&mut self) {
-        let clients = &mut self.clients;
+    pub(crate) fn tick_over(&mut self, now: Instant) {
+        let (records, watch) = (&mut self.records, &mut self.watch);
         self.over.0.retain_mut(|over| {
             over.ticks += 1;
             if over.ticks == KEPT_TICKS {
-                over.forget(clients);
+                records.extend(over.forget());
             }
             let is_cut = over.end == EpochEnd::Cut;
             if is_cut {
-                over.lane.tick_beacon(over.end, &mut clients.home);
+                over.lane.tick_beacon(now, over.end, watch);
             }
             over.ticks < if is_cut { TOLD_TICKS } else { KEPT_TICKS }
         });
     }
+
+    fn forget_epoch(&mut self, client_id: Arc<str>, epoch: u32) {
+        let record = Record::LaneForgotten { client_id, epoch };
+        self.records.push_back(record);
+    }
 }
 
 impl Over {
-    fn forget(&self, clients: &mut Clients) {
-        if self.ticks <= KEPT_TICKS {
-            clients.ask_to_forget_epoch(&self.client_id, self.lane.epoch.0);
-        }
-    }
-}
-
-impl Clients {
-    fn ask_for_so_far(&mut self, session_id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(session_id.index())
-            && let Some(lane) = session.lane.as_deref_mut()
-            && lane.beacon.is_some()
-        {
-            lane.is_on_disk = true;
-            let state = lane.state(Arc::clone(&session.client_id));
-            self.ask(Record::LaneSoFar(state));
-        }
-    }
-
-    fn ask_to_forget_epoch(&mut self, client_id: &Arc<str>, epoch: u32) {
-        let client_id = Arc::clone(client_id);
-        self.ask(Record::LaneForgotten { client_id, epoch });
+    fn forget(&self) -> Option<Record> {
+        (self.ticks <= KEPT_TICKS).then(|| Record::LaneForgotten {
+            client_id: Arc::clone(&self.client_id),
+            epoch: self.lane.epoch.0,
+        })
     }
 }
 

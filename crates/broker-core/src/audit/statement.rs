@@ -9,15 +9,16 @@
 //! are watched, one more is not told.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
+use super::Audit;
 use super::json::Object;
 use super::lane::lane_of;
-use super::watch::{PREFIX, Told};
-use crate::clients::Clients;
+use super::ledger::Ledger;
+use super::watch::{PREFIX, Report};
 use crate::limits::STATEMENTS_MAX;
 use crate::placement;
-use crate::shard::Shard;
 
 /// Accounts of this shard that somebody watches, by client.
 #[derive(Debug, Default)]
@@ -51,17 +52,16 @@ impl Statements {
         }
     }
 
-    /// Where all are watched, these sessions are.
-    fn watch<'a>(&mut self, sessions: impl Iterator<Item = &'a Arc<str>>) {
-        for client_id in sessions {
-            if self.watched.len() >= STATEMENTS_MAX {
-                return;
-            }
-            if !self.watched.contains_key(&**client_id) {
-                self.watched
-                    .insert((**client_id).into(), Statement::default());
-            }
+    /// Where all are watched, this session is. Answers whether there may be room for more.
+    fn watch(&mut self, client_id: &Arc<str>) -> bool {
+        if self.watched.len() >= STATEMENTS_MAX {
+            return false;
         }
+        if !self.watched.contains_key(&**client_id) {
+            let client_id = (**client_id).into();
+            self.watched.insert(client_id, Statement::default());
+        }
+        true
     }
 
     fn note(&mut self, client_id: &str, came: bool) {
@@ -90,64 +90,83 @@ impl Statements {
     }
 }
 
-impl Shard {
+impl Audit {
     /// A filter that asks for an account has come into the index, or gone.
-    pub(crate) fn note_account_filter(&mut self, filter: &str, came: bool) {
-        let home = &mut self.clients.home;
+    pub(super) fn note_account_filter(&mut self, filter: &str, came: bool) {
+        let statements = &mut self.watch.statements;
         if filter.strip_prefix(PREFIX) == Some(ALL) {
-            home.statements.note_all(came);
-            let now = home.now;
-            return self.start_ticking_audit(now);
-        }
-        let Some(client_id) = asked_account(filter) else {
-            return;
-        };
-        if placement::of_client(client_id, home.shards) == home.shard {
-            home.statements.note(client_id, came);
-            let now = home.now;
-            self.start_ticking_audit(now);
+            statements.note_all(came);
+        } else if let Some(client_id) = asked_account(filter)
+            && placement::of_client(client_id, self.shards) == self.shard
+        {
+            statements.note(client_id, came);
         }
     }
 
-    /// Tells the accounts that are watched.
-    pub(crate) fn tell_accounts(&mut self) {
-        let clients = &mut self.clients;
-        let mut statements = std::mem::take(&mut clients.home.statements);
-        if statements.all > 0 {
-            statements.watch(clients.by_client_id.keys());
+    /// Whether the accounts of all sessions are watched.
+    pub(crate) fn watches_all_accounts(&self) -> bool {
+        self.watch.statements.all > 0
+    }
+
+    /// Where all are watched, this one is. Answers whether there may be room for more.
+    pub(crate) fn watch_account(&mut self, client_id: &Arc<str>) -> bool {
+        self.watch.statements.watch(client_id)
+    }
+
+    /// The client behind this one whose account is watched, or the first.
+    pub(crate) fn next_account(&self, after: Option<&str>) -> Option<Box<str>> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let watched = &self.watch.statements.watched;
+        let mut watched = watched.range::<str, _>((after, Bound::Unbounded));
+        watched.next().map(|(client_id, _)| client_id.clone())
+    }
+
+    /// Reports an account that is watched, if it has changed or was not reported for long.
+    pub(crate) fn report_account(&mut self, client_id: &str, text: String, has_session: bool) {
+        let watched = &mut self.watch.statements.watched;
+        let Some(statement) = watched.get_mut(client_id) else {
+            return;
+        };
+        statement.silent += 1;
+        let is_due = text != statement.told || statement.silent >= REPEAT_TICKS;
+        if is_due {
+            statement.silent = 0;
+            statement.told.clone_from(&text);
         }
-        statements.watched.retain(|client_id, statement| {
-            let text = clients.statement(client_id);
-            statement.silent += 1;
-            if text != statement.told || statement.silent >= REPEAT_TICKS {
-                statement.silent = 0;
-                clients.home.tell(Told::account(client_id, text.clone()));
-                statement.told = text;
-            }
-            statement.filters > 0 || clients.by_client_id.contains_key(&**client_id)
-        });
-        clients.home.statements = statements;
+        if statement.filters == 0 && !has_session {
+            watched.remove(client_id);
+        }
+        if is_due {
+            self.watch.report(Report::account(client_id, text));
+        }
     }
 }
 
-impl Clients {
-    fn statement(&self, client_id: &str) -> String {
-        let object = Object::new()
-            .text("client", client_id)
-            .text("lane", &lane_of(client_id).to_string());
-        let session = self.by_client_id.get(client_id);
-        let Some(session) = session.and_then(|id| self.sessions.get(id.index())) else {
-            return object.flag("session", false).end();
-        };
-        let kept = session.kept.as_deref();
-        let behind = kept.and_then(|kept| kept.backlog.as_deref());
-        let object = object
-            .flag("session", true)
-            .flag("connected", session.connection.is_some())
-            .number("on_disk", behind.map_or(0, |behind| behind.messages));
-        let unstored = session.unstored(&self.promises.on_disk);
-        session.account.write(unstored, object).end()
-    }
+/// The account of a client that has no session.
+pub(crate) fn no_account(client_id: &str) -> String {
+    head(client_id).flag("session", false).end()
+}
+
+/// The account of a client's session. `on_disk`: messages that wait there and not in memory;
+/// `unstored`: deliveries accepted that are not known to be on disk.
+pub(crate) fn account(
+    client_id: &str,
+    ledger: &Ledger,
+    is_connected: bool,
+    on_disk: u64,
+    unstored: u64,
+) -> String {
+    let object = head(client_id)
+        .flag("session", true)
+        .flag("connected", is_connected)
+        .number("on_disk", on_disk);
+    ledger.account().write(unstored, object).end()
+}
+
+fn head(client_id: &str) -> Object {
+    Object::new()
+        .text("client", client_id)
+        .text("lane", &lane_of(client_id).to_string())
 }
 
 /// The client whose account a subscription asks for: one, so no wildcards.

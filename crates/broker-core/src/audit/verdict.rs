@@ -14,18 +14,11 @@
 //! - At most [`VERDICTS_ASKED_MAX`] subscriptions wait. One more gets the next one that is
 //!   published.
 
-use std::sync::Arc;
-use std::time::Instant;
-
 use unbroken_mqtt_proto::{TopicFilter, TopicName};
 
-use crate::ids::{SessionId, ShardId};
+use crate::ids::SessionId;
 use crate::limits::VERDICTS_ASKED_MAX;
-use crate::mail::Letter;
-use crate::message::Message;
-use crate::shard::Shard;
-use crate::sys::sys_publication;
-use crate::telemetry::{Stats, VERDICT, sentence};
+use crate::telemetry::{Stats, VERDICT};
 
 /// Subscriptions that wait for the verdict.
 #[derive(Debug, Default)]
@@ -41,9 +34,9 @@ pub(crate) struct Verdicts {
 
 /// A query of a session, by its token.
 #[derive(Clone, Copy, Debug)]
-struct Asking {
-    session: SessionId,
-    query: u64,
+pub(crate) struct Asking {
+    pub(crate) session: SessionId,
+    pub(crate) query: u64,
 }
 
 /// Whether a query for this filter finds the verdict.
@@ -55,58 +48,46 @@ pub(crate) fn finds_verdict(filter: &str) -> bool {
     matches!((filter, name), (Some(Ok(filter)), Ok(name)) if filter.matches(name))
 }
 
-impl Shard {
-    /// A query waits for the verdict.
-    pub(crate) fn ask_for_verdict(&mut self, now: Instant, session: SessionId, query: u64) {
-        let verdicts = &mut self.verdicts;
-        if verdicts.asking.len() + verdicts.next.len() >= VERDICTS_ASKED_MAX {
-            return self.end_asking(Asking { session, query }, None);
+impl Verdicts {
+    /// A query waits for the verdict. `None`: too many wait. True: a round is to begin.
+    pub(crate) fn ask(&mut self, session: SessionId, query: u64) -> Option<bool> {
+        if self.asking.len() + self.next.len() >= VERDICTS_ASKED_MAX {
+            return None;
         }
-        verdicts.next.push(Asking { session, query });
-        if verdicts.asking.is_empty() {
-            self.begin_verdict(now);
-        }
+        self.next.push(Asking { session, query });
+        Some(self.asking.is_empty())
     }
 
-    fn begin_verdict(&mut self, now: Instant) {
-        let others = self.options.shards - 1;
-        self.verdicts.asking = std::mem::take(&mut self.verdicts.next);
-        self.verdicts.missing = others;
-        *self.verdicts.sum = self.stats_now(now);
-        for shard in (0..self.options.shards).map(ShardId) {
-            if shard != self.options.id {
-                self.mail(shard, Letter::StatsAsked);
-            }
-        }
-        if others == 0 {
-            self.tell_verdict(now);
-        }
+    /// A round begins with the counters of this shard, and waits for those of so many others.
+    pub(crate) fn begin(&mut self, others: u8, mine: Stats) {
+        self.asking = std::mem::take(&mut self.next);
+        self.missing = others;
+        *self.sum = mine;
     }
 
     /// Another shard's counters, which were asked for.
-    pub(crate) fn take_stats(&mut self, now: Instant, stats: &Stats) {
-        self.verdicts.sum.add(stats);
-        self.verdicts.missing = self.verdicts.missing.saturating_sub(1);
-        if self.verdicts.missing == 0 {
-            self.tell_verdict(now);
-            if !self.verdicts.next.is_empty() {
-                self.begin_verdict(now);
-            }
-        }
+    pub(crate) fn add(&mut self, theirs: &Stats) {
+        self.sum.add(theirs);
+        self.missing = self.missing.saturating_sub(1);
     }
 
-    fn tell_verdict(&mut self, now: Instant) {
-        let sentence = sentence(&self.verdicts.sum, &self.options.settings.audit);
-        let publication = sys_publication(now, VERDICT, &sentence);
-        let message = Arc::new(Message::new(&publication, None));
-        for asking in std::mem::take(&mut self.verdicts.asking) {
-            self.end_asking(asking, Some(&message));
-            self.pump(now, asking.session);
-        }
+    /// Whether all shards have answered.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.missing == 0
     }
 
-    fn end_asking(&mut self, asking: Asking, found: Option<&Arc<Message>>) {
-        let Asking { session, query } = asking;
-        self.clients.retained.end_wait(session, query, found);
+    /// Whether another round is to begin.
+    pub(crate) fn is_asked_again(&self) -> bool {
+        !self.next.is_empty()
+    }
+
+    /// What all shards have counted.
+    pub(crate) fn sum(&self) -> &Stats {
+        &self.sum
+    }
+
+    /// Takes the queries that this round answers.
+    pub(crate) fn take_asking(&mut self) -> Vec<Asking> {
+        std::mem::take(&mut self.asking)
     }
 }

@@ -24,140 +24,78 @@
 //! - At most [`VERIFIED_LANES_MAX`] lanes a shard, and a share of them a client: [`shares`].
 
 mod announced;
+mod lane;
+mod publishers;
 mod shares;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, Range, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use shares::Refusals;
-use unbroken_merkle_log::ledger::limits::WINDOW;
-use unbroken_merkle_log::ledger::{
-    Account, Arrival, Event as Found, LaneLedger, LedgerLimits, State, Verdict,
-};
+use unbroken_merkle_log::ledger::{Arrival, Verdict};
 use unbroken_merkle_log::{Algorithm, Epoch, LaneId, Property, Xxh3};
 
-use super::json::Object;
+use self::lane::Fault;
+pub(super) use self::lane::Lane;
+pub(crate) use self::publishers::Publishers;
+use super::Audit;
 use super::known::Origin;
-use super::owners::{Intrusion, LaneOwners, Sender, Spot, User};
-use crate::clients::Clients;
+use super::owners::{Sender, Spot, User};
 use crate::durability::{LaneState, Record};
-use crate::limits::VERIFIED_LANES_MAX;
 use crate::message::Publication;
-use crate::reason::{DropReason, FaultKind, Sent};
-use crate::session::Session;
-use crate::shard::Shard;
-use crate::telemetry::{Event, PublishersTotals};
-use crate::timers::Timer;
+use crate::reason::{DropReason, FaultKind};
+use crate::telemetry::Telemetry;
 
-/// The lanes of the publishers of one shard.
-#[derive(Debug, Default)]
-pub(crate) struct Publishers {
-    lanes: BTreeMap<(LaneId, Epoch), Lane>,
-    /// How many of them each client has.
-    counts: BTreeMap<Arc<str>, usize>,
-    /// What clients sent of lanes of others, within the last second or two.
-    pub(super) intrusions: BTreeMap<(LaneId, Sent, Sender), Intrusion>,
-    /// Messages of lanes that were not opened, by client, within the last second or two.
-    refusals: BTreeMap<Arc<str>, Refusals>,
-    /// Limits of each ledger.
-    limits: Limits,
-    /// When the clocks of the lanes were last moved on.
-    ticked: Option<Instant>,
-    /// Up to which lane the disk was told at the last tick, if there was too much for one.
-    told_through: Option<(LaneId, Epoch)>,
+/// The session that a lane belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LaneSession {
+    pub(crate) is_connected: bool,
+    pub(crate) is_durable: bool,
 }
 
-#[derive(Debug)]
-struct Limits(LedgerLimits);
-
-impl Default for Limits {
-    fn default() -> Self {
-        let mut limits = LedgerLimits::default();
-        limits.lanes_max = VERIFIED_LANES_MAX;
-        limits.open_windows_max = 4;
-        limits.gaps_max = 1_024;
-        limits.suspects_max = 256;
-        Self(limits)
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct Lane {
-    /// Who publishes it here. The user is not on disk: after a restart the first one that goes on
-    /// with the lane is.
-    owner: Sender,
-    ledger: LaneLedger,
-    /// Time in which the client was connected.
-    clock: Duration,
-    /// Messages of it that the rules have left out.
-    left_out: u64,
-    /// Numbers that were refused, and have not come again.
-    refused: BTreeSet<u64>,
-    /// Where the window begins of which it was told last that its root differs.
-    differs: Option<u64>,
-    /// Numbers below this may have come before the broker was killed, and the ledger does not know
-    /// of it. [`ALL`] until the publisher has said how far it is.
-    may_have_come: u64,
-    /// It was opened, or a message of it was stored, since the disk was told.
-    is_untold: bool,
-    /// Its publisher has said that it is over.
-    is_closed: bool,
-    /// One more than the highest number that was seen.
-    seen: u64,
-}
-
-/// A fault of a publisher's lane.
-struct Fault {
-    kind: FaultKind,
-    first: u64,
-    count: u64,
-}
-
-impl Shard {
-    /// Looks at what a publisher says about its message. `again`: it came with DUP. Answers in
-    /// which ledger the message is.
+impl Audit {
+    /// Judges what a publisher says about its message. `again`: it came with DUP. Answers in which
+    /// ledger the message is.
     #[cold]
-    pub(crate) fn verify(
+    pub(super) fn verify(
         &mut self,
-        now: Instant,
+        telemetry: &mut Telemetry,
         sender: &Sender,
         again: bool,
         publication: &Publication<'_>,
     ) -> Option<(LaneId, Epoch)> {
-        if self.verify_word(now, sender, again, publication) {
+        if self.verify_word(telemetry, sender, again, publication) {
             return None;
         }
-        let mut stamps = values(publication, Property::NAME);
-        let text = stamps.next()?;
-        let totals = &mut self.clients.telemetry.audit().publishers;
-        let property = match Property::parse_text(text) {
-            Ok(property) if stamps.next().is_none() => property,
-            // Unreadable, or more than one.
-            _ => {
-                totals.injected += 1;
-                return None;
-            }
-        };
-        if property.algorithm != Algorithm::Xxh3 {
-            totals.unverifiable += 1;
-            return None;
-        }
-        let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
+        let property = stamp(telemetry, publication)?;
         let key = (property.lane, property.epoch);
+        let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
         let fits = property.fits(&Xxh3, topic, payload);
         let spot = Spot {
             lane: key.0,
             epoch: key.1,
             number: property.sequence,
         };
-        if self.intrudes(sender, spot, publication.topic) {
+        if self.intrudes(telemetry, sender, spot, publication.topic) {
             return None;
         }
-        let own = own(&mut self.publishers.lanes, key, sender).filter(|_| fits);
-        let was_refused = own.is_some_and(|lane| lane.refused.remove(&property.sequence));
+        let own = self.publishers.own(key, sender).filter(|_| fits);
+        let was_refused = own.is_some_and(|(lane, _)| lane.refused.remove(&property.sequence));
+        if !fits && !self.publishers.lanes.contains_key(&key) {
+            // A lane is not opened for a message whose very lane may be what was altered.
+            telemetry.audit().publishers.altered += 1;
+            return None;
+        }
+        let origin = match self.owners.known.origin(key) {
+            Origin::Unknown if property.sequence == 0 => Origin::Begins,
+            origin => origin,
+        };
+        if !self.open_lane(telemetry, key, sender, origin) {
+            // It may have turned out to be another's.
+            self.intrudes(telemetry, sender, spot, publication.topic);
+            return None;
+        }
         let arrival = Arrival {
             number: property.sequence,
             leaf: property.digest,
@@ -166,32 +104,28 @@ impl Shard {
             resent: property.flags.resent || again || was_refused,
             part: property.part.map(|part| (part.index(), part.of())),
         };
-        if !arrival.fits && !self.publishers.lanes.contains_key(&key) {
-            // A lane is not opened for a message whose very lane may be what was altered.
-            self.clients.telemetry.audit().publishers.altered += 1;
-            return None;
-        }
-        let origin = match self.owners.known.origin(key) {
-            Origin::Unknown if property.sequence == 0 => Origin::Begins,
-            origin => origin,
-        };
-        if !self.open_lane(key, sender, origin) {
-            // It may have turned out to be another's.
-            self.intrudes(sender, spot, publication.topic);
-            self.start_ticking(now);
-            return None;
-        }
+        self.observe(telemetry, key, sender, &arrival, publication.topic)
+    }
+
+    /// Gives a message to the ledger of its lane.
+    fn observe(
+        &mut self,
+        telemetry: &mut Telemetry,
+        key: (LaneId, Epoch),
+        sender: &Sender,
+        arrival: &Arrival,
+        topic: &str,
+    ) -> Option<(LaneId, Epoch)> {
         let lane = self.publishers.lanes.get_mut(&key)?;
         if lane.owner.user == User::Unknown {
             lane.owner.user.clone_from(&sender.user);
         }
         let limits = &self.publishers.limits.0;
-        let lane_now = lane.clock;
-        let verdict = lane.ledger.observe(&arrival, lane_now, limits, &Xxh3);
-        if fits {
-            lane.seen = lane.seen.max(property.sequence.saturating_add(1));
+        let verdict = lane.ledger.observe(arrival, lane.clock, limits, &Xxh3);
+        if arrival.fits {
+            lane.seen = lane.seen.max(arrival.number.saturating_add(1));
         }
-        let totals = &mut self.clients.telemetry.audit().publishers;
+        let totals = &mut telemetry.audit().publishers;
         match verdict {
             Verdict::OutOfScope => totals.unaudited += 1,
             _ => totals.verified += 1,
@@ -204,11 +138,10 @@ impl Shard {
             _ => None,
         };
         if let Some(kind) = kind {
-            let fault = Fault::new(kind, property.sequence, 1);
-            lane.tell(key, &fault, Some(publication.topic), &mut self.clients);
+            let fault = Fault::new(kind, arrival.number, 1);
+            lane.report_fault(key, &fault, Some(topic), &mut self.watch, telemetry);
         }
-        lane.take_events(key, &mut self.clients);
-        self.start_ticking(now);
+        lane.take_events(key, &mut self.watch, telemetry);
         Some(key)
     }
 
@@ -216,7 +149,7 @@ impl Shard {
     /// judged from now on.
     #[cold]
     pub(super) fn leave_out(&mut self, sender: &Sender, publication: &Publication<'_>) {
-        let topics = &self.clients.home.topics;
+        let topics = &self.watch.topics;
         if self.publishers.lanes.is_empty() || publication.topic.starts_with(&topics.answers) {
             return;
         }
@@ -225,12 +158,12 @@ impl Shard {
             return;
         };
         let key = (property.lane, property.epoch);
-        let Some(lane) = own(&mut self.publishers.lanes, key, sender) else {
+        let Some((lane, _)) = self.publishers.own(key, sender) else {
             return;
         };
         lane.left_out += 1;
         if lane.left_out == 1 {
-            lane.tell_part(key, &mut self.clients);
+            lane.report_part(key, &mut self.watch);
         }
     }
 
@@ -239,6 +172,7 @@ impl Shard {
     #[cold]
     pub(super) fn refused(
         &mut self,
+        telemetry: &mut Telemetry,
         sender: &Sender,
         publication: &Publication<'_>,
         reason: DropReason,
@@ -251,14 +185,13 @@ impl Shard {
         let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
         let is_whole = property.part.is_none() && property.algorithm == Algorithm::Xxh3;
         let key = (property.lane, property.epoch);
-        let Some(lane) = own(&mut self.publishers.lanes, key, sender) else {
+        let Some((lane, limits)) = self.publishers.own(key, sender) else {
             return;
         };
         if !is_whole || !property.fits(&Xxh3, topic, payload) {
             return;
         }
         let (number, leaves) = (property.sequence, [property.digest]);
-        let limits = &self.publishers.limits.0;
         let taken = lane
             .ledger
             .dropped(number, &leaves, lane.clock, limits, &Xxh3);
@@ -267,84 +200,134 @@ impl Shard {
                 lane.refused.pop_first();
             }
             lane.refused.insert(number);
-            lane.tell_refused(key, number, reason, &mut self.clients);
+            lane.report_refused(key, number, reason, &mut self.watch, telemetry);
         }
-        lane.take_events(key, &mut self.clients);
+        lane.take_events(key, &mut self.watch, telemetry);
     }
 
-    pub(super) fn start_ticking(&mut self, now: Instant) {
-        if self.publishers.ticked.is_none() {
-            self.publishers.ticked = Some(now);
-            self.timers.set(now + TICK, Timer::Publishers);
+    /// When the lanes are to be looked at, if that was not asked for before.
+    pub(crate) fn next_lanes_tick(&mut self, now: Instant) -> Option<Instant> {
+        if self.publishers.ticked.is_some() || self.publishers.is_at_rest() {
+            return None;
+        }
+        self.publishers.ticked = Some(now);
+        Some(now + TICK)
+    }
+
+    /// The time has come to look at the lanes. Answers how far the clocks go on of those whose
+    /// publishers are connected.
+    pub(crate) fn begin_lanes_tick(&mut self, now: Instant, telemetry: &mut Telemetry) -> Duration {
+        self.report_strangers(telemetry);
+        let ticked = self.publishers.ticked.replace(now);
+        ticked.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+    }
+
+    /// The lane behind this one, or the first, and the client whose it is.
+    pub(crate) fn next_lane(
+        &self,
+        after: Option<(LaneId, Epoch)>,
+    ) -> Option<((LaneId, Epoch), &Arc<str>)> {
+        self.publishers.next(after)
+    }
+
+    /// Moves the clock of a lane on, if its publisher is connected: what is later than the bound is
+    /// lost. A lane ends with the session of its publisher.
+    pub(crate) fn tick_lane(
+        &mut self,
+        key: (LaneId, Epoch),
+        session: Option<LaneSession>,
+        since: Duration,
+        telemetry: &mut Telemetry,
+    ) {
+        let Some(session) = session else {
+            self.publishers.remove(key);
+            if !self.publishers.is_open(key.0) {
+                self.release_lane(key.0);
+            }
+            return;
+        };
+        let limits = &self.publishers.limits.0;
+        if let Some(lane) = self.publishers.lanes.get_mut(&key)
+            && session.is_connected
+        {
+            lane.clock += since;
+            lane.ledger.poll(lane.clock, limits, &Xxh3);
+            lane.take_events(key, &mut self.watch, telemetry);
         }
     }
 
-    /// Moves the clocks of the lanes on whose publishers are connected: what is later than the
-    /// bound is lost.
-    pub(crate) fn tick_publishers(&mut self, now: Instant) {
-        self.tell_strangers();
-        let Publishers {
-            lanes,
-            limits,
-            ticked,
-            counts,
-            ..
-        } = &mut self.publishers;
-        let since = ticked.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        *ticked = Some(now);
-        let clients = &mut self.clients;
-        let mut ended = BTreeSet::new();
-        lanes.retain(|key, lane| {
-            let session = clients.by_client_id.get(&lane.owner.client_id);
-            let Some(session) = session.and_then(|id| clients.sessions.get(id.index())) else {
-                ended.insert(key.0);
-                counts.remove(&lane.owner.client_id);
-                return false; // it ends with the session of its publisher
-            };
-            if session.connection.is_some() {
-                lane.clock += since;
-                lane.ledger.poll(lane.clock, &limits.0, &Xxh3);
-                lane.take_events(*key, clients);
-            }
-            true
-        });
-        for lane in ended {
-            self.release_lane(lane);
-        }
-        self.tell_ledgers();
-        if self.publishers.is_at_rest() {
-            self.publishers.ticked = None;
-        } else {
-            self.timers.set(now + TICK, Timer::Publishers);
-        }
+    /// All lanes were looked at. Answers when that is due again.
+    pub(crate) fn end_lanes_tick(&mut self, now: Instant) -> Option<Instant> {
+        self.publishers.ticked = None;
+        self.next_lanes_tick(now)
     }
 
-    /// Tells the disk how far the ledgers are of sessions that stay, where messages were stored.
-    pub(super) fn tell_ledgers(&mut self) {
-        let after = self.publishers.told_through.take();
-        let lanes = (
-            after.map_or(Bound::Unbounded, Bound::Excluded),
-            Bound::Unbounded,
-        );
-        let mut bytes = 0;
-        for (key, lane) in self.publishers.lanes.range_mut(lanes) {
-            if !lane.is_untold {
-                continue;
-            }
-            let session = self.clients.by_client_id.get(&lane.owner.client_id);
-            let session = session.and_then(|id| self.clients.sessions.get(id.index()));
-            if session.is_some_and(Session::is_durable) {
-                let (state, length) = lane.state(*key);
-                self.clients.ask(Record::LaneSoFar(state));
-                bytes += length;
-            }
-            lane.is_untold = false;
-            if bytes >= LEDGER_BYTES_A_TICK {
-                self.publishers.told_through = Some(*key);
-                return;
-            }
+    /// The next lane of which the disk is to be told how far its ledger is, and the client whose it
+    /// is. `None` where there is none, or enough was told for now.
+    pub(crate) fn next_unstored_lane(&mut self) -> Option<((LaneId, Epoch), Arc<str>)> {
+        let publishers = &mut self.publishers;
+        if publishers.told_bytes >= LEDGER_BYTES_A_TICK {
+            publishers.told_bytes = 0;
+            return None;
         }
+        let mut after = publishers.told_through.take();
+        while let Some((key, client_id)) = publishers.next(after) {
+            if publishers
+                .lanes
+                .get(&key)
+                .is_some_and(|lane| lane.is_untold)
+            {
+                let client_id = Arc::clone(client_id);
+                publishers.told_through = Some(key);
+                return Some((key, client_id));
+            }
+            after = Some(key);
+        }
+        publishers.told_bytes = 0;
+        None
     }
+
+    /// What the disk is to be told of this lane, if its session stays.
+    pub(crate) fn lane_so_far(&mut self, key: (LaneId, Epoch), is_durable: bool) -> Option<Record> {
+        let lane = self.publishers.lanes.get_mut(&key)?;
+        lane.is_untold = false;
+        if !is_durable {
+            return None;
+        }
+        let (state, bytes) = lane.state(key);
+        self.publishers.told_bytes += bytes;
+        Some(Record::LaneSoFar(state))
+    }
+
+    /// A message of this lane is stored.
+    pub(crate) fn note_stored(&mut self, key: (LaneId, Epoch)) {
+        self.publishers.note_stored(key);
+    }
+
+    /// A lane as it is when the broker stops, if it can go on. One of which messages were left out
+    /// begins anew.
+    pub(crate) fn lane_at_rest(&self, key: (LaneId, Epoch)) -> Option<LaneState> {
+        let lane = self.publishers.lanes.get(&key);
+        Some(lane.filter(|lane| lane.is_exact())?.state(key).0)
+    }
+}
+
+/// The stamp of a message, if it has one that can be judged. Counts one that cannot.
+fn stamp(telemetry: &mut Telemetry, publication: &Publication<'_>) -> Option<Property> {
+    let mut stamps = values(publication, Property::NAME);
+    let text = stamps.next()?;
+    let totals = &mut telemetry.audit().publishers;
+    match Property::parse_text(text) {
+        Ok(property) if stamps.next().is_none() => {
+            if property.algorithm == Algorithm::Xxh3 {
+                return Some(property);
+            }
+            totals.unverifiable += 1;
+        }
+        // Unreadable, or more than one.
+        _ => totals.injected += 1,
+    }
+    None
 }
 
 /// The values of the user properties with this name.
@@ -353,426 +336,14 @@ fn values<'a>(publication: &Publication<'a>, name: &str) -> impl Iterator<Item =
     properties.filter_map(move |(key, value)| (key == name).then_some(value))
 }
 
-/// A lane that is open here, and is this client's.
-fn own<'a>(
-    lanes: &'a mut BTreeMap<(LaneId, Epoch), Lane>,
-    key: (LaneId, Epoch),
-    sender: &Sender,
-) -> Option<&'a mut Lane> {
-    let lane = lanes.get_mut(&key);
-    lane.filter(|lane| lane.owner.is_same(sender))
-}
-
 /// All epochs of a lane.
 pub(super) fn epochs_of(lane: LaneId) -> RangeInclusive<(LaneId, Epoch)> {
     (lane, Epoch(0))..=(lane, Epoch(u32::MAX))
 }
 
-impl Publishers {
-    /// The lanes of these clients, as they are. One of which messages were left out begins anew.
-    pub(super) fn at_rest(
-        &self,
-        stays: impl Fn(&Arc<str>) -> bool,
-    ) -> impl Iterator<Item = LaneState> {
-        let staying = self.lanes.iter();
-        let staying =
-            staying.filter(move |(_, lane)| lane.is_exact() && stays(&lane.owner.client_id));
-        staying.map(|(key, lane)| lane.state(*key).0)
-    }
-
-    /// Goes on with a lane, if there is room for it and it does not go on already. Answers whether
-    /// it does for the first time.
-    pub(super) fn restore(&mut self, key: (LaneId, Epoch), lane: Lane) -> bool {
-        let goes_on = self.lanes.len() < VERIFIED_LANES_MAX && !self.lanes.contains_key(&key);
-        if goes_on {
-            self.insert(key, lane);
-        }
-        goes_on
-    }
-
-    fn insert(&mut self, key: (LaneId, Epoch), lane: Lane) {
-        let client_id = Arc::clone(&lane.owner.client_id);
-        *self.counts.entry(client_id).or_default() += 1;
-        self.lanes.insert(key, lane);
-    }
-
-    /// Whose lane this is, if it is not this sender's.
-    pub(super) fn other_owner(
-        &self,
-        lane: LaneId,
-        sender: &Sender,
-        owners: &LaneOwners,
-    ) -> Option<Arc<str>> {
-        let open = self.lanes.range(epochs_of(lane)).next();
-        let owner = match (owners.forwarded(lane), open) {
-            (None, Some((_, lane))) if lane.owner.is_same(sender) => return None,
-            (None, Some((_, lane))) => return Some(Arc::clone(&lane.owner.client_id)),
-            _ => owners.owner(lane)?,
-        };
-        (*owner != sender.client_id).then(|| Arc::clone(owner))
-    }
-
-    /// An epoch is over: those of its lane that were over before it take no room any more.
-    fn forget_before(&mut self, (lane, epoch): (LaneId, Epoch)) {
-        let before = self.lanes.range((lane, Epoch(0))..(lane, epoch));
-        let over = before.filter(|(_, lane)| lane.is_over());
-        let over: Vec<_> = over.map(|(key, _)| *key).collect();
-        for key in over {
-            self.remove(key);
-        }
-    }
-
-    fn remove(&mut self, key: (LaneId, Epoch)) -> Option<Lane> {
-        let lane = self.lanes.remove(&key)?;
-        if let Some(count) = self.counts.get_mut(&lane.owner.client_id) {
-            *count = count.saturating_sub(1);
-        }
-        Some(lane)
-    }
-
-    /// Whether a publisher here has opened this lane.
-    pub(super) fn is_open(&self, lane: LaneId) -> bool {
-        self.lanes.range(epochs_of(lane)).next().is_some()
-    }
-
-    /// A lane that was opened here is another's. Answers who sent messages of it, and how far it
-    /// came.
-    pub(super) fn drop_lane(&mut self, lane: LaneId) -> Option<(Sender, Spot)> {
-        let mut opened = None;
-        while let Some((key, _)) = self.lanes.range(epochs_of(lane)).next() {
-            let key = *key;
-            let lane = self.remove(key)?;
-            let spot = Spot {
-                lane: key.0,
-                epoch: key.1,
-                number: lane.seen.saturating_sub(1),
-            };
-            if lane.seen > 0 {
-                opened = Some((lane.owner, spot));
-            }
-        }
-        opened
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.lanes.is_empty() && self.intrusions.is_empty() && self.refusals.is_empty()
-    }
-
-    /// A message of this lane is stored.
-    pub(super) fn note_stored(&mut self, key: (LaneId, Epoch)) {
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.is_untold = true;
-        }
-    }
-}
-
-impl Lane {
-    pub(super) fn new(owner: Sender, ledger: LaneLedger, clock: Duration) -> Self {
-        // What a lane that was joined late begins with was not seen.
-        let seen = Some(ledger.next()).filter(|next| *next > ledger.scope_start());
-        Self {
-            owner,
-            clock,
-            left_out: 0,
-            refused: BTreeSet::new(),
-            differs: None,
-            may_have_come: 0,
-            is_untold: false,
-            is_closed: false,
-            seen: seen.unwrap_or(0),
-            ledger,
-        }
-    }
-
-    /// Messages may have come since it was put on disk, and these were refused before.
-    pub(super) fn cut_off(mut self, refused: &[u64]) -> Self {
-        self.may_have_come = ALL;
-        self.refused.extend(refused);
-        self
-    }
-
-    /// As it is put on disk, and the bytes of its ledger.
-    fn state(&self, (lane, epoch): (LaneId, Epoch)) -> (LaneState, usize) {
-        let mut ledger = Vec::new();
-        self.ledger.save(&Xxh3, &mut ledger);
-        let length = ledger.len();
-        let state = LaneState::Own {
-            client_id: Arc::clone(&self.owner.client_id),
-            lane: lane.value(),
-            epoch: epoch.0,
-            connected: self.clock,
-            refused: self.refused.iter().copied().collect(),
-            ledger,
-        };
-        (state, length)
-    }
-
-    /// Its publisher says how far it is. What it says again it may have said before the broker was
-    /// killed, and before what it sent last.
-    fn hear(&mut self, size: u64, again: bool) {
-        if self.may_have_come == ALL && !again && size >= self.ledger.next() {
-            self.may_have_come = size;
-        }
-    }
-
-    /// Whether nothing more of it is expected.
-    fn is_over(&self) -> bool {
-        self.is_closed && self.ledger.is_settled_below(self.ledger.next())
-    }
-
-    fn is_in_part(&self) -> bool {
-        self.left_out > 0
-    }
-
-    /// Whether it can go on after a restart: what was refused may come yet.
-    fn is_exact(&self) -> bool {
-        let may_have_come = self.may_have_come;
-        let knows_all = may_have_come == 0
-            || may_have_come < ALL && self.ledger.is_settled_below(may_have_come);
-        !self.is_in_part() && self.refused.is_empty() && knows_all
-    }
-
-    /// Says that a part of it is judged, and how much that is.
-    fn tell_part(&self, (lane, epoch): (LaneId, Epoch), clients: &mut Clients) {
-        let out_of_scope = self.ledger.scope_start();
-        let by_rules = "rules leave out some of its messages, so nothing of it is called lost";
-        let late = format!(
-            "numbers below {out_of_scope} are out of scope: the lane was under way before this \
-             broker"
-        );
-        let words = match (self.is_in_part(), out_of_scope) {
-            (true, 0) => by_rules.to_owned(),
-            (true, _) => format!("{by_rules}; {late}"),
-            (false, _) => late,
-        };
-        let object = Object::new()
-            .text("lane", &lane.to_string())
-            .number("epoch", epoch.0)
-            .text("client", &self.owner.client_id)
-            .text("state", "part")
-            .number("messages", self.seen)
-            .number("left_out", self.left_out)
-            .number("out_of_scope", out_of_scope)
-            .text("words", &words);
-        clients.home.tell_if_watched(lane, "state", object);
-    }
-
-    fn tell_refused(
-        &self,
-        (lane, epoch): (LaneId, Epoch),
-        number: u64,
-        reason: DropReason,
-        clients: &mut Clients,
-    ) {
-        clients.telemetry.audit().publishers.refused += 1;
-        let object = Object::new()
-            .text("lane", &lane.to_string())
-            .number("epoch", epoch.0)
-            .text("client", &self.owner.client_id)
-            .number("first", number)
-            .number("count", 1_u64)
-            .text("reason", reason.name())
-            .text(
-                "words",
-                &format!("number {number}: refused, {}", reason.name()),
-            );
-        clients.home.tell_if_watched(lane, "refused", object);
-    }
-
-    /// Counts and tells what the ledger has found.
-    fn take_events(&mut self, key: (LaneId, Epoch), clients: &mut Clients) {
-        for event in self.ledger.take_events() {
-            let totals = &mut clients.telemetry.audit().publishers;
-            let fault = match event {
-                Found::Lost { .. } if self.is_in_part() => continue,
-                Found::Lost { numbers, .. } if numbers.end <= self.may_have_come => continue,
-                Found::Lost { numbers, .. } => {
-                    let first = numbers.start.max(self.may_have_come);
-                    Fault::of(FaultKind::Lost, &(first..numbers.end))
-                }
-                Found::Moved(moved) if moved.numbers.start < self.may_have_come => continue,
-                Found::Moved(moved) => Fault::of(FaultKind::Reordered, &moved.numbers),
-                Found::Injected { number, copies } => {
-                    Fault::new(FaultKind::Injected, number, copies.into())
-                }
-                Found::Forged(numbers) => Fault::of(FaultKind::Forged, &numbers),
-                // Each window once, not with each of its checkpoints.
-                Found::RootDiffers(numbers) if self.differs == Some(numbers.start) => continue,
-                Found::RootDiffers(numbers) => {
-                    self.differs = Some(numbers.start);
-                    Fault::of(FaultKind::RootDiffers, &numbers)
-                }
-                Found::CheckpointContradicts(number) => {
-                    Fault::new(FaultKind::Contradicted, number.into(), 1)
-                }
-                Found::EndContradicted { number, .. } => {
-                    Fault::new(FaultKind::EndContradicted, number, 1)
-                }
-                Found::TwoProducers => Fault::new(FaultKind::TwoProducers, 0, 1),
-                Found::Window {
-                    numbers,
-                    state,
-                    account,
-                } => {
-                    self.tell_window(key, &numbers, state, account, clients);
-                    continue;
-                }
-                Found::OutOfScope(_) => {
-                    totals.lanes_joined_late += 1;
-                    self.tell_part(key, clients);
-                    continue;
-                }
-                Found::OtherWindows(_) => {
-                    totals.unaudited += 1;
-                    continue;
-                }
-                Found::Unnamed(count) => {
-                    totals.unaudited = totals.unaudited.saturating_add(count);
-                    continue;
-                }
-                // No fault, not yet one, or named already: of two copies the second as injected.
-                Found::Suspected(_)
-                | Found::Settled
-                | Found::Overtaken { .. }
-                | Found::Decided { .. }
-                | Found::DropContradicted(_)
-                | Found::CheckpointsMissed(_)
-                | Found::Silent(_)
-                | Found::Heard(_)
-                | Found::Forgotten(_)
-                | Found::Unlisted => continue,
-            };
-            self.tell(key, &fault, None, clients);
-        }
-    }
-
-    /// `topic`: of the message that shows the fault, if there is one.
-    fn tell(
-        &self,
-        (lane, epoch): (LaneId, Epoch),
-        fault: &Fault,
-        topic: Option<&str>,
-        clients: &mut Clients,
-    ) {
-        let Fault { kind, first, count } = *fault;
-        clients.telemetry.audit().publishers.count(kind, count);
-        let object = Object::new()
-            .text("lane", &lane.to_string())
-            .number("epoch", epoch.0)
-            .text("kind", kind.name())
-            .text("place", "before the broker")
-            .text("client", &self.owner.client_id)
-            .number("first", first)
-            .number("count", count)
-            .text_if("topic", topic)
-            .text("words", &fault.words());
-        clients.home.tell_if_watched(lane, "fault", object);
-        clients.telemetry.report(Event::PublisherFault {
-            client_id: Arc::clone(&self.owner.client_id),
-            lane: lane.value(),
-            kind,
-            first,
-            count,
-        });
-    }
-
-    fn tell_window(
-        &self,
-        (lane, epoch): (LaneId, Epoch),
-        numbers: &Range<u64>,
-        mut state: State,
-        mut account: Account,
-        clients: &mut Clients,
-    ) {
-        let may_have_come = self.is_in_part() || numbers.start < self.may_have_come;
-        if may_have_come && account.lost > 0 {
-            state = State::Unproven;
-            account.open = account
-                .open
-                .saturating_add(std::mem::take(&mut account.lost));
-        }
-        let totals = &mut clients.telemetry.audit().publishers;
-        let (count, word) = match state {
-            State::Proven => (&mut totals.windows_proven, "proven"),
-            State::Faulty => (&mut totals.windows_faulty, "faulty"),
-            State::Unproven => (&mut totals.windows_unproven, "unproven"),
-        };
-        *count += 1;
-        let object = Object::new()
-            .text("lane", &lane.to_string())
-            .number("epoch", epoch.0)
-            .number("first", numbers.start)
-            .number("size", numbers.end)
-            .text("state", word)
-            .number("issued", account.issued)
-            .number("arrived", account.arrived)
-            .number("refused", account.dropped)
-            .number("lost", account.lost)
-            .number("altered", account.altered + account.forged)
-            .number("out_of_scope", self.ledger.scope_start());
-        clients.home.tell_if_watched(lane, "window", object);
-    }
-}
-
-impl Fault {
-    fn new(kind: FaultKind, first: u64, count: u64) -> Self {
-        Self { kind, first, count }
-    }
-
-    fn of(kind: FaultKind, numbers: &Range<u64>) -> Self {
-        Self::new(kind, numbers.start, numbers.end - numbers.start)
-    }
-
-    fn words(&self) -> String {
-        let Self { kind, first, count } = self;
-        match kind {
-            FaultKind::RootDiffers => format!("window {}: root differs", first / WINDOW),
-            FaultKind::Contradicted => format!("checkpoint {first}: contradicts another"),
-            FaultKind::EndContradicted => {
-                format!("number {first}: beyond the end that a checkpoint told")
-            }
-            FaultKind::TwoProducers => {
-                "two producers use the lane, or messages of it are forged".to_owned()
-            }
-            FaultKind::Repeated => {
-                format!("number {first}: repeated, its content was not compared with the first")
-            }
-            FaultKind::Forged if *count > 1 => {
-                format!("one of {count} numbers from {first} on, at least: forged")
-            }
-            _ if *count == 1 => format!("number {first}: {}", kind.name()),
-            _ => format!("{count} numbers from {first} on: {}", kind.name()),
-        }
-    }
-}
-
-impl PublishersTotals {
-    fn count(&mut self, kind: FaultKind, count: u64) {
-        match kind {
-            FaultKind::Lost => self.lost = self.lost.saturating_add(count),
-            FaultKind::Duplicated => self.duplicated = self.duplicated.saturating_add(count),
-            FaultKind::Repeated => self.repeated = self.repeated.saturating_add(count),
-            FaultKind::Reordered => self.reordered = self.reordered.saturating_add(count),
-            FaultKind::Altered => self.altered = self.altered.saturating_add(count),
-            FaultKind::Injected | FaultKind::Unbalanced => {
-                self.injected = self.injected.saturating_add(count);
-            }
-            FaultKind::Intruded => self.intruded = self.intruded.saturating_add(count),
-            FaultKind::Forged => self.forged += 1,
-            FaultKind::RootDiffers => self.roots_differing += 1,
-            FaultKind::Contradicted | FaultKind::EndContradicted | FaultKind::TwoProducers => {
-                self.contradicted += 1;
-            }
-        }
-    }
-}
-
 /// Numbers of a lane that were refused and may come again, 8 bytes each. Of more the lowest are
 /// forgotten: one that still comes, and not with DUP, is called a duplicate.
 const REFUSED_MAX: usize = 1_024;
-
-/// Every number, for all that is known.
-const ALL: u64 = u64::MAX;
 
 /// Bytes of ledgers that the disk is told in one tick, and one ledger more. With more the others
 /// come in the next.

@@ -19,37 +19,30 @@ use std::time::{Duration, Instant};
 use unbroken_merkle_log::{EpochEnd, LaneId};
 use unbroken_mqtt_proto::{Properties, QoS};
 
+use super::Audit;
 use super::json::Object;
 use super::lane::{IngressLane, lane_of};
 use super::statement::Statements;
-use crate::ids::{SessionId, ShardId};
-use crate::item::Item;
+use crate::ids::SessionId;
 use crate::message::{Message, Publication};
-use crate::routing::Router;
 use crate::settings::ShardOptions;
-use crate::shard::Shard;
-use crate::timers::Timer;
 
-/// Which shard this is, what time it is, and what is to be told.
+/// Whose lanes and accounts are watched, and what is to be published for them.
 #[derive(Debug)]
-pub(crate) struct Home {
-    pub(crate) shard: ShardId,
-    pub(crate) shards: u8,
+pub(super) struct Watch {
     started_us: u64,
     start: Instant,
-    /// The time of the present input.
-    pub(crate) now: Instant,
     /// Filters in the index that begin with `$audit/`.
-    pub(crate) watching: u32,
+    watching: u32,
     /// Sessions whose lane is followed; some may have ended since.
     followed: Vec<SessionId>,
-    /// [`Timer::Audit`] is set.
+    /// A time was asked for to look at them.
     ticking: bool,
-    told: Vec<Told>,
+    reports: Vec<Report>,
     /// Accounts that are watched.
-    pub(crate) statements: Statements,
+    pub(super) statements: Statements,
     /// Those of the audit that clients publish to.
-    pub(crate) topics: Topics,
+    pub(super) topics: Topics,
 }
 
 /// Topics of the audit, each up to the lane or whoever asked.
@@ -94,9 +87,9 @@ impl Topics {
     }
 }
 
-/// A verdict on its way.
+/// What is to be published.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Report {
     topic: String,
     payload: Vec<u8>,
     qos: QoS,
@@ -107,6 +100,12 @@ pub(crate) struct Told {
 pub(crate) struct Wants(u8);
 
 impl Wants {
+    /// What is published of a lane, and who wants it.
+    pub(crate) const ALL: [(&'static str, Self); 3] = [
+        ("receipt", Self::RECEIPTS),
+        ("window", Self::WINDOWS),
+        ("state", Self::STATE),
+    ];
     pub(crate) const RECEIPTS: Self = Self(1);
     pub(crate) const WINDOWS: Self = Self(2);
     pub(crate) const STATE: Self = Self(4);
@@ -115,25 +114,29 @@ impl Wants {
         self.0 & other.0 != 0
     }
 
+    pub(crate) fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
     pub(crate) fn any(self) -> bool {
         self.0 != 0
     }
 }
 
-impl Told {
-    pub(crate) fn about(lane: &IngressLane, what: &str, text: String) -> Self {
+impl Report {
+    pub(super) fn about(lane: &IngressLane, what: &str, text: String) -> Self {
         let topic = format!("{PREFIX}{}/{what}", lane.id);
         Self::kept(topic, text.into_bytes())
     }
 
-    pub(crate) fn account(client_id: &str, text: String) -> Self {
+    pub(super) fn account(client_id: &str, text: String) -> Self {
         let topic = format!("{PREFIX}account/{client_id}");
         Self::kept(topic, text.into_bytes())
     }
 
     /// One that says nothing new waits for nobody: who is away would find hundreds.
-    pub(crate) fn checkpoint(lane: LaneId, is_new: bool, home: &Home, payload: Vec<u8>) -> Self {
-        let topic = format!("{}{lane}", home.topics.checkpoints);
+    pub(super) fn checkpoint(lane: LaneId, is_new: bool, watch: &Watch, payload: Vec<u8>) -> Self {
+        let topic = format!("{}{lane}", watch.topics.checkpoints);
         let qos = if is_new {
             QoS::AtLeastOnce
         } else {
@@ -154,160 +157,152 @@ impl Told {
     }
 }
 
-impl Home {
-    pub(crate) fn new(options: &ShardOptions) -> Self {
+impl Report {
+    /// As it is published.
+    pub(crate) fn publication(&self, now: Instant) -> Publication<'_> {
+        Publication {
+            qos: self.qos,
+            ..own_publication(now, &self.topic, &self.payload)
+        }
+    }
+}
+
+impl Watch {
+    pub(super) fn new(options: &ShardOptions) -> Self {
         Self {
-            shard: options.id,
-            shards: options.shards,
             started_us: options.settings.audit.started_us,
             start: options.start,
-            now: options.start,
             watching: 0,
             followed: Vec::new(),
             ticking: false,
-            told: Vec::new(),
+            reports: Vec::new(),
             statements: Statements::default(),
             topics: Topics::new(&options.settings.audit.prefix),
         }
     }
 
-    /// Whether there is something to tell.
-    pub(crate) fn has_untold(&self) -> bool {
-        !self.told.is_empty()
+    pub(super) fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
     }
 
-    pub(crate) fn tell(&mut self, told: Told) {
-        self.told.push(told);
+    pub(super) fn report(&mut self, report: Report) {
+        self.reports.push(report);
     }
 
-    /// A fault of what concerns this client, for whoever watches its lane.
-    pub(crate) fn tell_fault(&mut self, client_id: &str, text: Object) {
+    /// A fault of what concerns this client, for those who watch its lane.
+    pub(super) fn report_fault(&mut self, client_id: &str, text: Object) {
         let lane = lane_of(client_id);
-        self.tell_if_watched(lane, "fault", text.text("lane", &lane.to_string()));
+        self.report_on_lane(lane, "fault", text.text("lane", &lane.to_string()));
     }
 
-    /// What became known of a publisher's own lane.
-    pub(crate) fn tell_if_watched(&mut self, lane: LaneId, what: &str, text: Object) {
-        if self.watching > 0 && self.told.len() < FAULTS_MAX {
+    /// What became known of a lane.
+    pub(super) fn report_on_lane(&mut self, lane: LaneId, what: &str, text: Object) {
+        if self.watching > 0 && self.reports.len() < FAULTS_MAX {
             let topic = format!("{PREFIX}{lane}/{what}");
-            self.tell(Told::kept(topic, text.end().into_bytes()));
+            self.report(Report::kept(topic, text.end().into_bytes()));
         }
     }
 
     /// µs since 1970.
-    pub(crate) fn time_us(&self, at: Instant) -> u64 {
+    pub(super) fn time_us(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.start).as_micros();
         self.started_us + u64::try_from(since).unwrap_or(u64::MAX)
     }
 }
 
 impl IngressLane {
-    /// Looks what is wanted of this lane, if subscriptions have changed since the last time.
-    pub(crate) fn look(&mut self, router: &mut Router) {
-        if self.looked_at == router.generation() {
-            return;
-        }
-        self.looked_at = router.generation();
-        let mut wants = 0;
-        for (what, bit) in [
-            ("receipt", Wants::RECEIPTS),
-            ("window", Wants::WINDOWS),
-            ("state", Wants::STATE),
-        ] {
-            let topic = format!("{PREFIX}{}/{what}", self.id);
-            wants |= if router.has_route(&topic) { bit.0 } else { 0 };
-        }
-        self.wants = Wants(wants);
+    /// Whether it was looked up what is wanted of this lane, since subscriptions have changed last.
+    pub(crate) fn was_looked_up(&self, generation: u64) -> bool {
+        self.looked_at == generation
+    }
+
+    /// What is wanted of this lane.
+    pub(crate) fn set_wants(&mut self, generation: u64, wants: Wants) {
+        self.looked_at = generation;
+        self.wants = wants;
+    }
+
+    /// The topic of what is published of it.
+    pub(crate) fn topic(&self, what: &str) -> String {
+        format!("{PREFIX}{}/{what}", self.id)
     }
 }
 
-impl Shard {
+impl Audit {
     /// A filter has come into the index, or gone.
     pub(crate) fn note_filter(&mut self, filter: &str, came: bool) {
         if filter.starts_with(PREFIX) {
-            let watching = &mut self.clients.home.watching;
+            let watching = &mut self.watch.watching;
             *watching = watching.saturating_add_signed(if came { 1 } else { -1 });
             self.note_account_filter(filter, came);
         }
     }
 
+    /// Whether any filter begins with `$audit/`.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watch.watching > 0
+    }
+
     /// The lane of this session is followed from now on.
-    pub(crate) fn follow(&mut self, now: Instant, session: SessionId) {
-        self.clients.home.followed.push(session);
-        self.start_ticking_audit(now);
+    pub(super) fn follow(&mut self, session: SessionId) {
+        self.watch.followed.push(session);
     }
 
-    pub(super) fn start_ticking_audit(&mut self, now: Instant) {
-        if !std::mem::replace(&mut self.clients.home.ticking, true) {
-            self.timers.set(now + TICK, Timer::Audit);
+    /// When lanes and accounts that are watched are to be looked at, if that was not asked for
+    /// before.
+    pub(crate) fn next_tick(&mut self, now: Instant) -> Option<Instant> {
+        let watch = &mut self.watch;
+        let has_work =
+            !watch.followed.is_empty() || !watch.statements.is_empty() || self.over.goes_on();
+        if watch.ticking || !has_work {
+            return None;
         }
+        watch.ticking = true;
+        Some(now + TICK)
     }
 
-    /// Tells the states that have changed, and forgets what is not followed any more.
-    pub(crate) fn tick_audit(&mut self, now: Instant) {
-        let clients = &mut self.clients;
-        clients.home.ticking = false;
-        let mut followed = std::mem::take(&mut clients.home.followed);
+    /// The time has come: takes the sessions whose lanes are followed, each once.
+    pub(crate) fn take_followed(&mut self) -> Vec<SessionId> {
+        self.watch.ticking = false;
+        let mut followed = std::mem::take(&mut self.watch.followed);
         followed.sort_unstable();
         followed.dedup();
-        followed.retain(|id| {
-            let session = clients.sessions.get_mut(id.index());
-            let Some(lane) = session.and_then(|session| session.lane.as_deref_mut()) else {
-                return false;
-            };
-            lane.look(&mut self.router);
-            lane.tell_state(&mut clients.home);
-            lane.tick_beacon(EpochEnd::Open, &mut clients.home);
-            if !lane.is_followed() && !lane.wants.any() {
-                lane.tracking = None;
-                return lane.beacon.is_some();
-            }
-            true
-        });
-        clients.home.followed = followed;
-        self.tell_over();
-        self.tell_accounts();
-        let home = &self.clients.home;
-        if !home.followed.is_empty() || !home.statements.is_empty() || self.over.goes_on() {
-            self.start_ticking_audit(now);
-        }
+        followed
     }
 
-    /// Publishes what is to be told.
-    pub(crate) fn tell_audit(&mut self, now: Instant) {
-        // Whoever is told something gets what is on its way there, of which there is more to tell.
-        while !self.clients.home.told.is_empty() {
-            let told = std::mem::take(&mut self.clients.home.told);
-            if self.clients.stopping {
-                return; // nobody would hear it
-            }
-            for Told {
-                topic,
-                payload,
-                qos,
-            } in told
-            {
-                let verdict = Publication {
-                    qos,
-                    ..verdict(now, &topic, &payload)
-                };
-                let mut item = Item::borrowed(verdict, None);
-                self.route(now, &mut item, None);
-                item.finish(&mut self.clients.pool);
-            }
+    /// Reports how a followed lane is, if that has changed. Answers whether it is to be followed
+    /// further.
+    pub(crate) fn tick_followed(&mut self, now: Instant, lane: &mut IngressLane) -> bool {
+        lane.report_state(&mut self.watch);
+        lane.tick_beacon(now, EpochEnd::Open, &mut self.watch);
+        if !lane.is_followed() && !lane.wants.any() {
+            lane.tracking = None;
+            return lane.beacon.is_some();
         }
+        true
     }
 
-    /// What a subscription to `$audit/client/<client id>` finds: the lane of that client.
-    pub(crate) fn lane_answer(&self, filter: &str) -> Option<Arc<Message>> {
-        let client_id = asked_client(filter)?;
-        let text = Object::new()
-            .text("client", client_id)
-            .text("lane", &lane_of(client_id).to_string())
-            .end();
-        let publication = verdict(self.clients.home.now, filter, text.as_bytes());
-        Some(Arc::new(Message::new(&publication, None)))
+    /// Takes back those that are to be followed further.
+    pub(crate) fn keep_following(&mut self, followed: Vec<SessionId>) {
+        self.watch.followed = followed;
     }
+
+    /// Takes what is to be published.
+    pub(crate) fn take_reports(&mut self) -> Vec<Report> {
+        std::mem::take(&mut self.watch.reports)
+    }
+}
+
+/// What a subscription to `$audit/client/<client id>` finds: the lane of that client.
+pub(crate) fn lane_answer(now: Instant, filter: &str) -> Option<Arc<Message>> {
+    let client_id = asked_client(filter)?;
+    let text = Object::new()
+        .text("client", client_id)
+        .text("lane", &lane_of(client_id).to_string())
+        .end();
+    let publication = own_publication(now, filter, text.as_bytes());
+    Some(Arc::new(Message::new(&publication, None)))
 }
 
 /// The client whose lane a subscription asks for: one, so no wildcards.
@@ -316,7 +311,7 @@ fn asked_client(filter: &str) -> Option<&str> {
     (!client_id.contains(['+', '#'])).then_some(client_id)
 }
 
-fn verdict<'a>(now: Instant, topic: &'a str, payload: &'a [u8]) -> Publication<'a> {
+fn own_publication<'a>(now: Instant, topic: &'a str, payload: &'a [u8]) -> Publication<'a> {
     Publication {
         topic,
         properties: Properties::EMPTY,

@@ -2,6 +2,8 @@
 
 mod barriers;
 mod bundle;
+mod numbers;
 
 pub(crate) use barriers::Barriers;
 pub(crate) use bundle::{Bundle, Bundles, is_plain};
+pub(crate) use numbers::{LetterNumbers, OutOfOrder};

@@ -1,5 +1,6 @@
 //! What the broker knows of a client between CONNECT and the end of its session.
 
+mod accounts;
 mod backlog;
 mod memberships;
 mod outbox;
@@ -23,8 +24,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::session::{Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS};
 
-use crate::audit::missed::Missed;
-use crate::audit::{Account, IngressLane};
+use crate::audit::ledger::Ledger;
 use crate::by_filter::ByFilter;
 use crate::connection::Client;
 use crate::durability::{Until, Will};
@@ -77,14 +77,7 @@ pub(crate) struct Session {
     /// The disk has a will of this client.
     pub(crate) will_on_disk: bool,
     pub(crate) drops: DropTallies,
-    /// What it is owed, and had.
-    pub(crate) account: Account,
-    /// What its client is to be told that it missed.
-    pub(crate) missed: Option<Box<Missed>>,
-    /// The numbers of the audit's rules that may concern what it publishes.
-    pub(crate) rules: Box<[u16]>,
-    /// What it publishes, once it has.
-    pub(crate) lane: Option<Box<IngressLane>>,
+    pub(crate) ledger: Ledger,
 }
 
 const _: () = assert!(size_of::<Session>() <= 400, "the figure above");
@@ -115,7 +108,7 @@ impl Session {
         next.is_some_and(|(qos, next)| *qos == QoS::ExactlyOnce && next.group.is_none())
             && ahead < most
             && (ahead > 0 || !self.outbound.resending())
-            && self.missed.is_none()
+            && self.ledger.misses_nothing()
             && self.inflight_bytes < limits.queue_bytes_max
     }
 
@@ -137,7 +130,7 @@ impl Session {
     pub(crate) fn client(&self) -> Client {
         Client {
             id: Arc::clone(&self.client_id),
-            is_watcher: self.account.is_watcher(),
+            is_watcher: self.ledger.is_watcher(),
         }
     }
 
@@ -171,10 +164,7 @@ impl Session {
             will: None,
             will_on_disk: false,
             drops: DropTallies::default(),
-            account: Account::default(),
-            missed: None,
-            rules: Box::default(),
-            lane: None,
+            ledger: Ledger::default(),
         }
     }
 }

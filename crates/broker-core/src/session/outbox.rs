@@ -6,12 +6,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
-use super::Session;
 use crate::audit::account::Counting;
-use crate::audit::watch::Topics;
+use crate::audit::finding::Findings;
+use crate::audit::receipt::News;
 use crate::durability::Entry;
 use crate::message::Message;
-use crate::telemetry::AuditTotals;
 
 /// A message on its way to one session.
 #[derive(Clone, Debug)]
@@ -37,38 +36,20 @@ pub(crate) struct Delivery {
 /// The subscription identifiers a copy carries.
 pub(crate) type Identifiers = SmallVec<[NonZeroU32; 1]>;
 
-impl Session {
-    /// Accepts a delivery, which gets the next number.
-    #[inline]
-    pub(crate) fn accept(
-        &mut self,
-        topics: &Topics,
-        totals: &mut AuditTotals,
-        delivery: &mut Delivery,
-    ) {
-        delivery.counting = self.account.counting_of(topics, delivery.message.topic());
-        delivery.number = self.account.accept(totals, delivery.counting);
-    }
-}
-
-impl Session {
-    /// The same of a delivery that may have been sent, by an earlier run.
-    pub(crate) fn accept_sent(
-        &mut self,
-        topics: &Topics,
-        totals: &mut AuditTotals,
-        delivery: &mut Delivery,
-    ) {
-        self.accept(topics, totals, delivery);
-        self.account.sent_before(totals, delivery.counting);
-    }
-}
-
 impl Delivery {
-    /// Whether its receiver is left out of the receipt of its message. One that a group chose is
-    /// not: another member could have had the message.
-    pub(crate) fn is_in_receipt(&self) -> bool {
-        self.counting != Counting::Watcher || self.group.is_some()
+    /// What became known of it, if its message is followed.
+    #[inline]
+    pub(crate) fn news(&self, news: News, findings: &mut Findings) {
+        if self.tracked
+            && let Some(mark) = self.message.publication().mark
+            && let Some(publisher) = self.message.publisher()
+        {
+            findings.news(
+                &mark,
+                publisher,
+                news.of(self.counting, self.group.is_some()),
+            );
+        }
     }
 
     /// As the disk has it.

@@ -20,6 +20,7 @@ use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 
 use crate::audit::verdict::finds_verdict;
+use crate::audit::watch::lane_answer;
 use crate::clients::Clients;
 use crate::durability::{Record, Until};
 use crate::ids::{Errand, SessionId, ShardId, StoreId};
@@ -206,6 +207,7 @@ impl Shard {
     /// left.
     pub(crate) fn add_query(
         &mut self,
+        now: Instant,
         session: SessionId,
         filter: TopicFilter<'_>,
         grant: Grant,
@@ -223,7 +225,7 @@ impl Shard {
             filter: filter.as_str().into(),
             grant,
             shards,
-            found: self.lane_answer(filter.as_str()),
+            found: lane_answer(now, filter.as_str()),
             waits,
             waits_for_verdict: has_verdict && finds_verdict(filter.as_str()),
         };

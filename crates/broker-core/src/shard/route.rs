@@ -77,11 +77,11 @@ impl Shard {
         }
         // The broker's own word is not a client's message that nobody wanted.
         if !wanted && !item.is_own_word() {
-            let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
+            let is_aside = self.clients.audit.topics().is_aside(item.publication.topic);
             self.clients.telemetry.unrouted(is_aside);
         }
         let shards = others;
-        self.clients.news_of(item, News::Routed { owed, shards });
+        self.pass_on_news(now, item, News::Routed { owed, shards });
         wanted
     }
 
@@ -329,7 +329,7 @@ impl Shard {
     /// A message that a group was owed has no member to go to.
     fn drop_of_group(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
         self.drop_of_publisher(now, item, reason);
-        self.clients.news_of(item, News::Dropped(reason));
+        item.news(News::Dropped(reason), self.clients.audit.findings());
     }
 
     /// A member's session has ended with a message it had not acknowledged. The group is named by

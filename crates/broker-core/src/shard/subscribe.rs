@@ -82,7 +82,7 @@ impl Shard {
             self.report_subscribed(version, &request, code);
             answer.codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
         }
-        self.hold_suback(id, session_id, subscribe.packet_id, answer);
+        self.hold_suback(now, id, session_id, subscribe.packet_id, answer);
         self.release_subacks(now);
         Ok(())
     }
@@ -144,6 +144,7 @@ impl Shard {
     /// Keeps the SUBACK until its subscriptions are in force everywhere, and stored.
     fn hold_suback(
         &mut self,
+        now: Instant,
         connection: ConnectionId,
         session: SessionId,
         packet_id: PacketId,
@@ -153,7 +154,7 @@ impl Shard {
         // for sure. They exist from now on, so that they see what live messages overtake them.
         let first = self.tokens + 1;
         for (filter, grant) in answer.retained {
-            self.add_query(session, filter, grant, true);
+            self.add_query(now, session, filter, grant, true);
         }
         let state = self.clients.sessions.get(session.index());
         let suback = PendingSubAck {

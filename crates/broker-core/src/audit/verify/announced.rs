@@ -7,15 +7,21 @@
 
 use unbroken_merkle_log::{Directory, OpenLane, Xxh3};
 
+use crate::audit::Audit;
 use crate::audit::known::Origin;
 use crate::audit::owners::{Sender, Spot};
 use crate::message::Publication;
 use crate::reason::Sent;
-use crate::shard::Shard;
+use crate::telemetry::Telemetry;
 
-impl Shard {
+impl Audit {
     /// Takes a directory of a publisher. One that cannot be read, or needs a key, says nothing.
-    pub(super) fn verify_directory(&mut self, sender: &Sender, publication: &Publication<'_>) {
+    pub(super) fn verify_directory(
+        &mut self,
+        telemetry: &mut Telemetry,
+        sender: &Sender,
+        publication: &Publication<'_>,
+    ) {
         let Some(directory) = Directory::parse(publication.payload)
             .ok()
             .and_then(|sealed| sealed.open(&Xxh3).ok())
@@ -28,11 +34,12 @@ impl Shard {
             number: open.size,
         };
         let spots: Vec<_> = directory.lanes.iter().map(spot).collect();
-        self.note_speaker(sender, Sent::Directory, &spots);
+        self.note_speaker(telemetry, sender, Sent::Directory, &spots);
         for open in directory.lanes.iter().filter(|open| open.size == 0) {
             let owner = self.publishers.other_owner(open.lane, sender, &self.owners);
             if owner.is_none() {
-                self.open_lane((open.lane, open.epoch), sender, Origin::Begins);
+                let key = (open.lane, open.epoch);
+                self.open_lane(telemetry, key, sender, Origin::Begins);
             }
         }
     }

@@ -16,17 +16,17 @@ use std::time::Duration;
 use unbroken_merkle_log::ledger::{Join, LaneLedger};
 use unbroken_merkle_log::{Epoch, LaneId};
 
+use super::super::Audit;
 use super::super::json::Object;
 use super::super::known::Origin;
 use super::super::owners::Sender;
+use super::super::watch::Watch;
 use super::{Lane, Publishers};
-use crate::clients::Clients;
 use crate::limits::{
     LANES_A_CLIENT_MAX, LANES_FEW, LANES_REFUSED_TOLD_MAX, LANES_RESERVED, VERIFIED_LANES_MAX,
 };
 use crate::reason::LaneRefusal;
-use crate::shard::Shard;
-use crate::telemetry::Event;
+use crate::telemetry::{Event, Telemetry};
 
 /// Messages of lanes of one client that were not opened.
 #[derive(Debug)]
@@ -36,10 +36,11 @@ pub(super) struct Refusals {
     untold: u64,
 }
 
-impl Shard {
+impl Audit {
     /// Opens a lane if it is not open, and there is room for it. Answers whether it is.
     pub(super) fn open_lane(
         &mut self,
+        telemetry: &mut Telemetry,
         key: (LaneId, Epoch),
         sender: &Sender,
         origin: Origin,
@@ -49,7 +50,7 @@ impl Shard {
         }
         let client_id = &sender.client_id;
         if let Some(why) = self.publishers.refusal(client_id) {
-            self.refuse_lane(key, client_id, why);
+            self.refuse_lane(telemetry, key, client_id, why);
             return false;
         }
         let is_new = !self.publishers.is_open(key.0);
@@ -67,25 +68,36 @@ impl Shard {
         self.publishers.insert(key, lane);
         self.note_epoch(key);
         if is_new {
-            self.claim_lane(key.0, client_id);
+            self.claim_lane(telemetry, key.0, client_id);
         }
         self.publishers.lanes.contains_key(&key)
     }
 
     /// Goes on with a lane of an earlier run.
-    pub(in crate::audit) fn go_on_with(&mut self, key: (LaneId, Epoch), lane: Lane) {
+    pub(in crate::audit) fn go_on_with(
+        &mut self,
+        telemetry: &mut Telemetry,
+        key: (LaneId, Epoch),
+        lane: Lane,
+    ) {
         let client_id = Arc::clone(&lane.owner.client_id);
         if self.publishers.restore(key, lane) {
             self.note_epoch(key);
-            self.claim_lane(key.0, &client_id);
+            self.claim_lane(telemetry, key.0, &client_id);
         }
     }
 
     /// A lane is not opened. The first message is told at once, what follows from the same client
     /// once a second.
     #[cold]
-    fn refuse_lane(&mut self, (lane, _): (LaneId, Epoch), client: &Arc<str>, why: LaneRefusal) {
-        let totals = &mut self.clients.telemetry.audit().publishers;
+    fn refuse_lane(
+        &mut self,
+        telemetry: &mut Telemetry,
+        (lane, _): (LaneId, Epoch),
+        client: &Arc<str>,
+        why: LaneRefusal,
+    ) {
+        let totals = &mut telemetry.audit().publishers;
         totals.unaudited += 1;
         totals.lanes_refused += 1;
         let refusals = &mut self.publishers.refusals;
@@ -97,57 +109,26 @@ impl Shard {
         if refusals.len() < LANES_REFUSED_TOLD_MAX {
             let untold = 0;
             refusals.insert(Arc::clone(client), Refusals { lane, why, untold });
-            self.clients.tell_lane_refused(client, lane, why, 1);
+            report_refusal(&mut self.watch, telemetry, client, lane, why, 1);
         }
     }
 
-    /// Tells what was gathered of clients that sent what is not judged, and forgets those that have
-    /// sent nothing more.
-    pub(super) fn tell_strangers(&mut self) {
+    /// Reports what was gathered of clients that sent what is not judged, and forgets those that
+    /// have sent nothing more.
+    pub(super) fn report_strangers(&mut self, telemetry: &mut Telemetry) {
         let Publishers {
             intrusions,
             refusals,
             ..
         } = &mut self.publishers;
-        let clients = &mut self.clients;
-        intrusions.retain(|key, intrusion| clients.tell_intrusion(key, intrusion, None));
+        let watch = &mut self.watch;
+        intrusions.retain(|key, intrusion| intrusion.report(key, None, watch, telemetry));
         refusals.retain(|client, refusals| {
             let count = std::mem::take(&mut refusals.untold);
             if count > 0 {
-                clients.tell_lane_refused(client, refusals.lane, refusals.why, count);
+                report_refusal(watch, telemetry, client, refusals.lane, refusals.why, count);
             }
             count > 0
-        });
-    }
-}
-
-impl Clients {
-    fn tell_lane_refused(
-        &mut self,
-        client_id: &Arc<str>,
-        lane: LaneId,
-        why: LaneRefusal,
-        count: u64,
-    ) {
-        let words = match why {
-            LaneRefusal::Share => format!("its client has {LANES_A_CLIENT_MAX} lanes open"),
-            LaneRefusal::Reserved => {
-                format!("the lanes that are left are for clients with fewer than {LANES_FEW}")
-            }
-            LaneRefusal::Full => format!("the shard judges {VERIFIED_LANES_MAX} lanes"),
-        };
-        let object = Object::new()
-            .text("lane", &lane.to_string())
-            .text("client", client_id)
-            .text("state", "unaudited")
-            .text("reason", why.name())
-            .text("words", &words);
-        self.home.tell_if_watched(lane, "state", object);
-        self.telemetry.report(Event::LaneRefused {
-            client_id: Arc::clone(client_id),
-            lane: lane.value(),
-            why,
-            count,
         });
     }
 }
@@ -167,4 +148,34 @@ impl Publishers {
             None
         }
     }
+}
+
+fn report_refusal(
+    watch: &mut Watch,
+    telemetry: &mut Telemetry,
+    client_id: &Arc<str>,
+    lane: LaneId,
+    why: LaneRefusal,
+    count: u64,
+) {
+    let words = match why {
+        LaneRefusal::Share => format!("its client has {LANES_A_CLIENT_MAX} lanes open"),
+        LaneRefusal::Reserved => {
+            format!("the lanes that are left are for clients with fewer than {LANES_FEW}")
+        }
+        LaneRefusal::Full => format!("the shard judges {VERIFIED_LANES_MAX} lanes"),
+    };
+    let object = Object::new()
+        .text("lane", &lane.to_string())
+        .text("client", client_id)
+        .text("state", "unaudited")
+        .text("reason", why.name())
+        .text("words", &words);
+    watch.report_on_lane(lane, "state", object);
+    telemetry.report(Event::LaneRefused {
+        client_id: Arc::clone(client_id),
+        lane: lane.value(),
+        why,
+        count,
+    });
 }

@@ -4,39 +4,38 @@
 //! does not come from a processor.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use unbroken_merkle_log::{Algorithm, Checkpoint, DropRecord, EpochEnd, SealedCheckpoint, Xxh3};
 
+use super::super::Audit;
 use super::super::json::Object;
 use super::super::owners::{Sender, Spot};
-use super::{Publishers, own, values};
+use super::values;
 use crate::message::Publication;
 use crate::reason::Sent;
-use crate::shard::Shard;
+use crate::telemetry::Telemetry;
 
-impl Shard {
+impl Audit {
     /// Takes what comes on a topic of the audit. Answers whether that is all there is to it.
     pub(super) fn verify_word(
         &mut self,
-        now: Instant,
+        telemetry: &mut Telemetry,
         sender: &Sender,
         again: bool,
         publication: &Publication<'_>,
     ) -> bool {
-        let topics = &self.clients.home.topics;
+        let topics = &self.watch.topics;
         let topic = publication.topic;
         if let Some(lane) = topic.strip_prefix(&*topics.checkpoints) {
-            self.verify_checkpoint(sender, lane, again, publication);
+            self.verify_checkpoint(telemetry, sender, lane, again, publication);
             return true;
         }
         if topic.starts_with(&topics.directories) {
-            self.verify_directory(sender, publication);
-            self.start_ticking(now);
+            self.verify_directory(telemetry, sender, publication);
             return true;
         }
         if topic.starts_with(&topics.drops) {
-            self.verify_drop_record(sender, publication);
+            self.verify_drop_record(telemetry, sender, publication);
             return false;
         }
         // A message sent again on request, under a topic that its digest does not cover.
@@ -45,6 +44,7 @@ impl Shard {
 
     fn verify_checkpoint(
         &mut self,
+        telemetry: &mut Telemetry,
         client: &Sender,
         lane: &str,
         again: bool,
@@ -60,35 +60,34 @@ impl Shard {
                 epoch: sealed.epoch(),
                 number: sealed.size(),
             };
-            self.note_speaker(client, Sent::Checkpoint, &[spot]);
+            self.note_speaker(telemetry, client, Sent::Checkpoint, &[spot]);
         }
         let named = parsed.filter(|sealed| sealed.lane().to_string() == lane);
         if let Some(sealed) = &named
             && sealed.algorithm() != Algorithm::Xxh3
         {
-            self.clients.telemetry.audit().publishers.unverifiable += 1;
-            return self.tell_unverifiable(&client.client_id, sealed);
+            telemetry.audit().publishers.unverifiable += 1;
+            return self.report_unverifiable(&client.client_id, sealed);
         }
         let checkpoint = named.and_then(|sealed| sealed.open(&Xxh3).ok());
-        let Publishers { lanes, limits, .. } = &mut self.publishers;
+        let publishers = &mut self.publishers;
         let own = checkpoint.and_then(|checkpoint| {
             let key = (checkpoint.lane, checkpoint.epoch);
-            Some((key, own(lanes, key, client)?, checkpoint))
+            Some((key, publishers.own(key, client)?, checkpoint))
         });
-        let Some((key, lane, checkpoint)) = own else {
+        let Some((key, (lane, limits), checkpoint)) = own else {
             // Damaged, of another lane than its topic says, or of one that is not open here:
             // nothing is claimed.
-            self.clients.telemetry.audit().publishers.unaudited += 1;
+            telemetry.audit().publishers.unaudited += 1;
             return;
         };
         lane.hear(checkpoint.size, again);
         lane.is_closed |= checkpoint.end == EpochEnd::Closed;
         let lane_now = lane.clock;
-        lane.ledger
-            .checkpoint(&checkpoint, lane_now, &limits.0, &Xxh3);
-        lane.take_events(key, &mut self.clients);
+        lane.ledger.checkpoint(&checkpoint, lane_now, limits, &Xxh3);
+        lane.take_events(key, &mut self.watch, telemetry);
         if lane.is_in_part() || lane.ledger.scope_start() > 0 {
-            lane.tell_part(key, &mut self.clients);
+            lane.report_part(key, &mut self.watch);
         }
         if lane.is_over() {
             self.publishers.forget_before(key);
@@ -96,7 +95,12 @@ impl Shard {
     }
 
     /// A drop record is for its receivers; only who may speak of the lane is looked at.
-    fn verify_drop_record(&mut self, sender: &Sender, publication: &Publication<'_>) {
+    fn verify_drop_record(
+        &mut self,
+        telemetry: &mut Telemetry,
+        sender: &Sender,
+        publication: &Publication<'_>,
+    ) {
         let record = DropRecord::parse(publication.payload).ok();
         if values(publication, THROUGH).next().is_none()
             && let Some(record) = record.and_then(|sealed| sealed.open(&Xxh3).ok())
@@ -106,13 +110,13 @@ impl Shard {
                 epoch: record.epoch,
                 number: record.runs.first().map_or(0, |run| run.first),
             };
-            self.note_speaker(sender, Sent::DropRecord, &[spot]);
+            self.note_speaker(telemetry, sender, Sent::DropRecord, &[spot]);
         }
     }
 
-    /// Says of a lane why it is not judged as others are, instead of saying nothing. What its
-    /// checkpoint says it says without proof.
-    fn tell_unverifiable(&mut self, client: &Arc<str>, checkpoint: &SealedCheckpoint) {
+    /// Reports why a lane is not judged as others are. What its checkpoint says it says without
+    /// proof.
+    fn report_unverifiable(&mut self, client: &Arc<str>, checkpoint: &SealedCheckpoint) {
         let lane = checkpoint.lane();
         let object = Object::new()
             .text("lane", &lane.to_string())
@@ -124,7 +128,7 @@ impl Shard {
                 "words",
                 "its algorithm needs a key, which the broker does not have",
             );
-        self.clients.home.tell_if_watched(lane, "state", object);
+        self.watch.report_on_lane(lane, "state", object);
     }
 }
 

@@ -1,0 +1,216 @@
+//! What the audit knows of one session: its account, what its client missed, the rules that may
+//! concern it, and the lane of what it publishes.
+//!
+//! The account settles at once, so a window ends with exactly its last delivery; what it finds then
+//! waits among the [`Findings`] until the shard names it.
+
+use std::sync::Arc;
+
+use super::account::{Account, Counting, Fate, Open, OutOfTurn};
+use super::finding::Findings;
+use super::lane::IngressLane;
+use super::missed::Missed;
+use super::watch::Topics;
+use crate::reason::{DropReason, FaultKind, FaultPlace};
+use crate::telemetry::AuditTotals;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(super) account: Account,
+    /// What its client is to be told that it missed.
+    pub(super) missed: Option<Box<Missed>>,
+    /// The numbers of the audit's rules that may concern what it publishes.
+    pub(super) rules: Box<[u16]>,
+    /// What it publishes, once it has.
+    pub(super) lane: Option<Box<IngressLane>>,
+}
+
+impl Ledger {
+    pub(crate) fn new(rules: Box<[u16]>) -> Self {
+        Self {
+            rules,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    pub(crate) fn lane(&self) -> Option<&IngressLane> {
+        self.lane.as_deref()
+    }
+
+    pub(crate) fn lane_mut(&mut self) -> Option<&mut IngressLane> {
+        self.lane.as_deref_mut()
+    }
+
+    pub(crate) fn take_lane(&mut self) -> Option<Box<IngressLane>> {
+        self.lane.take()
+    }
+
+    /// The client connects, and announces that it only verifies what it receives, or does not.
+    pub(crate) fn set_watcher(&mut self, is_watcher: bool) {
+        self.account.set_watcher(is_watcher);
+    }
+
+    pub(crate) fn is_watcher(&self) -> bool {
+        self.account.is_watcher()
+    }
+
+    /// A delivery is accepted: its number, and whether it is in the sums that are shown.
+    #[inline]
+    pub(crate) fn accept(
+        &mut self,
+        topics: &Topics,
+        topic: &str,
+        totals: &mut AuditTotals,
+    ) -> (u64, Counting) {
+        let counting = self.account.counting_of(topics, topic);
+        (self.account.accept(totals, counting), counting)
+    }
+
+    /// The delivery that was accepted last may have been sent, by an earlier run.
+    pub(crate) fn sent_before(&mut self, totals: &mut AuditTotals, counting: Counting) {
+        self.account.sent_before(totals, counting);
+    }
+
+    /// A delivery of QoS 0 was sent.
+    #[inline]
+    pub(crate) fn sent_qos0(
+        &mut self,
+        topics: &Topics,
+        topic: &str,
+        totals: &mut AuditTotals,
+    ) -> Counting {
+        let counting = self.account.counting_of(topics, topic);
+        self.account.sent_qos0(totals, counting);
+        counting
+    }
+
+    /// A delivery is dropped where it was to be accepted.
+    pub(crate) fn refused_entry(
+        &mut self,
+        topics: &Topics,
+        topic: &str,
+        reason: DropReason,
+        totals: &mut AuditTotals,
+    ) -> Counting {
+        let counting = self.account.counting_of(topics, topic);
+        self.account.refused_entry(totals, counting);
+        if counting.is_shown() {
+            self.account.note_reason(reason);
+        }
+        counting
+    }
+
+    /// So many deliveries are dropped that were to be accepted when they were read from the disk.
+    /// Answers how many of them are in no sum that is shown.
+    pub(crate) fn refused_entries(&mut self, totals: &mut AuditTotals, count: u64) -> u64 {
+        self.account.refused_entries(totals, count)
+    }
+
+    /// The number of the next delivery that is accepted.
+    pub(crate) fn next(&self) -> u64 {
+        self.account.next()
+    }
+
+    /// One of those acknowledged has been processed.
+    pub(crate) fn note_processed(&mut self) {
+        self.account.note_processed();
+    }
+
+    /// One is not delivered, for this reason.
+    pub(crate) fn note_reason(&mut self, reason: DropReason) {
+        self.account.note_reason(reason);
+    }
+
+    /// Accounts for what became of an accepted delivery. Answers whether its window is full.
+    #[inline]
+    pub(crate) fn settle(
+        &mut self,
+        client_id: &Arc<str>,
+        number: u64,
+        fate: Fate,
+        totals: &mut AuditTotals,
+        findings: &mut Findings,
+    ) -> bool {
+        if let Some(out_of_turn) = self.account.settle(totals, number, fate) {
+            self.find(client_id, out_of_turn, findings);
+        }
+        self.account.window_is_full()
+    }
+
+    /// Whether a window is full, and the law is to be looked at.
+    #[inline]
+    pub(crate) fn window_is_full(&self) -> bool {
+        self.account.window_is_full()
+    }
+
+    /// A window is full: the law decides what it came to. `there`: deliveries in the queue and in
+    /// the table of packet ids.
+    #[cold]
+    pub(crate) fn end_window(
+        &mut self,
+        client_id: &Arc<str>,
+        there: u64,
+        totals: &mut AuditTotals,
+        findings: &mut Findings,
+    ) {
+        let imbalance = self.account.imbalance(there);
+        self.account.end_window(totals, imbalance);
+        if imbalance > 0 {
+            let place = FaultPlace::Session(Arc::clone(client_id));
+            findings.fault(place, FaultKind::Unbalanced, 0, imbalance);
+        }
+    }
+
+    /// The session has ended: accounts for what it still had, and closes its last window.
+    pub(crate) fn close(
+        &mut self,
+        client_id: &Arc<str>,
+        fates: &[(u64, Fate)],
+        totals: &mut AuditTotals,
+        findings: &mut Findings,
+    ) {
+        let imbalance = self.account.imbalance(fates.len() as u64);
+        if imbalance > 0 {
+            self.fault(client_id, FaultKind::Unbalanced, 0, imbalance, findings);
+        }
+        let mut unacknowledged = false;
+        for (number, fate) in fates {
+            unacknowledged |= *fate == Fate::GivenUp;
+            if let Some(out_of_turn) = self.account.settle(totals, *number, *fate) {
+                self.find(client_id, out_of_turn, findings);
+            }
+        }
+        self.account.end_last_window(totals, unacknowledged);
+    }
+
+    /// A fault of what is expected by a session.
+    #[cold]
+    pub(crate) fn fault(
+        &mut self,
+        client_id: &Arc<str>,
+        kind: FaultKind,
+        first: u64,
+        count: u64,
+        findings: &mut Findings,
+    ) {
+        self.account.note_fault();
+        let place = FaultPlace::Session(Arc::clone(client_id));
+        findings.fault(place, kind, first, count);
+    }
+
+    #[cold]
+    fn find(&mut self, client_id: &Arc<str>, found: OutOfTurn, findings: &mut Findings) {
+        let OutOfTurn { kind, first, count } = found;
+        self.fault(client_id, kind, first, count, findings);
+    }
+
+    /// By how much the law is broken. Adds what is open to the sums of all sessions.
+    pub(crate) fn imbalance(&self, there: u64, open: &mut Open) -> u64 {
+        self.account.add_open(open);
+        self.account.imbalance(there)
+    }
+}

@@ -1,0 +1,110 @@
+//! A lane that its publisher numbers: its ledger, and what is known beside that.
+
+mod found;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use unbroken_merkle_log::ledger::LaneLedger;
+use unbroken_merkle_log::{Epoch, LaneId, Xxh3};
+
+pub(super) use self::found::Fault;
+use crate::audit::owners::Sender;
+use crate::durability::LaneState;
+
+/// One epoch of a lane, as its publisher sends it.
+#[derive(Debug)]
+pub(in crate::audit) struct Lane {
+    /// Who publishes it here. The user is not on disk: after a restart the first one that goes on
+    /// with the lane is.
+    pub(super) owner: Sender,
+    pub(super) ledger: LaneLedger,
+    /// Time in which the client was connected.
+    pub(super) clock: Duration,
+    /// Messages of it that the rules have left out.
+    pub(super) left_out: u64,
+    /// Numbers that were refused, and have not come again.
+    pub(super) refused: BTreeSet<u64>,
+    /// Where the window begins of which it was told last that its root differs.
+    differs: Option<u64>,
+    /// Numbers below this may have come before the broker was killed, and the ledger does not know
+    /// of it. [`ALL`] until the publisher has said how far it is.
+    may_have_come: u64,
+    /// It was opened, or a message of it was stored, since the disk was told.
+    pub(super) is_untold: bool,
+    /// Its publisher has said that it is over.
+    pub(super) is_closed: bool,
+    /// One more than the highest number that was seen.
+    pub(super) seen: u64,
+}
+
+impl Lane {
+    pub(in crate::audit) fn new(owner: Sender, ledger: LaneLedger, clock: Duration) -> Self {
+        // What a lane that was joined late begins with was not seen.
+        let seen = Some(ledger.next()).filter(|next| *next > ledger.scope_start());
+        Self {
+            owner,
+            clock,
+            left_out: 0,
+            refused: BTreeSet::new(),
+            differs: None,
+            may_have_come: 0,
+            is_untold: false,
+            is_closed: false,
+            seen: seen.unwrap_or(0),
+            ledger,
+        }
+    }
+
+    /// Messages may have come since it was put on disk, and these were refused before.
+    pub(in crate::audit) fn cut_off(mut self, refused: &[u64]) -> Self {
+        self.may_have_come = ALL;
+        self.refused.extend(refused);
+        self
+    }
+
+    /// As it is put on disk, and the bytes of its ledger.
+    pub(super) fn state(&self, (lane, epoch): (LaneId, Epoch)) -> (LaneState, usize) {
+        let mut ledger = Vec::new();
+        self.ledger.save(&Xxh3, &mut ledger);
+        let length = ledger.len();
+        let state = LaneState::Own {
+            client_id: Arc::clone(&self.owner.client_id),
+            lane: lane.value(),
+            epoch: epoch.0,
+            connected: self.clock,
+            refused: self.refused.iter().copied().collect(),
+            ledger,
+        };
+        (state, length)
+    }
+
+    /// Its publisher says how far it is. What it says again it may have said before the broker was
+    /// killed, and before what it sent last.
+    pub(super) fn hear(&mut self, size: u64, again: bool) {
+        if self.may_have_come == ALL && !again && size >= self.ledger.next() {
+            self.may_have_come = size;
+        }
+    }
+
+    /// Whether nothing more of it is expected.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_closed && self.ledger.is_settled_below(self.ledger.next())
+    }
+
+    pub(super) fn is_in_part(&self) -> bool {
+        self.left_out > 0
+    }
+
+    /// Whether it can go on after a restart: what was refused may come yet.
+    pub(super) fn is_exact(&self) -> bool {
+        let may_have_come = self.may_have_come;
+        let knows_all = may_have_come == 0
+            || may_have_come < ALL && self.ledger.is_settled_below(may_have_come);
+        !self.is_in_part() && self.refused.is_empty() && knows_all
+    }
+}
+
+/// Every number, for all that is known.
+const ALL: u64 = u64::MAX;
