@@ -1,12 +1,11 @@
 //! What an operator asks of a running shard: who is connected, which sessions and subscriptions
-//! there are, to end a connection, to publish.
+//! there are, to end a connection, to remove a session or a retained message, to publish.
 //!
 //! Each question is answered with a page, and costs a look at [`LOOKS_MAX`] places at most, however
 //! many clients there are. Pages are not of one moment: what is there from the first page to the
 //! last is in exactly one of them.
 //!
-//! Deliberately absent: how sessions and retained messages are removed ([`crate::Forget`]), and
-//! sums of counters ([`Shard::stats`]).
+//! Deliberately absent: sums of counters ([`Shard::stats`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,8 +13,8 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName, Version};
 
-use crate::connection::{Access, Identity, may_publish};
-use crate::input::{Operation, OwnMessage};
+use crate::connection::{Access, Connection, Identity, may_publish};
+use crate::input::{Forget, Operation, OwnMessage};
 use crate::item::{Item, Storing};
 use crate::message::Publication;
 use crate::reason::{DropReason, Fault};
@@ -201,7 +200,8 @@ impl Shard {
 
     pub(crate) fn operate(&mut self, now: Instant, operation: &Operation) {
         match operation {
-            Operation::Forget(what) => self.forget(now, what),
+            Operation::Forget(Forget::Session { client_id }) => self.forget_session(now, client_id),
+            Operation::Forget(Forget::Retained { topic }) => self.forget_retained(topic),
             Operation::Disconnect { client_id } => self.disconnect_for_operator(now, client_id),
             Operation::Publish(message) => self.publish_own(now, message),
         }
@@ -240,6 +240,28 @@ impl Shard {
         }
         self.route(now, &mut item, None);
         item.finish(&mut self.clients.pool);
+    }
+
+    /// The session ends as by a Clean Start, with its will and with a name for all that waited.
+    fn forget_session(&mut self, now: Instant, client_id: &Arc<str>) {
+        let session = |shard: &Self| shard.clients.by_client_id.get(client_id).copied();
+        let connection = session(self)
+            .and_then(|id| self.clients.sessions.get(id.index()))
+            .and_then(|session| session.connection)
+            .and_then(|index| self.clients.connections.at(index))
+            .map(Connection::id);
+        if let Some(id) = connection {
+            let detail = "its session was removed";
+            self.disconnect(
+                now,
+                id,
+                Fault::new(ReasonCode::AdministrativeAction, detail),
+            );
+        }
+        // Without its connection it may have ended.
+        if let Some(id) = session(self) {
+            self.end_session(now, id, DropReason::SessionEnded);
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 mod announce;
 mod audit;
 mod outputs;
+mod publish;
 mod retained;
 mod route;
 mod subscribe;

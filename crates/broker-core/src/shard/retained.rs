@@ -183,7 +183,8 @@ impl Shard {
         }
     }
 
-    /// An operator removes a retained message.
+    /// An operator removes a retained message: it is as by one that is empty, but no subscriber is
+    /// sent that.
     pub(crate) fn forget_retained(&mut self, topic: &str) {
         let Ok(name) = TopicName::parse(topic) else {
             return;
