@@ -194,7 +194,7 @@ proto! {
 }
 
 /// What a set must do with a port, by a queue that can be looked into.
-struct Twin {
+struct Model {
     sender: Option<counting::client::Next>,
     sent: VecDeque<Option<u32>>,
     handle: Handle,
@@ -213,13 +213,13 @@ fn ports_that_come_and_go_while_they_have_something_are_not_mistaken_for_each_ot
             dice ^= dice << 17;
             usize::try_from(dice >> 33).unwrap() % limit
         };
-        let (mut set, mut twins, mut number) = (PortSet::new(), Vec::<Twin>::new(), 0);
+        let (mut set, mut models, mut number) = (PortSet::new(), Vec::<Model>::new(), 0);
         for _ in 0..80 {
-            let one = below(twins.len().max(1));
+            let one = below(models.len().max(1));
             match below(8) {
                 0 => {
                     let (sender, receiver) = counting::init();
-                    twins.push(Twin {
+                    models.push(Model {
                         sender: Some(sender),
                         sent: VecDeque::new(),
                         handle: set.insert(receiver),
@@ -227,75 +227,76 @@ fn ports_that_come_and_go_while_they_have_something_are_not_mistaken_for_each_ot
                         is_removed: false,
                     });
                 }
-                1..4 if !twins.is_empty() => {
+                1..4 if !models.is_empty() => {
                     number += 1;
-                    let twin = &mut twins[one];
-                    twin.sender = match twin.sender.take().map(|sender| sender.try_number(number)) {
+                    let model = &mut models[one];
+                    model.sender = match model.sender.take().map(|sender| sender.try_number(number))
+                    {
                         Some(Ok(sender)) => {
-                            twin.sent.push_back(Some(number));
+                            model.sent.push_back(Some(number));
                             Some(sender)
                         }
                         Some(Err(TrySend::Full(sender, _))) => Some(sender),
                         Some(Err(TrySend::Closed(_))) => {
-                            assert!(twin.is_removed);
+                            assert!(model.is_removed);
                             None
                         }
                         None => None,
                     };
                 }
-                4 if !twins.is_empty() => {
-                    let twin = &mut twins[one];
-                    if twin.sender.take().is_some() {
-                        twin.sent.push_back(None);
+                4 if !models.is_empty() => {
+                    let model = &mut models[one];
+                    if model.sender.take().is_some() {
+                        model.sent.push_back(None);
                     }
                 }
-                5 if !twins.is_empty() => {
-                    let twin = &mut twins[one];
-                    let was_in = !twin.is_removed && twin.away.is_none();
-                    assert_eq!(set.remove(twin.handle).is_some(), was_in, "seed {seed}");
-                    twin.is_removed = true;
-                    twin.away = None;
+                5 if !models.is_empty() => {
+                    let model = &mut models[one];
+                    let was_in = !model.is_removed && model.away.is_none();
+                    assert_eq!(set.remove(model.handle).is_some(), was_in, "seed {seed}");
+                    model.is_removed = true;
+                    model.away = None;
                 }
-                6 if !twins.is_empty() => {
-                    let twin = &mut twins[one];
-                    if let Some(endpoint) = twin.away.take() {
-                        assert!(set.put_back(twin.handle, endpoint).is_ok(), "seed {seed}");
+                6 if !models.is_empty() => {
+                    let model = &mut models[one];
+                    if let Some(endpoint) = model.away.take() {
+                        assert!(set.put_back(model.handle, endpoint).is_ok(), "seed {seed}");
                     }
                 }
-                _ => take(&mut set, &mut twins, seed),
+                _ => take(&mut set, &mut models, seed),
             }
-            let inside = twins
+            let inside = models
                 .iter()
-                .filter(|twin| !twin.is_removed && twin.away.is_none());
+                .filter(|model| !model.is_removed && model.away.is_none());
             assert_eq!(set.len(), inside.count(), "seed {seed}");
         }
     }
 }
 
-/// Takes one, and holds it against the twins.
-fn take(set: &mut PortSet<counting::server::Next>, twins: &mut [Twin], seed: u64) {
+/// Takes one, and holds it against the models.
+fn take(set: &mut PortSet<counting::server::Next>, models: &mut [Model], seed: u64) {
     let has_something =
-        |twin: &&mut Twin| !twin.is_removed && twin.away.is_none() && !twin.sent.is_empty();
+        |model: &&mut Model| !model.is_removed && model.away.is_none() && !model.sent.is_empty();
     let Some((handle, came)) = set.try_next() else {
-        let left = twins.iter_mut().find(has_something);
+        let left = models.iter_mut().find(has_something);
         assert!(left.is_none(), "seed {seed}: something was left");
         return;
     };
-    let twin = twins
+    let model = models
         .iter_mut()
-        .find(|twin| twin.handle == handle)
+        .find(|model| model.handle == handle)
         .expect("it was inserted");
-    assert!(!twin.is_removed && twin.away.is_none(), "seed {seed}");
-    let expected = twin.sent.pop_front().expect("something was sent");
+    assert!(!model.is_removed && model.away.is_none(), "seed {seed}");
+    let expected = model.sent.pop_front().expect("something was sent");
     match came {
         Ok(counting::Next::Number(number, next)) => {
             assert_eq!(Some(number), expected, "seed {seed}");
-            twin.away = Some(next);
+            model.away = Some(next);
         }
         Ok(counting::Next::Over) => panic!("nobody sent it"),
         Err(_) => {
             assert_eq!(expected, None, "seed {seed}");
-            twin.is_removed = true;
+            model.is_removed = true;
         }
     }
 }

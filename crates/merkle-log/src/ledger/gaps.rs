@@ -535,25 +535,25 @@ mod tests {
         #[test]
         fn it_agrees_with_a_plain_set(steps in prop::collection::vec((0_u8..3, 0_u64..64), 0..200)) {
             let mut gaps = Gaps::default();
-            let mut twin = BTreeSet::new();
+            let mut model = BTreeSet::new();
             let mut next = 0;
             for (step, number) in steps {
                 match step {
                     0 => {
                         let end = next + number % 7;
                         gaps.open(next..end, Duration::from_secs(number), false);
-                        twin.extend(next..end);
+                        model.extend(next..end);
                         next = end + 1;
                     }
-                    1 => prop_assert_eq!(gaps.fill(number).is_some(), twin.remove(&number)),
+                    1 => prop_assert_eq!(gaps.fill(number).is_some(), model.remove(&number)),
                     _ => drop(gaps.give_up(Duration::from_secs(number), number)),
                 }
                 let all: Vec<u64> = gaps.within(0..1_000).flatten().collect();
-                prop_assert_eq!(&all, &twin.iter().copied().collect::<Vec<_>>());
+                prop_assert_eq!(&all, &model.iter().copied().collect::<Vec<_>>());
                 let waiting = gaps.iter().filter(|(_, hole)| !hole.lost).count();
                 prop_assert_eq!(gaps.waiting(), waiting);
                 for number in 0..64 {
-                    prop_assert_eq!(gaps.find(number).is_some(), twin.contains(&number));
+                    prop_assert_eq!(gaps.find(number).is_some(), model.contains(&number));
                 }
             }
         }

@@ -12,8 +12,9 @@
 mod inbound;
 mod outbound;
 mod table;
+
 #[cfg(test)]
-mod twin;
+mod reference_model;
 
 pub use inbound::{Arrival, Inbound, ReceiveMaximumExceeded};
 pub use outbound::{

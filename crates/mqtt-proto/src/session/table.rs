@@ -365,28 +365,28 @@ mod tests {
     }
 
     proptest! {
-        /// The twin is a list: what was pushed, in that order, without what was removed.
+        /// The reference model is a list: what was pushed, in that order, without what was removed.
         #[test]
         fn a_table_is_a_list_with_fast_look_up(
             steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400),
         ) {
             let mut table = Table::new();
-            let mut twin: Vec<(PacketId, usize)> = Vec::new();
+            let mut model: Vec<(PacketId, usize)> = Vec::new();
             for (step, (grow, which)) in steps.into_iter().enumerate() {
-                if grow || twin.is_empty() {
+                if grow || model.is_empty() {
                     let id = push(&mut table, step);
-                    prop_assert!(twin.iter().all(|&(used, _)| used != id));
-                    twin.push((id, step));
+                    prop_assert!(model.iter().all(|&(used, _)| used != id));
+                    model.push((id, step));
                 } else {
-                    let (id, value) = twin.remove(which.index(twin.len()));
+                    let (id, value) = model.remove(which.index(model.len()));
                     prop_assert_eq!(table.remove(id), Some(value));
                     prop_assert_eq!(table.remove(id), None);
                     prop_assert_eq!(table.get(id), None);
                 }
-                prop_assert_eq!(table.len(), twin.len());
-                prop_assert_eq!(table.oldest(), twin.first().map(|&(id, _)| id));
-                prop_assert!(table.iter().eq(twin.iter().map(|(id, value)| (*id, value))));
-                for pair in twin.windows(2) {
+                prop_assert_eq!(table.len(), model.len());
+                prop_assert_eq!(table.oldest(), model.first().map(|&(id, _)| id));
+                prop_assert!(table.iter().eq(model.iter().map(|(id, value)| (*id, value))));
+                for pair in model.windows(2) {
                     prop_assert_eq!(table.newer(pair[0].0), Some(pair[1].0));
                     prop_assert_eq!(table.get(pair[0].0), Some(&pair[0].1));
                 }

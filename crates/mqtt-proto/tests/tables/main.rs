@@ -3,7 +3,7 @@
 //! then accepted as the failing test says.
 //!
 //! Deliberately absent: what takes more than one message at a time, such as the order of re-sending
-//! and windows above 1. The naive twin and the pair of peers are for that.
+//! and windows above 1. The reference model and the pair of peers are for that.
 
 mod inbound;
 mod machine;

@@ -1,5 +1,5 @@
-//! A naive twin of [`Outbound`]: the same promises over a plain list, compared after every random
-//! step.
+//! The reference model of [`Outbound`]: the same promises over a plain list, compared after every
+//! random step.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -219,6 +219,32 @@ fn stored(outbound: &Outbound<u32>) -> Vec<Entry<u32>> {
     outbound.iter().map(owned).collect()
 }
 
+fn check_resend(real: &mut Outbound<u32>, naive: &mut Naive) {
+    match (real.poll_resend(), naive.resend()) {
+        (None, None) => {}
+        (Some(Resend::PubRel { id }), Some(sent)) => {
+            assert!(sent.pubrec);
+            assert_eq!(id, sent.id);
+        }
+        (
+            Some(Resend::Publish {
+                id,
+                qos,
+                dup,
+                message,
+            }),
+            Some(sent),
+        ) => {
+            assert!(!sent.pubrec);
+            assert_eq!(
+                (id, qos, dup, *message),
+                (sent.id, sent.qos, sent.sent, sent.message)
+            );
+        }
+        (real, naive) => panic!("{real:?} where {naive:?} was to be sent again"),
+    }
+}
+
 fn check_step(real: &mut Outbound<u32>, naive: &mut Naive, number: u32, step: Step) {
     let pick = |at: Index, naive: &Naive| {
         let entries = &naive.entries;
@@ -282,29 +308,7 @@ fn check_step(real: &mut Outbound<u32>, naive: &mut Naive, number: u32, step: St
             let id = pick(at, naive);
             assert_eq!(real.let_go(id), naive.let_go(id));
         }
-        Step::Resend => match (real.poll_resend(), naive.resend()) {
-            (None, None) => {}
-            (Some(Resend::PubRel { id }), Some(sent)) => {
-                assert!(sent.pubrec);
-                assert_eq!(id, sent.id);
-            }
-            (
-                Some(Resend::Publish {
-                    id,
-                    qos,
-                    dup,
-                    message,
-                }),
-                Some(sent),
-            ) => {
-                assert!(!sent.pubrec);
-                assert_eq!(
-                    (id, qos, dup, *message),
-                    (sent.id, sent.qos, sent.sent, sent.message)
-                );
-            }
-            (real, naive) => panic!("{real:?} where {naive:?} was to be sent again"),
-        },
+        Step::Resend => check_resend(real, naive),
         Step::Reconnect { receive_maximum } => {
             real.handle_disconnected();
             real.set_receive_maximum(receive_maximum);
@@ -319,6 +323,10 @@ fn check_step(real: &mut Outbound<u32>, naive: &mut Naive, number: u32, step: St
             naive.receive_maximum = 4;
         }
     }
+    check_state(real, naive);
+}
+
+fn check_state(real: &Outbound<u32>, naive: &Naive) {
     assert_eq!(real.inflight(), naive.entries.len());
     assert_eq!(real.resending(), naive.resending());
     assert_eq!(real.window_open(), naive.room() && !naive.resending());
@@ -331,7 +339,7 @@ proptest! {
     // [MQTT-4.4.0-1] [MQTT-4.6.0-1] [MQTT-3.3.4-9] [MQTT-3.3.1-1] [MQTT311-4.4.0-1]
     // [MQTT311-4.6.0-1]
     #[test]
-    fn outbound_behaves_as_its_naive_twin(steps in prop::collection::vec(step(), 0..200)) {
+    fn outbound_matches_its_reference_model(steps in prop::collection::vec(step(), 0..200)) {
         let mut real = Outbound::new();
         let mut naive = Naive { entries: Vec::new(), receive_maximum: usize::from(u16::MAX) };
         for (number, step) in (0..).zip(steps) {
