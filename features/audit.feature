@@ -26,7 +26,7 @@ Feature: Stages and audits from the shell
     Then reader prints "HOT"
     And reader prints "COLD"
 
-  Scenario: A command that fails is named, and what it was given is kept for another try
+  Scenario: A command that fails is named, and what it was given are stored for another try
     Given reader listens by `unbroken sub -p PORT -V 5 -t plant/loud`
     And mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --spool s -- false` and listens to "plant/raw"
     When I run `unbroken pipe -p PORT --to plant/raw` with the input:
@@ -36,7 +36,7 @@ Feature: Stages and audits from the shell
       """
     Then mill ends with code 74
     And its errors mention "the command `false` has ended: exit status: 1"
-    And its errors mention "is kept for another try"
+    And its errors mention "are stored for another try"
     When mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --spool s -- stdbuf -oL tr a-z A-Z` and listens to "plant/raw"
     Then reader prints "HOT"
     And reader prints "COLD"
@@ -124,11 +124,11 @@ Feature: Stages and audits from the shell
       """
     And watcher runs `unbroken audit watch -p PORT -t plant/raw` and listens to "plant/raw"
     When the recording is played with number 1 twice, without number 3, with number 4 altered
-    Then watcher prints a line with "number 1 duplicated: it had come before, the same in every byte"
+    Then watcher prints a line with "number 1 duplicated: it had come before, identical in every byte"
     And watcher prints a line with "number 4 altered: topic or payload does not fit its stamp"
     And watcher prints a line with "number 3 may be missing"
     And watcher prints a line with "number 3 lost: it was issued and did not come, and no drop record names it"
-    And watcher prints a line with "what may have been missing has come, or is named"
+    And watcher prints a line with "all possibly missing messages have come or are named"
     And watcher prints a line with "numbers 0 to 5 faulty"
 
   Scenario: Each fault is explained with its neighbours
@@ -306,7 +306,7 @@ Feature: Stages and audits from the shell
   Scenario: Nobody stamps
     When I run `unbroken audit status -p PORT -W 1`
     Then it ends with code 3
-    And its output mentions "no stamped message was heard"
+    And its output mentions "no stamped message was received"
 
   Scenario: What the broker says of its own lanes is no judgement from end to end
     Given status runs `unbroken audit status -p PORT -W 4` and listens to "here/status"

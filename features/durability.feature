@@ -280,7 +280,7 @@ Feature: Durability
     And the broker's log mentions "the store is damaged: the broker ends"
     When I run `unbroken doctor --data DATA`
     Then it ends with code 1
-    And its output mentions "it was found while it was in use"
+    And its output mentions "found while in use"
     And its output mentions "is damaged: it is a table of log."
     When the broker is started again
     Then the broker's log mentions "the store was damaged: it is set aside"
@@ -572,7 +572,7 @@ Feature: Durability
     Then its errors mention "the store has failed"
     When I run `unbroken sessions rm --data DATA phone`
     Then it ends with code 74
-    And its errors mention "nothing can be removed"
+    And its errors mention "cannot remove it: the store has failed"
     When the broker is told to stop
     Then the broker ends with code 74
     When the broker loses what is not safe on its disk

@@ -202,4 +202,4 @@ Feature: Limits of what is kept
       [limits]
       store_bytes_max = "1000000 GiB"
       """
-    Then the broker's log mentions "the disk is too small for what limits.store_bytes_max lets"
+    Then the broker's log mentions "the disk has less space than limits.store_bytes_max"

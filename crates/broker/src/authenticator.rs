@@ -1,20 +1,20 @@
-//! Who may come in: the decision for each CONNECT, at the door it came through.
+//! Authentication: decides each CONNECT by the rules of the listener that it came to.
 //!
-//! What needs no password is decided at once, on the shard's thread. A password is verified by a
-//! thread of its own, because good password hashes are slow on purpose: a shard that computed one
-//! would make all its clients wait. Its queue is bounded, by number and by what can be verified in
-//! the time that a client waits, going by the last few; beyond it one is told that the server is
-//! busy. So however many come at once, those that are taken have their answer in time, unless
-//! verifying has become slower meanwhile.
+//! A CONNECT that needs no password is decided at once, on the shard's thread. A separate thread
+//! verifies passwords: good password hashes are slow on purpose, and a shard that computed one
+//! would delay all its clients. The verifier's queue is bounded, in number and in the time that its
+//! entries are expected to take. Beyond the bounds a client is refused with "server busy". So every
+//! client whose request is queued gets its answer in time, unless verification becomes slower
+//! meanwhile.
 //!
-//! Nothing is verified for a client whose time is over, nor does anybody wait for it. One that has
-//! closed its connection before is not noticed: nothing is read from it until it has its answer.
+//! A request whose client no longer waits is not verified. A client that has closed its connection
+//! is not noticed: the broker does not read from it until the decision.
 //!
 //! Invariants:
-//! - Each question has exactly one answer, at once or by [`Parcel::Admission`], or none if nobody
-//!   waits for it any more.
-//! - A name that nobody verified is not a user: such a client is anonymous.
-//! - A question is answered by the doors that stood when it was asked.
+//! - Each request has exactly one answer: at once, or by [`DriverEvent::Admission`], or none if its
+//!   client no longer waits.
+//! - A user name that was not verified is not a user: the client is anonymous.
+//! - A request is decided by the rules in force when it was made.
 //!
 //! Deliberately absent: rights (`broker-core` asks for them), enhanced authentication.
 
@@ -27,109 +27,109 @@ use unbroken_broker_core::{Admission, ConnectionId, Credentials, ShardId};
 use unbroken_mqtt_proto::ReasonCode;
 
 use crate::bounds::VERIFICATIONS;
-use crate::mailbox::{Outside, Parcel};
+use crate::channel::{DriverEvent, EventSender};
 use crate::passwords::Passwords;
 
 /// The rules of all listeners, by their position in the configuration.
 #[derive(Debug, Default)]
-pub(crate) struct Doors(pub(crate) Vec<Door>);
+pub(crate) struct AuthRules(pub(crate) Vec<ListenerAuth>);
 
 /// The rules of one listener.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct ListenerAuth {
     pub(crate) allow_anonymous: bool,
     pub(crate) passwords: Option<Arc<Passwords>>,
 }
 
-/// The asking end, one for each shard.
+/// Requests authentication; one for each shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Authenticator {
     shard: ShardId,
-    questions: SyncSender<Question>,
-    load: Arc<Load>,
+    verifications: SyncSender<Verification>,
+    load: Arc<SharedLoad>,
 }
 
-/// The answering end, for its thread.
+/// Verifies passwords, on its own thread.
 #[derive(Debug)]
 pub(crate) struct Verifier {
-    questions: Receiver<Question>,
-    answers: Vec<Outside>,
-    load: Arc<Load>,
+    verifications: Receiver<Verification>,
+    answers: Vec<EventSender>,
+    load: Arc<SharedLoad>,
 }
 
-/// How long a question waits. Nobody has it for longer than it takes to look.
+/// The verifier's queue as the shards see it. The lock is held only for a look.
 #[derive(Debug, Default)]
-struct Load(Mutex<Questions>);
+struct SharedLoad(Mutex<VerifierLoad>);
 
 #[derive(Debug, Default)]
-struct Questions {
-    /// Of those without an answer, in their order, how long somebody waits for it.
-    until: VecDeque<Instant>,
-    /// What one takes; none before the first.
-    each: Option<Duration>,
+struct VerifierLoad {
+    /// The deadline of each queued request, in order.
+    deadline: VecDeque<Instant>,
+    /// Mean time of one verification; none before the first.
+    mean: Option<Duration>,
 }
 
 #[derive(Debug)]
-struct Question {
+struct Verification {
     shard: ShardId,
     connection: ConnectionId,
     credentials: Credentials,
     passwords: Arc<Passwords>,
-    /// Nobody waits for the answer after that.
-    until: Instant,
+    /// The client does not wait longer.
+    deadline: Instant,
 }
 
-/// A verifier and the ends that ask it; `answers` are the feeds to the shards.
-pub(crate) fn authenticator(answers: Vec<Outside>) -> (Vec<Authenticator>, Verifier) {
-    let (sender, questions) = sync_channel(VERIFICATIONS);
-    let load = Arc::new(Load::default());
+/// A verifier, and an authenticator for each shard; `answers` are channels to the shards.
+pub(crate) fn authenticator(answers: Vec<EventSender>) -> (Vec<Authenticator>, Verifier) {
+    let (sender, verifications) = sync_channel(VERIFICATIONS);
+    let load = Arc::new(SharedLoad::default());
     let shards = u8::try_from(answers.len()).expect("a shard's number is a u8");
-    let askers = (0..shards)
+    let authenticators = (0..shards)
         .map(|shard| Authenticator {
             shard: ShardId(shard),
-            questions: sender.clone(),
+            verifications: sender.clone(),
             load: Arc::clone(&load),
         })
         .collect();
     let verifier = Verifier {
-        questions,
+        verifications,
         answers,
         load,
     };
-    (askers, verifier)
+    (authenticators, verifier)
 }
 
 impl Authenticator {
-    /// The answer if it can be given at once; else it comes as a parcel, if it comes within
-    /// `patience`.
-    pub(crate) fn ask(
+    /// The decision if no password is needed; otherwise it comes as an event, if it comes within
+    /// `timeout`.
+    pub(crate) fn authenticate(
         &self,
-        doors: &Doors,
+        auth_rules: &AuthRules,
         (connection, credentials): (ConnectionId, Credentials),
         now: Instant,
-        patience: Duration,
+        timeout: Duration,
     ) -> Option<Admission> {
-        let Some(door) = doors.0.get(usize::from(credentials.peer.listener)) else {
+        let Some(listener_auth) = auth_rules.0.get(usize::from(credentials.peer.listener)) else {
             return Some(refused(ReasonCode::NotAuthorized)); // a listener that is gone since
         };
-        match (&credentials.user_name, &door.passwords) {
+        match (&credentials.user_name, &listener_auth.passwords) {
             (Some(_), Some(passwords)) => {
-                let until = now + patience;
-                let question = Question {
+                let deadline = now + timeout;
+                let verification = Verification {
                     shard: self.shard,
                     connection,
                     credentials,
                     passwords: Arc::clone(passwords),
-                    until,
+                    deadline,
                 };
-                // Nobody else asks meanwhile, so that the order is one.
-                let mut load = self.load.look();
-                if load.wait(now) > patience {
+                // The lock keeps the two queues in the same order.
+                let mut load = self.load.lock();
+                if load.wait(now) > timeout {
                     return Some(refused(ReasonCode::ServerBusy));
                 }
-                match self.questions.try_send(question) {
+                match self.verifications.try_send(verification) {
                     Ok(()) => {
-                        load.until.push_back(until);
+                        load.deadline.push_back(deadline);
                         None
                     }
                     Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
@@ -137,37 +137,39 @@ impl Authenticator {
                     }
                 }
             }
-            (None | Some(_), _) if door.allow_anonymous => Some(Admission::Granted { user: None }),
+            (None | Some(_), _) if listener_auth.allow_anonymous => {
+                Some(Admission::Granted { user: None })
+            }
             _ => Some(refused(ReasonCode::NotAuthorized)),
         }
     }
 }
 
 impl Verifier {
-    /// Answers until nobody can ask any more.
+    /// Verifies until all authenticators are dropped.
     pub(crate) fn run(mut self) {
-        while let Ok(question) = self.questions.recv() {
+        while let Ok(verification) = self.verifications.recv() {
             let began = Instant::now();
-            let is_awaited = began < question.until;
-            if is_awaited {
-                self.answer(question);
+            let has_pending = began < verification.deadline;
+            if has_pending {
+                self.answer(verification);
             }
-            let mut load = self.load.look();
-            if is_awaited {
-                load.took(began.elapsed());
+            let mut load = self.load.lock();
+            if has_pending {
+                load.record(began.elapsed());
             }
-            load.until.pop_front();
+            load.deadline.pop_front();
         }
     }
 
-    fn answer(&mut self, question: Question) {
-        let Question {
+    fn answer(&mut self, verification: Verification) {
+        let Verification {
             shard,
             connection,
             credentials,
             passwords,
-            until: _,
-        } = question;
+            deadline: _,
+        } = verification;
         let user = credentials.user_name.unwrap_or_default();
         let password = credentials.password.unwrap_or_default();
         let admission = if passwords.verify(&user, &password) {
@@ -177,8 +179,8 @@ impl Verifier {
         } else {
             refused(ReasonCode::BadUserNameOrPassword)
         };
-        if let Some(feed) = self.answers.get_mut(usize::from(shard.0)) {
-            feed.send(Parcel::Admission {
+        if let Some(sender) = self.answers.get_mut(usize::from(shard.0)) {
+            sender.send(DriverEvent::Admission {
                 connection,
                 admission,
             });
@@ -186,31 +188,35 @@ impl Verifier {
     }
 }
 
-impl Load {
-    fn look(&self) -> MutexGuard<'_, Questions> {
+impl SharedLoad {
+    fn lock(&self) -> MutexGuard<'_, VerifierLoad> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Questions {
-    /// Until those that somebody still waits for are verified. Nothing while there are none, so
-    /// that what one takes is always found out anew.
+impl VerifierLoad {
+    /// Time until all queued requests in time are verified. Zero for an empty queue, so that the
+    /// mean is always measured anew.
     fn wait(&self, now: Instant) -> Duration {
-        let waiting = self.until.iter().filter(|until| **until > now).count();
+        let waiting = self
+            .deadline
+            .iter()
+            .filter(|deadline| **deadline > now)
+            .count();
         let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-        self.each.unwrap_or_default().saturating_mul(waiting)
+        self.mean.unwrap_or_default().saturating_mul(waiting)
     }
 
-    /// One took so long. Hashes differ, and the thread may have waited for a core: a mean of the
-    /// last few.
-    fn took(&mut self, time: Duration) {
-        let before = self.each.unwrap_or(time);
-        self.each = Some((before * (MEAN_OF - 1) + time) / MEAN_OF);
+    /// Adds a measurement. Hashes differ, and the thread may have waited for a core, so a mean is
+    /// kept.
+    fn record(&mut self, time: Duration) {
+        let before = self.mean.unwrap_or(time);
+        self.mean = Some((before * (MEAN_SAMPLES - 1) + time) / MEAN_SAMPLES);
     }
 }
 
-/// Of so many verifications is what one takes the mean, roughly.
-const MEAN_OF: u32 = 8;
+/// The mean is roughly of so many verifications.
+const MEAN_SAMPLES: u32 = 8;
 
 fn refused(reason: ReasonCode) -> Admission {
     Admission::Refused { reason }
@@ -221,17 +227,17 @@ mod tests {
     use unbroken_broker_core::Peer;
 
     use super::*;
-    use crate::mailbox::{Incoming, outside_feed};
+    use crate::channel::{EventReceiver, event_channel};
 
-    /// One who asks, with the doors that it stands before.
-    struct Asker {
+    /// A client with the rules of its listener.
+    struct TestClient {
         authenticator: Authenticator,
-        doors: Doors,
+        auth_rules: AuthRules,
         now: Instant,
     }
 
-    impl Asker {
-        fn ask(&self, serial: u32, patience: Duration) -> Option<Admission> {
+    impl TestClient {
+        fn authenticate(&self, serial: u32, timeout: Duration) -> Option<Admission> {
             let connection = ConnectionId { index: 0, serial };
             let credentials = Credentials {
                 client_id: "c".into(),
@@ -242,83 +248,83 @@ mod tests {
                     listener: 0,
                 },
             };
-            let question = (connection, credentials);
+            let verification = (connection, credentials);
             self.authenticator
-                .ask(&self.doors, question, self.now, patience)
+                .authenticate(&self.auth_rules, verification, self.now, timeout)
         }
     }
 
-    fn before_the_door() -> (Asker, Verifier, Incoming) {
+    fn one_listener() -> (TestClient, Verifier, EventReceiver) {
         let users = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/users");
-        let door = Door {
+        let listener_auth = ListenerAuth {
             allow_anonymous: false,
             passwords: Some(Arc::new(Passwords::read(users.as_ref()).unwrap())),
         };
-        let (outside, incoming) = outside_feed();
-        let (mut askers, verifier) = authenticator(vec![outside]);
-        let asker = Asker {
-            authenticator: askers.remove(0),
-            doors: Doors(vec![door]),
+        let (outside, receiver) = event_channel();
+        let (mut authenticators, verifier) = authenticator(vec![outside]);
+        let client = TestClient {
+            authenticator: authenticators.remove(0),
+            auth_rules: AuthRules(vec![listener_auth]),
             now: Instant::now(),
         };
-        (asker, verifier, incoming)
+        (client, verifier, receiver)
     }
 
     #[test]
-    fn a_password_for_which_nobody_waits_is_not_verified() {
-        let (asker, verifier, mut incoming) = before_the_door();
-        assert_eq!(asker.ask(1, Duration::ZERO), None);
-        assert_eq!(asker.ask(2, Duration::from_hours(1)), None);
+    fn a_password_of_a_client_past_its_deadline_is_not_verified() {
+        let (client, verifier, mut receiver) = one_listener();
+        assert_eq!(client.authenticate(1, Duration::ZERO), None);
+        assert_eq!(client.authenticate(2, Duration::from_hours(1)), None);
         let load = Arc::clone(&verifier.load);
-        drop(asker);
+        drop(client);
         verifier.run();
-        let answered = |parcel| match parcel {
-            Parcel::Admission { connection, .. } => connection.serial,
+        let answered = |event| match event {
+            DriverEvent::Admission { connection, .. } => connection.serial,
             other => panic!("{other:?}"),
         };
-        assert_eq!(incoming.try_recv().map(answered).ok(), Some(2));
-        assert!(incoming.is_empty());
-        assert!(load.look().until.is_empty());
+        assert_eq!(receiver.try_recv().map(answered).ok(), Some(2));
+        assert!(receiver.is_empty());
+        assert!(load.lock().deadline.is_empty());
     }
 
     #[test]
-    fn who_would_wait_for_too_long_is_told_so_at_once() {
-        let (asker, verifier, _incoming) = before_the_door();
-        verifier.load.look().took(Duration::from_secs(3));
+    fn a_client_that_would_wait_too_long_is_refused_at_once() {
+        let (client, verifier, _incoming) = one_listener();
+        verifier.load.lock().record(Duration::from_secs(3));
         let busy = Some(refused(ReasonCode::ServerBusy));
-        let patience = Duration::from_secs(10);
-        // One that is asked when nobody waits is always taken.
-        let answers: Vec<_> = (0..6).map(|n| asker.ask(n, patience)).collect();
+        let timeout = Duration::from_secs(10);
+        // With an empty queue a request is always accepted.
+        let answers: Vec<_> = (0..6).map(|n| client.authenticate(n, timeout)).collect();
         assert_eq!(answers[..4], [None, None, None, None]);
         assert_eq!(answers[4..], [busy.clone(), busy]);
-        assert_eq!(asker.ask(7, 2 * patience), None);
+        assert_eq!(client.authenticate(7, 2 * timeout), None);
     }
 
     #[test]
-    fn those_who_have_gone_are_not_waited_for() {
-        let (mut asker, verifier, _incoming) = before_the_door();
-        verifier.load.look().took(Duration::from_secs(3));
-        let patience = Duration::from_secs(10);
-        let answers: Vec<_> = (0..4).map(|n| asker.ask(n, patience)).collect();
+    fn clients_past_their_deadline_do_not_count_as_load() {
+        let (mut client, verifier, _incoming) = one_listener();
+        verifier.load.lock().record(Duration::from_secs(3));
+        let timeout = Duration::from_secs(10);
+        let answers: Vec<_> = (0..4).map(|n| client.authenticate(n, timeout)).collect();
         assert_eq!(answers, [None, None, None, None]);
-        asker.now += Duration::from_secs(9);
+        client.now += Duration::from_secs(9);
         let busy = Some(refused(ReasonCode::ServerBusy));
-        assert_eq!(asker.ask(4, patience), busy);
-        asker.now += Duration::from_secs(1);
-        assert_eq!(asker.ask(5, patience), None);
+        assert_eq!(client.authenticate(4, timeout), busy);
+        client.now += Duration::from_secs(1);
+        assert_eq!(client.authenticate(5, timeout), None);
     }
 
     #[test]
     fn one_verification_that_took_long_is_soon_forgotten() {
-        for each in [Duration::from_millis(1), Duration::from_micros(1)] {
-            let (asker, verifier, _incoming) = before_the_door();
-            assert_eq!(asker.ask(0, Duration::from_hours(1)), None);
-            let mut load = verifier.load.look();
-            load.took(Duration::from_mins(1));
+        for mean in [Duration::from_millis(1), Duration::from_micros(1)] {
+            let (client, verifier, _incoming) = one_listener();
+            assert_eq!(client.authenticate(0, Duration::from_hours(1)), None);
+            let mut load = verifier.load.lock();
+            load.record(Duration::from_mins(1));
             for _ in 0..250 {
-                load.took(each);
+                load.record(mean);
             }
-            assert!(load.wait(asker.now) < 2 * each, "{load:?}");
+            assert!(load.wait(client.now) < 2 * mean, "{load:?}");
         }
     }
 }

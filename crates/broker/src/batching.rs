@@ -34,7 +34,7 @@ pub(crate) struct Turn {
     /// Reads that brought bytes.
     pub(crate) reads: u64,
     /// Messages from other shards.
-    pub(crate) letters: u64,
+    pub(crate) messages: u64,
     /// Reads that brought a single packet from a peer that was written to since its last one.
     pub(crate) answers: u64,
     /// Writes of which the kernel took bytes.
@@ -132,7 +132,7 @@ impl Batching {
                 self.stop();
             }
         }
-        if turn.reads + turn.letters == 0 {
+        if turn.reads + turn.messages == 0 {
             return Duration::ZERO;
         }
         self.delay().min(turn.busy.max(BATCHING_ALWAYS))
@@ -198,7 +198,7 @@ impl Batching {
         }
     }
 
-    /// Goes one step on the ladder, or parks at its end; answers whether it went.
+    /// Goes one step on the ladder, or parks at its end; returns whether it went.
     fn step(&mut self, climb: Climb) -> bool {
         let next = match climb {
             Climb::Longer { .. } => Some(self.delay + 1).filter(|at| *at < BATCHING_DELAYS.len()),
@@ -234,7 +234,7 @@ impl Sample {
 impl Turn {
     const ZERO: Self = Self {
         reads: 0,
-        letters: 0,
+        messages: 0,
         answers: 0,
         writes: 0,
         frames: 0,
@@ -245,7 +245,7 @@ impl Turn {
 
     const fn add(&mut self, turn: &Self) {
         self.reads += turn.reads;
-        self.letters += turn.letters;
+        self.messages += turn.messages;
         self.answers += turn.answers;
         self.writes += turn.writes;
         self.frames += turn.frames;
@@ -260,7 +260,7 @@ impl Turn {
 
     /// Whether a delay can be worth something, or still is.
     fn may_gain(&self, is_waiting: bool) -> bool {
-        let is_stream = self.answers * 4 < (self.reads + self.letters) * 3;
+        let is_stream = self.answers * 4 < (self.reads + self.messages) * 3;
         let calls = self.reads + self.writes;
         is_stream
             && if is_waiting {
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_that_gathers_much_is_kept() {
+    fn a_delay_that_batches_many_messages_stays() {
         let turn = Turn {
             reads: 100,
             frames: 100 * BATCHING_PACKETS,

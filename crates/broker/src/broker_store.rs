@@ -1,30 +1,30 @@
-//! What the broker asks of a store beside the traits of `unbroken-store`: how its files grow and
+//! What the broker needs of a store beside the traits of `unbroken-store`: how its files grow and
 //! shrink.
 
 use std::fmt::Debug;
 
 use unbroken_store::{Embedded, LogId, Sequence, Store, StoreError};
 
-/// A store that a broker can keep.
+/// A store for a broker.
 pub trait BrokerStore: Store + Debug {
-    /// No session needs what is below this message of a log: what the store has of it in memory
-    /// only need not reach the disk.
-    fn let_go(&self, log: LogId, below: Sequence);
+    /// No session needs messages below this one: those that are in memory only need not reach the
+    /// disk.
+    fn release_below(&self, log: LogId, below: Sequence);
 
-    /// Lets [`trim`](Store::trim) free the newest part of a log too, to which nobody appends any
+    /// Lets [`trim`](Store::trim) free the newest part of a log too; no shard appends to it any
     /// more. False if there is nothing to gain.
     fn retire(&self, log: LogId) -> Result<bool, StoreError>;
 
-    /// The number with which each part of a log begins that is freed at once, oldest first.
+    /// The first number of each part of a log that is freed as a whole, oldest first.
     fn generations(&self, log: LogId) -> Vec<Sequence>;
 
-    /// Bytes that so many logs may take on disk beside what is kept.
+    /// Bytes that so many logs may take on disk beside the stored data.
     fn overhead_bytes_max(&self, logs: u64) -> u64;
 }
 
 impl BrokerStore for Embedded {
-    fn let_go(&self, log: LogId, below: Sequence) {
-        self.let_go(log, below);
+    fn release_below(&self, log: LogId, below: Sequence) {
+        self.release_below(log, below);
     }
 
     fn retire(&self, log: LogId) -> Result<bool, StoreError> {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// In all so far; zero where the system does not say.
+/// The total so far; zero where the system does not report it.
 #[cfg(target_os = "linux")]
 pub(crate) fn of_this_thread() -> Duration {
     let time = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID.now();
     time.map_or(Duration::ZERO, Duration::from)
 }
 
-/// In all so far; zero where the system does not say.
+/// The total so far; zero where the system does not report it.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn of_this_thread() -> Duration {
     Duration::ZERO

@@ -1,8 +1,8 @@
-//! What a shard asks for, carried out: sockets, feeds to other shards, the disk, the authenticator.
+//! Carries out a shard's requests: sockets, channels to other shards, the disk, the authenticator.
 //!
 //! Invariants:
-//! - A connection is closed behind all that its shard wrote to other shards before.
-//! - What can be answered at once is answered before the shard has another input.
+//! - A connection is closed only after all that its shard wrote to other shards was sent.
+//! - A request that can be answered at once is answered before the shard gets another input.
 //!
 //! Deliberately absent: the turns of the loop ([`crate::shard_thread`]), and any decision about
 //! MQTT.
@@ -16,35 +16,35 @@ use unbroken_broker_core::{
     Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId, Work,
 };
 
-use crate::authenticator::{Authenticator, Doors};
+use crate::authenticator::{AuthRules, Authenticator};
 use crate::bounds::{FIN_GRACE, LINGER};
-use crate::disk::Desk;
+use crate::channel::{DriverEvent, IncomingConnection, ShardSender};
+use crate::disk::StoreHandle;
 use crate::log;
-use crate::mailbox::{Arrival, Outgoing, Parcel};
 use crate::request::Watch;
 use crate::sockets::Sockets;
 
-/// Everything but the shard, so that a shard's outputs can be carried out while they borrow it.
+/// Everything except the shard, so that a shard's outputs can be carried out while they borrow it.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) sockets: Sockets,
-    pub(crate) to_shards: Vec<Option<Outgoing>>,
+    pub(crate) to_shards: Vec<Option<ShardSender>>,
     authenticator: Authenticator,
-    pub(crate) doors: Arc<Doors>,
-    pub(crate) desk: Option<Desk>,
+    pub(crate) auth_rules: Arc<AuthRules>,
+    pub(crate) store_handle: Option<StoreHandle>,
     /// Threads that receive events.
     pub(crate) watches: Vec<Watch>,
-    /// What the shard asked and could be answered at once.
+    /// Answers to the shard's requests that need no other thread.
     answers: VecDeque<Answer>,
-    /// Connections to close behind what is to be handed over to other shards.
+    /// Connections to close once all messages to other shards are sent.
     closing: Vec<(ConnectionId, LastWords)>,
-    /// Some of these wait for a feed since the last turn.
+    /// Some of these wait for room in a channel.
     closing_waits: bool,
     /// Packets received and sent that were not [taken](Self::take_frames) yet.
     frames: u64,
-    /// When the broker is stopping: the time by which this thread ends.
+    /// Set when the broker is stopping: the time by which this thread ends.
     pub(crate) drain_until: Option<Instant>,
-    /// Draining, and since when every peer that is left only has to close.
+    /// While draining: since when every remaining peer only has to close.
     pub(crate) settled_since: Option<Instant>,
 }
 
@@ -60,17 +60,17 @@ enum Answer {
 impl Driver {
     pub(crate) const fn new(
         sockets: Sockets,
-        to_shards: Vec<Option<Outgoing>>,
+        to_shards: Vec<Option<ShardSender>>,
         authenticator: Authenticator,
-        doors: Arc<Doors>,
-        desk: Option<Desk>,
+        auth_rules: Arc<AuthRules>,
+        store_handle: Option<StoreHandle>,
     ) -> Self {
         Self {
             sockets,
             to_shards,
             authenticator,
-            doors,
-            desk,
+            auth_rules,
+            store_handle,
             watches: Vec::new(),
             answers: VecDeque::new(),
             closing: Vec::new(),
@@ -81,7 +81,7 @@ impl Driver {
         }
     }
 
-    /// Packets that came and that were given to connections since this was last called.
+    /// Packets received and sent since the last call.
     pub(crate) fn take_frames(&mut self) -> u64 {
         std::mem::take(&mut self.frames)
     }
@@ -92,7 +92,7 @@ impl Driver {
 
     fn carry_out(&mut self, now: Instant, output: Output) {
         match output {
-            Output::Mail { to, mail } => self.send(to, Parcel::Mail(mail)),
+            Output::Mail { to, mail } => self.send(to, DriverEvent::ShardMessage(mail)),
             Output::Event(event) => {
                 log::event(&event);
                 self.watches.retain(|watch| watch.offer(&event));
@@ -106,9 +106,9 @@ impl Driver {
                 to,
                 unread,
             } => match self.sockets.release(connection, unread) {
-                Ok(arrival) => self.send(to, Parcel::Connection(Box::new(arrival))),
+                Ok(incoming) => self.send(to, DriverEvent::Connection(Box::new(incoming))),
                 Err(error) => {
-                    tracing::error!(%error, "cannot move a connection; it was closed");
+                    tracing::error!(%error, "cannot move a connection to another shard; it was closed");
                 }
             },
             Output::Authenticate {
@@ -117,9 +117,11 @@ impl Driver {
                 until,
             } => {
                 self.sockets.pause(connection);
-                let question = (connection, credentials);
-                let patience = until.saturating_duration_since(now);
-                let asked = self.authenticator.ask(&self.doors, question, now, patience);
+                let verification = (connection, credentials);
+                let timeout = until.saturating_duration_since(now);
+                let asked =
+                    self.authenticator
+                        .authenticate(&self.auth_rules, verification, now, timeout);
                 if let Some(admission) = asked {
                     self.answers.push_back(Answer::Admission {
                         connection,
@@ -127,131 +129,143 @@ impl Driver {
                     });
                 }
             }
-            Output::Store(request) => match &mut self.desk {
-                Some(desk) => desk.store(now, &request),
-                // Everything is in memory: it is as safe as it gets.
+            Output::Store(request) => match &mut self.store_handle {
+                Some(store_handle) => store_handle.store(now, &request),
+                // All data is in memory, so nothing is to be waited for.
                 None => self.answers.push_back(Answer::Stored(request.id)),
             },
-            Output::Read(request) => match &mut self.desk {
-                Some(desk) => desk.read(request),
+            Output::Read(request) => match &mut self.store_handle {
+                Some(store_handle) => store_handle.read(request),
                 None => debug_assert!(false, "nothing is on disk: {request:?}"),
             },
             Output::Needed(needed) => {
-                if let Some(desk) = &mut self.desk {
-                    desk.let_go(needed);
+                if let Some(store_handle) = &mut self.store_handle {
+                    store_handle.release_when_stored(needed);
                 }
             }
         }
     }
 
-    /// How long a connection that is closed now may take to read its last words. The thread ends at
-    /// `drain_until`, so it does not matter that this may be sooner than for those before.
-    fn leave_by(&self, now: Instant) -> Instant {
+    /// How long a connection that is closed now may take to read its final bytes. The thread ends
+    /// at `drain_until`; it does no harm if this is sooner than for connections closed before.
+    fn close_deadline(&self, now: Instant) -> Instant {
         self.drain_until.unwrap_or(now + LINGER)
     }
 
     /// Closes a connection that has ended.
     pub(crate) fn close_ended(&mut self, now: Instant, connection: ConnectionId) {
-        self.sockets.close_ended(self.leave_by(now), connection);
+        self.sockets
+            .close_ended(self.close_deadline(now), connection);
         if self.drain_until.is_none() {
-            self.sockets.hurry(connection);
+            self.sockets.close_if_permit_needed(connection);
         }
     }
 
-    pub(crate) fn send(&mut self, to: ShardId, parcel: Parcel) {
-        if let Some(Some(feed)) = self.to_shards.get_mut(usize::from(to.0)) {
-            feed.push(parcel);
+    pub(crate) fn send(&mut self, to: ShardId, event: DriverEvent) {
+        if let Some(Some(channel)) = self.to_shards.get_mut(usize::from(to.0)) {
+            channel.push(event);
         }
     }
 
-    /// Tells when everything is stored that the shard has asked for so far.
-    pub(crate) fn tell_when_stored(&mut self, done: Sender<()>) {
-        match &mut self.desk {
-            Some(desk) => desk.tell_when_stored(done),
-            // Everything is in memory: it is as safe as it gets. Who waited may have gone.
+    /// Reports on `done` when all that the shard has requested so far is stored.
+    pub(crate) fn notify_when_stored(&mut self, done: Sender<()>) {
+        match &mut self.store_handle {
+            Some(store_handle) => store_handle.notify_when_stored(done),
+            // All data is in memory, so nothing is to be waited for. The receiver may have gone.
             None => drop(done.send(())),
         }
     }
 
-    /// Has a commit wait for more for so long.
+    /// Lets a commit wait so long for more requests.
     pub(crate) fn delay_commits(&mut self, delay: Duration) {
-        if let Some(desk) = &mut self.desk {
-            desk.patience = delay;
+        if let Some(store_handle) = &mut self.store_handle {
+            store_handle.commit_delay = delay;
         }
     }
 
-    /// What is known to be on disk.
+    /// The last request that is known to be on disk.
     pub(crate) fn stored(&self) -> Option<StoreId> {
-        self.desk.as_ref().map(Desk::last_stored)
+        self.store_handle.as_ref().map(StoreHandle::last_stored)
     }
 
-    /// Has the disk begin with what was asked of it.
+    /// Submits the requests to the disk.
     pub(crate) fn submit_all(&mut self) {
-        if let Some(desk) = &mut self.desk {
-            desk.submit_all();
+        if let Some(store_handle) = &mut self.store_handle {
+            store_handle.submit_all();
         }
     }
 
-    /// Whether an answer of the disk is on its way that lets something leave.
+    /// Whether the disk will answer a request that holds something back.
     pub(crate) fn waits_for_disk(&self) -> bool {
-        self.desk.as_ref().is_some_and(Desk::is_awaited)
+        self.store_handle
+            .as_ref()
+            .is_some_and(StoreHandle::has_pending)
     }
 
     pub(crate) fn is_behind(&self) -> bool {
         self.closing_waits
-            || self.desk.as_ref().is_some_and(Desk::is_behind)
-            || self.to_shards.iter().flatten().any(Outgoing::is_behind)
+            || self
+                .store_handle
+                .as_ref()
+                .is_some_and(StoreHandle::is_behind)
+            || self.to_shards.iter().flatten().any(ShardSender::is_behind)
     }
 
-    /// Whether something is neither with another shard nor with the disk.
+    /// Whether something was sent neither to another shard nor to the disk.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.desk.as_ref().is_some_and(Desk::has_unsubmitted)
-            || !self.to_shards.iter().flatten().all(Outgoing::is_flushed)
+        self.store_handle
+            .as_ref()
+            .is_some_and(StoreHandle::has_unsubmitted)
+            || !self.to_shards.iter().flatten().all(ShardSender::is_flushed)
     }
 
-    pub(crate) fn flush_feeds(&mut self) {
-        // Another shard may ask for what it is written about: that comes first.
-        if self.desk.as_ref().is_some_and(Desk::has_unsubmitted) {
+    pub(crate) fn flush_channels(&mut self) {
+        // A message may refer to a request that waits for the disk: the request goes first.
+        if self
+            .store_handle
+            .as_ref()
+            .is_some_and(StoreHandle::has_unsubmitted)
+        {
             return;
         }
         self.to_shards
             .iter_mut()
             .flatten()
-            .for_each(Outgoing::flush);
+            .for_each(ShardSender::flush);
     }
 
-    /// Whether a drain is over: every peer has gone, the time is up, or all that are left have had
-    /// everything and neither close nor send anything for [`FIN_GRACE`]. Of a peer that has not
-    /// taken everything the end of the time is waited for.
+    /// Whether the drain is over: every peer has gone, the time is up, or the remaining peers have
+    /// received everything and neither closed nor sent anything for [`FIN_GRACE`]. A peer that has
+    /// not received everything is waited for until the time is up.
     pub(crate) fn has_drained(&mut self, now: Instant) -> bool {
         let Some(until) = self.drain_until else {
             return false;
         };
         let is_settled = self.closing.is_empty() && self.sockets.all_finished();
-        let spoke = self.sockets.take_leaving_spoke();
+        let spoke = self.sockets.take_received_while_closing();
         let since = self.settled_since.filter(|_| !spoke);
         self.settled_since = is_settled.then(|| since.unwrap_or(now));
         let is_settled_for_long = self.settled_since.is_some_and(|at| at + FIN_GRACE <= now);
         self.sockets.is_empty() || until <= now || is_settled_for_long
     }
 
-    /// When [`has_drained`](Self::has_drained) may have another answer without an event.
+    /// When [`has_drained`](Self::has_drained) may change without an event.
     pub(crate) fn drained_at(&self) -> Option<Instant> {
         let settled = self.settled_since.map(|at| at + FIN_GRACE);
         [self.drain_until, settled].into_iter().flatten().min()
     }
 
-    /// Closes what is to be closed, once all that was written to other shards is handed over. A
-    /// shard that stops may have stopped reading: then nothing waits for it.
+    /// Closes connections, once all messages to other shards are sent. A shard that is stopping may
+    /// no longer read: then closing does not wait for it.
     pub(crate) fn close(&mut self, now: Instant) {
         if !self.closing.is_empty() {
-            let handed_over = self.to_shards.iter().flatten().all(Outgoing::is_flushed);
+            let handed_over = self.to_shards.iter().flatten().all(ShardSender::is_flushed);
             if handed_over || self.drain_until.is_some() {
-                let until = self.leave_by(now);
+                let until = self.close_deadline(now);
                 for (connection, last_words) in self.closing.drain(..) {
-                    self.sockets.leave(until, connection, last_words);
+                    self.sockets.close_gracefully(until, connection, last_words);
                     if self.drain_until.is_none() {
-                        self.sockets.hurry(connection);
+                        self.sockets.close_if_permit_needed(connection);
                     }
                 }
             }
@@ -261,13 +275,18 @@ impl Driver {
     }
 }
 
-/// Gives the shard one input and does what it asks for, until it asks for nothing more.
+/// Gives the shard one input and carries out its outputs, until there are none.
 pub(crate) fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) {
-    give(shard, driver, now, input);
+    input_counted(shard, driver, now, input);
 }
 
-/// The same; answers how many packets the shard has dealt with.
-pub(crate) fn give(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) -> u64 {
+/// The same; returns how many packets the shard has processed.
+pub(crate) fn input_counted(
+    shard: &mut Shard,
+    driver: &mut Driver,
+    now: Instant,
+    input: Input<'_>,
+) -> u64 {
     let mut packets = carry_out(shard, driver, now, input);
     while let Some(answer) = driver.answers.pop_front() {
         let input = match answer {
@@ -295,17 +314,22 @@ fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<
     for output in outputs {
         driver.carry_out(now, output);
     }
-    if let Some(desk) = &mut driver.desk {
-        desk.submit_gathered();
+    if let Some(store_handle) = &mut driver.store_handle {
+        store_handle.submit_gathered();
     }
     work.received
 }
 
-pub(crate) fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, arrival: Arrival) {
+pub(crate) fn open(
+    shard: &mut Shard,
+    driver: &mut Driver,
+    now: Instant,
+    incoming: IncomingConnection,
+) {
     if driver.drain_until.is_some() {
         return; // dropping it closes it
     }
-    match driver.sockets.open(arrival) {
+    match driver.sockets.open(incoming) {
         Ok((connection, peer, unread)) => {
             input(shard, driver, now, Input::Opened { connection, peer });
             if !unread.is_empty() {
@@ -321,7 +345,7 @@ pub(crate) fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, arrival
             }
         }
         Err(error) => {
-            tracing::error!(%error, "cannot watch a new connection; it was closed");
+            tracing::error!(%error, "cannot poll a new connection; it was closed");
         }
     }
 }
@@ -336,8 +360,8 @@ mod tests {
 
     use super::*;
     use crate::authenticator::authenticator;
-    use crate::listener::tests::arrival_and_peer;
-    use crate::mailbox::{feed, outside_feed};
+    use crate::channel::{event_channel, shard_channel};
+    use crate::listener::tests::incoming_and_peer;
     use crate::shard_thread::tests::options;
 
     #[test]
@@ -373,14 +397,14 @@ mod tests {
         driver.close(now);
         assert!(!driver.has_drained(now));
         let nearly = FIN_GRACE.checked_sub(Duration::from_millis(1)).unwrap();
-        hear(&mut driver, connection, &mut poll, &mut peer);
+        receive(&mut driver, connection, &mut poll, &mut peer);
         assert!(!driver.has_drained(now + nearly), "it has sent something");
         assert!(!driver.has_drained(now + FIN_GRACE));
         assert!(
             driver.has_drained(now + nearly + FIN_GRACE),
             "it was silent"
         );
-        hear(&mut driver, connection, &mut poll, &mut peer);
+        receive(&mut driver, connection, &mut poll, &mut peer);
         assert!(driver.has_drained(end), "the time is up, whatever it sends");
     }
 
@@ -405,7 +429,7 @@ mod tests {
         assert!(driver.has_drained(end));
     }
 
-    /// When a connection is given up that is told to close `now`, and whose peer does not react.
+    /// The deadline of a connection that is closed `now`, and whose peer does not react.
     fn closed_by(drain_until: Option<Instant>, now: Instant) -> Option<Instant> {
         let (mut driver, connection, _poll, _peer) = driver();
         driver.drain_until = drain_until;
@@ -418,41 +442,52 @@ mod tests {
     fn a_connection_is_closed_behind_all_that_is_for_other_shards() {
         let now = Instant::now();
         let (mut driver, connection, _poll, _peer) = driver();
-        let (outgoing, mut incoming) = feed(1);
-        driver.to_shards = vec![Some(outgoing)];
+        let (sender, mut receiver) = shard_channel(1);
+        driver.to_shards = vec![Some(sender)];
         for _ in 0..2 {
-            driver.send(ShardId(0), Parcel::Drain { until: now });
+            driver.send(ShardId(0), DriverEvent::Drain { until: now });
         }
         driver.carry_out(now, close(connection));
         assert!(driver.is_behind(), "two letters, and room for one");
         for closed in [false, true] {
-            driver.flush_feeds();
+            driver.flush_channels();
             driver.close(now);
             assert_eq!(driver.sockets.next_deadline().is_some(), closed);
             assert_eq!(driver.is_behind(), !closed);
-            assert!(incoming.try_recv().is_ok());
-            assert!(incoming.is_empty());
+            assert!(receiver.try_recv().is_ok());
+            assert!(receiver.is_empty());
         }
     }
 
     /// A driver with a connection, and its peer.
     fn driver() -> (Driver, ConnectionId, Poll, TcpStream) {
         let poll = Poll::new().unwrap();
-        let (outside, _incoming) = outside_feed();
-        let (mut askers, _verifier) = authenticator(vec![outside]);
+        let (outside, _incoming) = event_channel();
+        let (mut authenticators, _verifier) = authenticator(vec![outside]);
         let sockets = Sockets::new(poll.registry().try_clone().unwrap());
-        let doors = Arc::new(Doors::default());
-        let mut driver = Driver::new(sockets, Vec::new(), askers.remove(0), doors, None);
-        let (arrival, peer) = arrival_and_peer(Vec::new());
-        let (connection, ..) = driver.sockets.open(arrival).unwrap();
+        let auth_rules = Arc::new(AuthRules::default());
+        let mut driver = Driver::new(
+            sockets,
+            Vec::new(),
+            authenticators.remove(0),
+            auth_rules,
+            None,
+        );
+        let (incoming, peer) = incoming_and_peer(Vec::new());
+        let (connection, ..) = driver.sockets.open(incoming).unwrap();
         (driver, connection, poll, peer)
     }
 
     /// The peer sends something, and it is read.
-    fn hear(driver: &mut Driver, connection: ConnectionId, poll: &mut Poll, peer: &mut TcpStream) {
+    fn receive(
+        driver: &mut Driver,
+        connection: ConnectionId,
+        poll: &mut Poll,
+        peer: &mut TcpStream,
+    ) {
         peer.write_all(&[0xc0, 0]).unwrap();
         let mut events = Events::with_capacity(8);
-        while !driver.sockets.leaving_spoke() {
+        while !driver.sockets.received_while_closing() {
             poll.poll(&mut events, None).unwrap();
             for event in &events {
                 driver.sockets.note(event);
@@ -461,16 +496,16 @@ mod tests {
         }
     }
 
-    /// What a stopping shard says of a client.
+    /// The output with which a stopping shard closes a client.
     fn close(connection: ConnectionId) -> Output {
         close_behind(connection, &[])
     }
 
-    /// The same, behind a message that it has published to itself.
+    /// The same, after a message that the client has published to itself.
     fn close_behind(connection: ConnectionId, message: &[u8]) -> Output {
         let now = Instant::now();
         let mut shard = Shard::new(options(0, 1));
-        let peer = nobody();
+        let peer = no_peer();
         shard
             .handle(now, Input::Opened { connection, peer })
             .for_each(drop);
@@ -496,7 +531,7 @@ mod tests {
             .unwrap()
     }
 
-    fn nobody() -> Peer {
+    fn no_peer() -> Peer {
         Peer {
             address: None,
             listener: 0,

@@ -1,13 +1,12 @@
-//! What a store died of: remembered for this run in memory, and for whoever looks later in a file
-//! of the directory.
+//! The first error of the store: kept in memory for this run, and in a file of the directory for
+//! later.
 //!
 //! ```text
 //! unbroken-failed 1
 //! writing DIR/engine/0.jnl: No space left on device (os error 28)
 //! ```
 //!
-//! The file may not be writable: whatever made the store fail may keep it away too. Then it is
-//! missing, and the log has the words.
+//! Writing the file may fail for the same reason as the store. Then only the log has the error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,10 +27,10 @@ impl Failure {
         }
     }
 
-    /// The store has failed. The first error is the one that counts.
+    /// Records the store's error; only the first counts.
     pub(crate) fn note(&self, cause: &str) {
         if self.first.set(cause.to_owned()).is_ok() {
-            // If it cannot be written, the log has it.
+            // If the file cannot be written, the log has the error.
             let _ = fs::write(self.directory.join(NAME), format!("{FORMAT}\n{cause}\n"));
         }
     }
@@ -41,15 +40,15 @@ impl Failure {
     }
 }
 
-/// What the store in this directory died of in the last run, as far as is known.
+/// The error that ended the last run, as far as known.
 pub fn of_last_run(directory: &Path) -> Option<String> {
     let text = fs::read_to_string(directory.join(NAME)).ok()?;
     let cause = text.strip_prefix(FORMAT)?.trim();
     (!cause.is_empty()).then(|| cause.to_owned())
 }
 
-/// The next run has begun, or there is another store. Where that cannot be told, it says so once
-/// more.
+/// Removes the file: the next run has begun, or there is another store. If removing fails, the
+/// error is reported once more.
 pub fn forget(directory: &Path) {
     let _ = fs::remove_file(directory.join(NAME));
 }
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_or_read_says_nothing() {
+    fn an_unreadable_failure_file_reports_no_failure() {
         let directory = tempfile::tempdir().unwrap();
         let failure = Failure::new(&directory.path().join("gone"));
         failure.note("no space");

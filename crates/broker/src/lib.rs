@@ -1,15 +1,14 @@
 //! The Unbroken MQTT broker as a library: shard threads, sockets, configuration.
 //!
-//! [`Server`] is a running broker, [`serve()`] what the command line makes of it, and
-//! [`BrokerHandle`] what other threads ask and steer it with. Reading order:
-//! `server` (which threads there are), `shard_thread` (the loop everything happens in), `sockets`,
-//! `mailbox`, `batching`; then `disk` and `control`, for what is kept.
+//! [`Server`] is a running broker, [`serve()`] is the command, and [`BrokerHandle`] queries and
+//! steers a running broker from other threads. Reading order: `server` (the threads),
+//! `shard_thread` (the event loop), `sockets`, `channel`, `batching`; then `disk` and `control`.
 //!
 //! Invariants:
-//! - What clients are told is decided in `unbroken-broker-core`; here are bytes, time, threads and
-//!   sockets.
-//! - Shard threads share nothing but feeds; no lock is taken for a message.
-//! - Nothing here waits for a client, a disk or whoever reads the log, but on a thread made for it.
+//! - All answers to clients are decided in `unbroken-broker-core`; this crate has bytes, time,
+//!   threads and sockets.
+//! - Shard threads share nothing but channels; no lock is taken for a message.
+//! - Only threads made for it wait for a client, a disk or the reader of the log.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +16,7 @@ mod authenticator;
 mod batching;
 mod bounds;
 mod broker_store;
+mod channel;
 pub mod config;
 pub mod control;
 mod cpu_time;
@@ -24,13 +24,12 @@ mod disk;
 mod driver;
 pub mod failure;
 pub mod handle;
-mod hearing;
 mod listener;
 mod log;
 mod logging;
-mod mailbox;
 mod open_files;
 pub mod passwords;
+mod read_watermark;
 mod request;
 mod serve;
 mod server;

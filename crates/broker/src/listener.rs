@@ -1,21 +1,21 @@
-//! Where clients knock: listening sockets, and the acceptor that the first shard's thread has.
+//! Listening sockets, and the acceptor, which runs on the first shard's thread.
 //!
-//! It gives each connection to the next shard in turn; that one reads the CONNECT and sends the
-//! connection on to where its session lives. A thread of its own cost a wake for each connection,
-//! and on two cores a third thread for each: with 64 clients at a time, all of them waited for one
-//! another's turn on a core (`docs/scaling.md`).
+//! The acceptor gives each connection to the next shard in turn. That shard reads the CONNECT and
+//! moves the connection to the shard of its session. An own thread for the acceptor would cost a
+//! wake-up per connection (`docs/scaling.md`).
 //!
 //! Invariants:
-//! - Every open connection holds a [`Seat`] from here to its end, whichever shard it moves to.
-//! - Running out of descriptors or memory is logged once for each time it happens, and waited out:
-//!   the acceptor neither spins nor dies, and clients that are in are served meanwhile.
-//! - A turn of the loop accepts [`ACCEPTS`] connections at most, so that those who are in do not
-//!   wait for many who come.
+//! - Every open connection holds a [`ConnectionPermit`] from accept to close, whichever shard it
+//!   moves to.
+//! - When the system has no descriptors or memory left, the acceptor logs it once and retries after
+//!   a pause; connected clients are served meanwhile.
+//! - A turn accepts at most [`ACCEPTS`] connections, so that connected clients do not wait for many
+//!   new ones.
 //!
 //! Deliberately absent: the refusal at `connections_max`, `max_connections` and the limit of open
-//! files, which needs the client's version, and its client id: a client that connects again takes
-//! the place of its own connection. So the shard gives it, and ends those that send no CONNECT.
-//! Here stands only the bound behind it, for connections that have no place yet or are still being
+//! files. It needs the client's version and its client id, because a client that reconnects
+//! replaces its own connection; so the shard refuses, and closes connections without a CONNECT.
+//! This module only limits the connections beyond that, which are not admitted yet or are being
 //! refused. `SO_REUSEPORT`, a listening socket for each shard: see `docs/scaling.md`.
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use unbroken_broker_core::{Limits, Peer, Room, ShardId};
 
 use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, BACKLOG, LISTENERS};
-use crate::mailbox::Arrival;
+use crate::channel::IncomingConnection;
 use crate::transport::{Transform, Transport};
 
 /// Opens a listening socket.
@@ -45,15 +45,15 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
         Some(Protocol::TCP),
     )?;
     if cfg!(unix) {
-        // A restarted broker is not kept out by its old connections in TIME_WAIT.
+        // A restarted broker can bind while old connections are in TIME_WAIT.
         socket.set_reuse_address(true)?;
     }
     if address.is_ipv6() {
         // `[::]` beside `0.0.0.0` is two listeners, each with its own rules.
         socket.set_only_v6(true)?;
     }
-    // One write for each turn leaves nothing for Nagle's algorithm to gather. Connections have it
-    // from their listener.
+    // A turn writes once to each connection, so Nagle's algorithm could gather nothing. Accepted
+    // connections inherit the option.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -63,7 +63,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Counts the connections of the whole broker and of each listener.
 #[derive(Debug)]
-pub(crate) struct Seats {
+pub(crate) struct ConnectionPermits {
     room: Room,
     all: Arc<Count>,
     listeners: Vec<Arc<Count>>,
@@ -72,31 +72,31 @@ pub(crate) struct Seats {
 #[derive(Debug)]
 struct Count {
     taken: AtomicU32,
-    /// Connections that have a place, and the reserve beside them.
+    /// Admitted connections, and the reserve beside them.
     limit: AtomicU32,
-    /// Beyond so many, those that only wait for their peer to close are in the way.
-    crowded_from: AtomicU32,
+    /// Above this count, connections that only wait for their peer to close are closed.
+    reserve_from: AtomicU32,
 }
 
-/// One connection's place; given back when it is dropped.
+/// Counts one open connection, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ConnectionPermit {
     all: Arc<Count>,
     listener: Arc<Count>,
 }
 
-/// Why there is no seat.
+/// Which limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Full {
+enum LimitReached {
     /// `limits.connections_max`, or the limit of open files, and the reserve.
     Broker,
     /// `listeners.max_connections` and the reserve.
     Listener,
 }
 
-impl Seats {
+impl ConnectionPermits {
     pub(crate) fn new(room: Room, limits: &Limits, listener_limits: &[Option<u32>]) -> Self {
-        let seats = Self {
+        let permits = Self {
             room,
             all: Arc::new(Count::new()),
             listeners: listener_limits
@@ -104,8 +104,8 @@ impl Seats {
                 .map(|_| Arc::new(Count::new()))
                 .collect(),
         };
-        seats.set_limits(limits, listener_limits);
-        seats
+        permits.set_limits(limits, listener_limits);
+        permits
     }
 
     /// Connections above a lowered limit stay.
@@ -118,8 +118,8 @@ impl Seats {
         }
     }
 
-    /// What keeps connections out where not their listener does.
-    fn limit_of_all(&self) -> &'static str {
+    /// The limit that applies when a listener's own does not.
+    fn broker_limit(&self) -> &'static str {
         let limit = self.all.limit.load(Ordering::Relaxed);
         if limit < self.room.places.saturating_add(self.room.reserve) {
             "limits.connections_max"
@@ -128,7 +128,7 @@ impl Seats {
         }
     }
 
-    /// Connections now.
+    /// Open connections.
     pub(crate) fn taken(&self) -> u32 {
         self.all.taken.load(Ordering::Relaxed)
     }
@@ -138,16 +138,16 @@ impl Seats {
         self.all.is_full() || of_listener.is_none_or(|count| count.is_full())
     }
 
-    fn take(&self, listener: usize) -> Result<Seat, Full> {
-        let of_listener = self.listeners.get(listener).ok_or(Full::Listener)?;
+    fn take(&self, listener: usize) -> Result<ConnectionPermit, LimitReached> {
+        let of_listener = self.listeners.get(listener).ok_or(LimitReached::Listener)?;
         if !self.all.take() {
-            return Err(Full::Broker);
+            return Err(LimitReached::Broker);
         }
         if !of_listener.take() {
-            self.all.give_back();
-            return Err(Full::Listener);
+            self.all.release();
+            return Err(LimitReached::Listener);
         }
-        Ok(Seat {
+        Ok(ConnectionPermit {
             all: Arc::clone(&self.all),
             listener: Arc::clone(of_listener),
         })
@@ -159,19 +159,19 @@ impl Count {
         Self {
             taken: AtomicU32::new(0),
             limit: AtomicU32::new(0),
-            crowded_from: AtomicU32::new(0),
+            reserve_from: AtomicU32::new(0),
         }
     }
 
     fn set_limit(&self, places: u32, reserve: u32) {
         let limit = places.saturating_add(reserve);
         self.limit.store(limit, Ordering::Relaxed);
-        let crowded_from = places.saturating_add(reserve / 4);
-        self.crowded_from.store(crowded_from, Ordering::Relaxed);
+        let reserve_from = places.saturating_add(reserve / 4);
+        self.reserve_from.store(reserve_from, Ordering::Relaxed);
     }
 
-    fn is_crowded(&self) -> bool {
-        self.taken.load(Ordering::Relaxed) > self.crowded_from.load(Ordering::Relaxed)
+    fn is_reserve_used(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) > self.reserve_from.load(Ordering::Relaxed)
     }
 
     fn is_full(&self) -> bool {
@@ -179,7 +179,7 @@ impl Count {
     }
 
     fn take(&self) -> bool {
-        // The acceptor alone takes, so nobody can come between the look and the step.
+        // Only the acceptor takes, so nothing changes between the check and the addition.
         if self.is_full() {
             return false;
         }
@@ -187,82 +187,82 @@ impl Count {
         true
     }
 
-    fn give_back(&self) {
+    fn release(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Seat {
-    /// Whether the reserve is needed for others than a connection that only waits for its peer to
+impl ConnectionPermit {
+    /// Whether the reserve is needed for connections other than one that only waits for its peer to
     /// close.
-    pub(crate) fn is_in_the_way(&self) -> bool {
-        self.all.is_crowded() || self.listener.is_crowded()
+    pub(crate) fn is_needed_elsewhere(&self) -> bool {
+        self.all.is_reserve_used() || self.listener.is_reserve_used()
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.all.give_back();
-        self.listener.give_back();
+        self.all.release();
+        self.listener.release();
     }
 }
 
 /// The shard whose thread has the listeners.
-pub(crate) const HOME: ShardId = ShardId(0);
+pub(crate) const ACCEPTOR_SHARD: ShardId = ShardId(0);
 
-/// The open listeners, and whom they let in.
+/// The open listeners.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    listeners: Vec<Listening>,
-    seats: Arc<Seats>,
+    listeners: Vec<ListeningSocket>,
+    permits: Arc<ConnectionPermits>,
     shards: u8,
     next_shard: u8,
-    /// The listener with which a turn begins.
-    begin_with: usize,
-    /// The system refuses more: it is asked again then.
+    /// The listener that is served first in the next turn.
+    first_listener: usize,
+    /// When to retry after the system refused.
     retry_at: Option<Instant>,
-    /// Somebody who was turned away is to be told of then.
-    tell_at: Option<Instant>,
+    /// When to log the connections that were closed meanwhile.
+    report_at: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Listening {
+struct ListeningSocket {
     socket: TcpListener,
     address: SocketAddr,
-    /// An edge came and the queue of connections was not yet seen empty.
+    /// An edge came, and the queue of connections was not seen empty since.
     ready: bool,
-    /// The system refuses to give us more, and that has been logged.
+    /// The system refuses more connections, and this was logged.
     exhausted: bool,
-    turned_away: TurnedAway,
+    rejected: Rejected,
 }
 
 impl Acceptor {
-    /// For so many shards. Those who knock are told to this poll.
+    /// For so many shards. Registers the listeners with this poll.
     pub(crate) fn new(
         sockets: Vec<(TcpListener, SocketAddr)>,
-        seats: Arc<Seats>,
+        permits: Arc<ConnectionPermits>,
         shards: u8,
         registry: &Registry,
     ) -> io::Result<Self> {
         let mut listeners = Vec::with_capacity(sockets.len());
         for (index, (mut socket, address)) in sockets.into_iter().enumerate() {
             registry.register(&mut socket, token_of(index), Interest::READABLE)?;
-            listeners.push(Listening {
+            listeners.push(ListeningSocket {
                 socket,
                 address,
                 ready: false,
                 exhausted: false,
-                turned_away: TurnedAway::default(),
+                rejected: Rejected::default(),
             });
         }
         Ok(Self {
             listeners,
-            seats,
+            permits,
             shards,
-            next_shard: HOME.0,
-            begin_with: 0,
+            next_shard: ACCEPTOR_SHARD.0,
+            first_listener: 0,
             retry_at: None,
-            tell_at: None,
+            report_at: None,
         })
     }
 
@@ -270,7 +270,7 @@ impl Acceptor {
         self.listeners.len()
     }
 
-    /// Whether the event was of a listener: then somebody knocks.
+    /// Whether the event was of a listener; then it has connections to accept.
     pub(crate) fn note(&mut self, token: Token) -> bool {
         let index = FIRST.0.wrapping_sub(token.0);
         let Some(listening) = self.listeners.get_mut(index) else {
@@ -282,59 +282,63 @@ impl Acceptor {
 
     /// Whether [`accept`](Self::accept) has something to do now.
     pub(crate) fn has_work(&self, now: Instant) -> bool {
-        let knocks = || self.listeners.iter().any(|listening| listening.ready);
+        let is_pending = || self.listeners.iter().any(|listening| listening.ready);
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        self.retry_at.map_or_else(knocks, |at| at <= now) || is_due(self.tell_at)
+        self.retry_at.map_or_else(is_pending, |at| at <= now) || is_due(self.report_at)
     }
 
-    /// When it has, if nobody knocks.
+    /// When it has, without an event of a listener.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        [self.retry_at, self.tell_at].into_iter().flatten().min()
+        [self.retry_at, self.report_at].into_iter().flatten().min()
     }
 
-    /// Accepts from every listener until it has nobody left, or it were [`ACCEPTS`], and gives each
-    /// to a shard.
-    pub(crate) fn accept(&mut self, now: Instant, mut give: impl FnMut(ShardId, Arrival)) {
+    /// Accepts from each listener until its queue is empty or [`ACCEPTS`] were accepted, and gives
+    /// each connection to a shard.
+    pub(crate) fn accept(
+        &mut self,
+        now: Instant,
+        mut hand_over: impl FnMut(ShardId, IncomingConnection),
+    ) {
         if !self.has_work(now) {
             return;
         }
         if self.retry_at.is_none_or(|at| at <= now) {
-            let is_refused = self.accept_all(&mut give);
+            let is_refused = self.accept_pending(&mut hand_over);
             self.retry_at = is_refused.then(|| now + ACCEPT_PAUSE);
         }
-        self.tell_at = self.tell(now).map(|wait| now + wait);
+        self.report_at = self.report_rejected(now).map(|wait| now + wait);
     }
 
-    /// Begins with another listener each time, so that none keeps the others out. Where those that
-    /// come take the last seats, the next ones wait for the next turn: by then the silent ones are
-    /// closed that end for these. Answers whether the system refuses more.
-    fn accept_all(&mut self, give: &mut impl FnMut(ShardId, Arrival)) -> bool {
-        let (mut left, mut let_in, mut is_refused) = (ACCEPTS, false, false);
+    /// Each turn begins with another listener, so that none starves the others. When the last
+    /// permits are taken, the remaining connections wait for the next turn: by then the shards have
+    /// closed idle connections without a CONNECT. Returns whether the system refuses more.
+    fn accept_pending(&mut self, hand_over: &mut impl FnMut(ShardId, IncomingConnection)) -> bool {
+        let (mut budget, mut has_accepted, mut is_refused) = (ACCEPTS, false, false);
         let count = self.listeners.len();
-        self.begin_with = (self.begin_with + 1) % count.max(1);
-        for index in (self.begin_with..count).chain(0..self.begin_with) {
+        self.first_listener = (self.first_listener + 1) % count.max(1);
+        for index in (self.first_listener..count).chain(0..self.first_listener) {
             let listening = &mut self.listeners[index];
-            while listening.ready && left > 0 && !(let_in && self.seats.is_full(index)) {
+            while listening.ready && budget > 0 && !(has_accepted && self.permits.is_full(index)) {
                 match listening.socket.accept() {
                     Ok((socket, address)) => {
-                        left -= 1;
+                        budget -= 1;
                         listening.recovered();
-                        let seat = match self.seats.take(index) {
-                            Ok(seat) => seat,
+                        let permit = match self.permits.take(index) {
+                            Ok(permit) => permit,
                             Err(full) => {
-                                listening.turned_away.count(full);
+                                listening.rejected.count(full);
                                 continue; // dropping the socket closes it
                             }
                         };
-                        let_in = true;
+                        has_accepted = true;
                         let to = ShardId(self.next_shard);
-                        give(to, arrival(socket, address, index, seat));
+                        hand_over(to, incoming(socket, address, index, permit));
                         self.next_shard = (self.next_shard + 1) % self.shards;
                     }
-                    Err(error) => match Refusal::of(&error) {
-                        Refusal::Nobody => listening.ready = false,
-                        Refusal::ThisOne => {}
-                        Refusal::Exhausted => {
+                    Err(error) => match AcceptFailure::of(&error) {
+                        AcceptFailure::NonePending => listening.ready = false,
+                        AcceptFailure::ConnectionLost => {}
+                        AcceptFailure::Exhausted => {
                             listening.exhausted(&error);
                             is_refused = true;
                             break;
@@ -346,16 +350,16 @@ impl Acceptor {
         is_refused
     }
 
-    /// Tells who was turned away. Answers with how long to wait before the rest is to be told.
-    fn tell(&mut self, now: Instant) -> Option<Duration> {
+    /// Logs the connections that were closed. Returns how long to wait before the rest is logged.
+    fn report_rejected(&mut self, now: Instant) -> Option<Duration> {
         let mut next = None;
         for listening in &mut self.listeners {
-            match listening.turned_away.take(now) {
-                Told::Nothing => {}
-                Told::Later(wait) => next = Some(next.map_or(wait, |next| wait.min(next))),
-                Told::Now { broker, listener } => {
-                    listening.turned_away(broker, self.seats.limit_of_all());
-                    listening.turned_away(listener, "listeners.max_connections");
+            match listening.rejected.take(now) {
+                Report::Nothing => {}
+                Report::Later(wait) => next = Some(next.map_or(wait, |next| wait.min(next))),
+                Report::Now { broker, listener } => {
+                    listening.rejected(broker, self.permits.broker_limit());
+                    listening.rejected(listener, "listeners.max_connections");
                 }
             }
         }
@@ -363,51 +367,51 @@ impl Acceptor {
     }
 }
 
-/// Connections of one listener that were closed because there was no seat.
+/// Connections of one listener that were closed because a limit was reached.
 #[derive(Debug, Default)]
-struct TurnedAway {
-    /// Not told yet.
+struct Rejected {
+    /// Not logged yet.
     broker: u64,
-    /// Not told yet.
+    /// Not logged yet.
     listener: u64,
-    last_told: Option<Instant>,
+    last_reported: Option<Instant>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum Report {
     Nothing,
     Later(Duration),
     Now { broker: u64, listener: u64 },
 }
 
-impl TurnedAway {
-    fn count(&mut self, full: Full) {
+impl Rejected {
+    fn count(&mut self, full: LimitReached) {
         match full {
-            Full::Broker => self.broker += 1,
-            Full::Listener => self.listener += 1,
+            LimitReached::Broker => self.broker += 1,
+            LimitReached::Listener => self.listener += 1,
         }
     }
 
-    /// What is to be told now: everything, at most once in [`TELL_EVERY`].
-    fn take(&mut self, now: Instant) -> Told {
+    /// What to log now: everything, at most once in [`REPORT_EVERY`].
+    fn take(&mut self, now: Instant) -> Report {
         if self.broker == 0 && self.listener == 0 {
-            return Told::Nothing;
+            return Report::Nothing;
         }
-        let wait = self.last_told.map_or(Duration::ZERO, |told| {
-            (told + TELL_EVERY).saturating_duration_since(now)
+        let wait = self.last_reported.map_or(Duration::ZERO, |told| {
+            (told + REPORT_EVERY).saturating_duration_since(now)
         });
         if !wait.is_zero() {
-            return Told::Later(wait);
+            return Report::Later(wait);
         }
-        self.last_told = Some(now);
-        Told::Now {
+        self.last_reported = Some(now);
+        Report::Now {
             broker: mem::take(&mut self.broker),
             listener: mem::take(&mut self.listener),
         }
     }
 }
 
-impl Listening {
+impl ListeningSocket {
     #[cold]
     fn exhausted(&mut self, error: &io::Error) {
         if !self.exhausted {
@@ -429,7 +433,7 @@ impl Listening {
     }
 
     #[cold]
-    fn turned_away(&self, count: u64, limit: &str) {
+    fn rejected(&self, count: u64, limit: &str) {
         if count > 0 {
             tracing::warn!(
                 listener = %self.address,
@@ -441,20 +445,25 @@ impl Listening {
     }
 }
 
-fn arrival(socket: TcpStream, address: SocketAddr, listener: usize, seat: Seat) -> Arrival {
+fn incoming(
+    socket: TcpStream,
+    address: SocketAddr,
+    listener: usize,
+    permit: ConnectionPermit,
+) -> IncomingConnection {
     let listener = u16::try_from(listener).expect("Server::start refuses more listeners");
-    Arrival {
+    IncomingConnection {
         transport: Transport::tcp(socket, transforms()),
         peer: Peer {
             address: Some(address),
             listener,
         },
-        seat,
+        permit,
         unread: Vec::new(),
     }
 }
 
-/// What the listeners speak above TCP, from the socket upwards: MQTT itself, so far.
+/// The protocol layers above TCP, from the socket upwards: MQTT only, so far.
 const fn transforms() -> Vec<Box<dyn Transform>> {
     Vec::new()
 }
@@ -470,32 +479,32 @@ const _: () = assert!(
     "connections have the tokens below"
 );
 
-/// Time between two log lines about the same overload.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Interval between two log lines about the same overload.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// What a failed `accept` means.
+/// The meaning of a failed `accept`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Refusal {
-    /// Nobody waits.
-    Nobody,
-    /// The one who waited has gone, or its network failed; the next may be fine (accept(2), "Error
+enum AcceptFailure {
+    /// The queue is empty.
+    NonePending,
+    /// The connection was lost before it was accepted; the next may be fine (accept(2), "Error
     /// handling").
-    ThisOne,
-    /// The system has no descriptors or memory left, or something unknown is wrong: trying at once
-    /// again would spin.
+    ConnectionLost,
+    /// The system has no descriptors or memory left, or the error is unknown: an immediate retry
+    /// would spin.
     Exhausted,
 }
 
-impl Refusal {
+impl AcceptFailure {
     fn of(error: &io::Error) -> Self {
         match error.kind() {
-            ErrorKind::WouldBlock => Self::Nobody,
+            ErrorKind::WouldBlock => Self::NonePending,
             ErrorKind::Interrupted
             | ErrorKind::ConnectionAborted
             | ErrorKind::ConnectionReset
             | ErrorKind::NetworkDown
             | ErrorKind::NetworkUnreachable
-            | ErrorKind::HostUnreachable => Self::ThisOne,
+            | ErrorKind::HostUnreachable => Self::ConnectionLost,
             _ => Self::Exhausted,
         }
     }

@@ -1,17 +1,16 @@
-//! What the broker says about its clients: one place where events become log records.
+//! Turns events about clients into log records.
 //!
 //! Invariants:
-//! - Every record about a client has the field `client`, so that its story can be filtered out of
-//!   all others.
-//! - Text that a client chose goes through [`Chosen`], which escapes what could break or forge a
+//! - Every record about a client has the field `client`, so that records can be filtered by client.
+//! - Text chosen by a client is written with [`Escaped`], so that it can neither break nor forge a
 //!   line.
 //! - A payload is never logged.
-//! - A reason code is logged where it was sent or came: a client of 3.x is sent a return code, or
-//!   its connection is only closed.
+//! - A reason code is logged only where it was sent or received: a client of 3.x gets a return
+//!   code, or its connection is only closed.
 //!
-//! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`,
-//! `return_code`, `detail`, `count`, of what was refused because a session was `full` whose that
-//! is, and of faults `kind`, `first`, `lane`.
+//! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`, `return_code`,
+//! `detail`, `count`; `full`: the client whose full session caused the drop; of faults `kind`,
+//! `first`, `lane`.
 
 use std::fmt::{self, Display, Write};
 
@@ -25,6 +24,26 @@ const CLIENT: &str = "unbroken::client";
 #[cold]
 pub(crate) fn event(event: &Event) {
     match event {
+        Event::Connected { .. }
+        | Event::Refused { .. }
+        | Event::Disconnected { .. }
+        | Event::SessionEnded { .. } => connection_event(event),
+        Event::Subscribed { .. }
+        | Event::Unsubscribed { .. }
+        | Event::WillPublished { .. }
+        | Event::Dropped { .. } => message_event(event),
+        Event::Fault { .. }
+        | Event::PublisherFault { .. }
+        | Event::LaneIntruded { .. }
+        | Event::LaneOwner { .. }
+        | Event::LaneRefused { .. } => audit_event(event),
+        other => tracing::warn!(target: CLIENT, event = ?other, "an event without a log message"),
+    }
+}
+
+/// Connections and sessions.
+fn connection_event(event: &Event) {
+    match event {
         Event::Connected {
             client_id,
             address,
@@ -34,7 +53,7 @@ pub(crate) fn event(event: &Event) {
         } => {
             tracing::info!(
                 target: CLIENT,
-                client = %Chosen(client_id),
+                client = %Escaped(client_id),
                 address = address.map(tracing::field::display),
                 version = %version,
                 session_present,
@@ -51,12 +70,12 @@ pub(crate) fn event(event: &Event) {
             detail,
         } => tracing::warn!(
             target: CLIENT,
-            client = client_id.as_deref().map(|id| tracing::field::display(Chosen(id))),
-            user = user_name.as_deref().map(|user| tracing::field::display(Chosen(user))),
+            client = client_id.as_deref().map(|id| tracing::field::display(Escaped(id))),
+            user = user_name.as_deref().map(|user| tracing::field::display(Escaped(user))),
             address = address.map(tracing::field::display),
-            reason = named(*reason, *sent),
+            reason = reason_field(*reason, *sent),
             return_code = return_code(*reason, *sent),
-            detail = beyond(*reason, *sent, detail),
+            detail = detail_field(*reason, *sent, detail),
             "refused"
         ),
         Event::Disconnected { client_id, why } => disconnected(client_id, why),
@@ -67,20 +86,27 @@ pub(crate) fn event(event: &Event) {
         } => {
             tracing::info!(
                 target: CLIENT,
-                client = %Chosen(client_id),
+                client = %Escaped(client_id),
                 undelivered,
                 "session ended"
             );
             if *uncounted_of > 0 {
                 tracing::warn!(
                     target: CLIENT,
-                    client = %Chosen(client_id),
+                    client = %Escaped(client_id),
                     among = uncounted_of,
-                    "the session ended before it was counted what waited for it since before the \
-                     start: among so many messages on disk, those for it are not delivered"
+                    "the session ended before its messages from before the restart were counted: \
+                     those among the stored ones that were for it are not delivered"
                 );
             }
         }
+        _ => {}
+    }
+}
+
+/// Subscriptions and messages.
+fn message_event(event: &Event) {
+    match event {
         Event::Subscribed {
             client_id,
             filter,
@@ -90,18 +116,18 @@ pub(crate) fn event(event: &Event) {
             if reason.is_error() {
                 tracing::warn!(
                     target: CLIENT,
-                    client = %Chosen(client_id),
-                    filter = %Chosen(filter),
-                    reason = named(*reason, Some(*sent)),
+                    client = %Escaped(client_id),
+                    filter = %Escaped(filter),
+                    reason = reason_field(*reason, Some(*sent)),
                     return_code = return_code(*reason, Some(*sent)),
-                    detail = beyond(*reason, Some(*sent), reason.name()),
+                    detail = detail_field(*reason, Some(*sent), reason.name()),
                     "subscription refused"
                 );
             } else {
                 tracing::debug!(
                     target: CLIENT,
-                    client = %Chosen(client_id),
-                    filter = %Chosen(filter),
+                    client = %Escaped(client_id),
+                    filter = %Escaped(filter),
                     qos = *reason as u8,
                     "subscribed"
                 );
@@ -109,14 +135,14 @@ pub(crate) fn event(event: &Event) {
         }
         Event::Unsubscribed { client_id, filter } => tracing::debug!(
             target: CLIENT,
-            client = %Chosen(client_id),
-            filter = %Chosen(filter),
+            client = %Escaped(client_id),
+            filter = %Escaped(filter),
             "unsubscribed"
         ),
         Event::WillPublished { client_id, topic } => tracing::info!(
             target: CLIENT,
-            client = %Chosen(client_id),
-            topic = %Chosen(topic),
+            client = %Escaped(client_id),
+            topic = %Escaped(topic),
             "will published"
         ),
         Event::Dropped {
@@ -127,13 +153,20 @@ pub(crate) fn event(event: &Event) {
             full,
         } => tracing::warn!(
             target: CLIENT,
-            client = %Chosen(client_id),
-            topic = (!topic.is_empty()).then(|| tracing::field::display(Chosen(topic))),
+            client = %Escaped(client_id),
+            topic = (!topic.is_empty()).then(|| tracing::field::display(Escaped(topic))),
             reason = reason.name(),
-            full = full.as_deref().map(|full| tracing::field::display(Chosen(full))),
+            full = full.as_deref().map(|full| tracing::field::display(Escaped(full))),
             count,
             "messages not delivered"
         ),
+        _ => {}
+    }
+}
+
+/// Results of the audit.
+fn audit_event(event: &Event) {
+    match event {
         Event::Fault {
             place,
             kind,
@@ -148,12 +181,12 @@ pub(crate) fn event(event: &Event) {
             count,
         } => tracing::warn!(
             target: CLIENT,
-            client = %Chosen(client_id),
+            client = %Escaped(client_id),
             lane = format_args!("{lane:016x}"),
             kind = kind.name(),
             first,
             count,
-            "what came is not what this client has stamped"
+            "a received message differs from its client's stamp"
         ),
         Event::LaneIntruded { .. } => lane_intruded(event),
         Event::LaneOwner {
@@ -162,10 +195,10 @@ pub(crate) fn event(event: &Event) {
             before,
         } => tracing::warn!(
             target: CLIENT,
-            client = %Chosen(client_id),
+            client = %Escaped(client_id),
             lane = format_args!("{lane:016x}"),
-            before = %Chosen(before),
-            "the client has opened a lane that was another client's"
+            before = %Escaped(before),
+            "the client has opened a lane that belonged to another client"
         ),
         Event::LaneRefused {
             client_id,
@@ -174,13 +207,13 @@ pub(crate) fn event(event: &Event) {
             count,
         } => tracing::warn!(
             target: CLIENT,
-            client = %Chosen(client_id),
+            client = %Escaped(client_id),
             lane = format_args!("{lane:016x}"),
             reason = why.name(),
             count,
-            "messages not judged: the client may open no more lanes"
+            "messages not verified: the client may open no more lanes"
         ),
-        other => tracing::warn!(target: CLIENT, event = ?other, "an event without words"),
+        _ => {}
     }
 }
 
@@ -199,10 +232,10 @@ fn lane_intruded(event: &Event) {
     };
     tracing::warn!(
         target: CLIENT,
-        client = %Chosen(client_id),
-        user = user.as_deref().map(|user| tracing::field::display(Chosen(user))),
+        client = %Escaped(client_id),
+        user = user.as_deref().map(|user| tracing::field::display(Escaped(user))),
         lane = format_args!("{lane:016x}"),
-        owner = %Chosen(owner),
+        owner = %Escaped(owner),
         sent = sent.name(),
         number,
         count,
@@ -214,7 +247,7 @@ fn fault(place: &FaultPlace, kind: &str, first: u64, count: u64) {
     match place {
         FaultPlace::Session(client_id) => tracing::error!(
             target: CLIENT,
-            client = %Chosen(client_id),
+            client = %Escaped(client_id),
             kind,
             first,
             count,
@@ -222,7 +255,7 @@ fn fault(place: &FaultPlace, kind: &str, first: u64, count: u64) {
         ),
         FaultPlace::Lane(client_id) => tracing::error!(
             target: CLIENT,
-            client = %Chosen(client_id),
+            client = %Escaped(client_id),
             kind,
             first,
             count,
@@ -239,10 +272,10 @@ fn fault(place: &FaultPlace, kind: &str, first: u64, count: u64) {
 }
 
 fn disconnected(client_id: &str, why: &Disconnection) {
-    let client = Chosen(client_id);
+    let client = Escaped(client_id);
     match why {
         Disconnection::ByClient(reason) => {
-            let reason = reason.map(|reason| tracing::field::display(Named(reason)));
+            let reason = reason.map(|reason| tracing::field::display(ReasonText(reason)));
             tracing::info!(target: CLIENT, %client, reason, "disconnected");
         }
         Disconnection::Lost(CloseCause::Peer) => {
@@ -258,55 +291,58 @@ fn disconnected(client_id: &str, why: &Disconnection) {
         } => tracing::warn!(
             target: CLIENT,
             %client,
-            reason = named(*reason, *sent),
+            reason = reason_field(*reason, *sent),
             return_code = return_code(*reason, *sent),
-            detail = beyond(*reason, *sent, detail),
+            detail = detail_field(*reason, *sent, detail),
             "disconnected by the broker"
         ),
         other => tracing::warn!(target: CLIENT, %client, why = ?other, "disconnected"),
     }
 }
 
-/// A reason code, if it was sent.
-fn named(reason: ReasonCode, sent: Option<u8>) -> Option<tracing::field::DisplayValue<Named>> {
-    (sent == Some(reason as u8)).then(|| tracing::field::display(Named(reason)))
+/// The field `reason`: a reason code, if it was sent.
+fn reason_field(
+    reason: ReasonCode,
+    sent: Option<u8>,
+) -> Option<tracing::field::DisplayValue<ReasonText>> {
+    (sent == Some(reason as u8)).then(|| tracing::field::display(ReasonText(reason)))
 }
 
-/// What 3.x has instead, if that was sent.
+/// The field `return_code`: the code of 3.x, if that was sent.
 fn return_code(reason: ReasonCode, sent: Option<u8>) -> Option<u8> {
     sent.filter(|sent| *sent != reason as u8)
 }
 
-/// A detail, where it says more than the name of a reason that is logged.
-fn beyond(
+/// The field `detail`, if it adds to the name of a logged reason.
+fn detail_field(
     reason: ReasonCode,
     sent: Option<u8>,
     detail: &str,
-) -> Option<tracing::field::DisplayValue<Chosen<'_>>> {
+) -> Option<tracing::field::DisplayValue<Escaped<'_>>> {
     let is_said = detail == reason.name() && sent == Some(reason as u8);
-    (!is_said).then(|| tracing::field::display(Chosen(detail)))
+    (!is_said).then(|| tracing::field::display(Escaped(detail)))
 }
 
 /// A reason code as `0x87 Not authorized`.
-struct Named(ReasonCode);
+struct ReasonText(ReasonCode);
 
-impl Display for Named {
+impl Display for ReasonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "0x{:02x} {}", self.0 as u8, self.0.name())
     }
 }
 
-/// Text that a client chose: shown so that it stays on its line and cannot be taken for anything
-/// else. Long text is cut; an id or topic can have 65,535 bytes.
-pub(crate) struct Chosen<'a>(pub(crate) &'a str);
+/// Text chosen by a client, escaped so that it stays on its line. Long text is cut; an id or topic
+/// can have 65,535 bytes.
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
-/// Characters shown of a [`Chosen`].
-const SHOWN: usize = 512;
+/// Characters of an [`Escaped`] text.
+const ESCAPED_MAX: usize = 512;
 
-impl Display for Chosen<'_> {
+impl Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, character) in self.0.chars().enumerate() {
-            if index == SHOWN {
+            if index == ESCAPED_MAX {
                 return f.write_char('…');
             }
             if character.is_control() || is_invisible(character) || character == '\\' {
@@ -319,7 +355,7 @@ impl Display for Chosen<'_> {
     }
 }
 
-/// Characters that change how the text around them is shown.
+/// Characters that change how the text around them is displayed.
 fn is_invisible(character: char) -> bool {
     matches!(
         character,
@@ -336,21 +372,21 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// What is logged meanwhile.
+    /// The log of `done`.
     pub(crate) fn log_of(done: impl FnOnce()) -> String {
         let mut file = tempfile::tempfile().unwrap();
         let log = tracing_subscriber::fmt().with_ansi(false);
         let log = log.with_writer(Mutex::new(file.try_clone().unwrap()));
         tracing::subscriber::with_default(log.finish(), done);
-        let mut words = String::new();
+        let mut text = String::new();
         file.seek(SeekFrom::Start(0)).unwrap();
-        file.read_to_string(&mut words).unwrap();
-        words
+        file.read_to_string(&mut text).unwrap();
+        text
     }
 
     #[test]
-    fn a_refusal_names_its_user_and_says_nothing_twice() {
-        let told = |detail: &'static str, sent| {
+    fn a_refusal_logs_its_user_and_no_redundant_detail() {
+        let logged = |detail: &'static str, sent| {
             let refused = Event::Refused {
                 client_id: Some(Arc::from("c")),
                 user_name: Some("al\nice".into()),
@@ -362,21 +398,21 @@ pub(crate) mod tests {
             log_of(|| event(&refused))
         };
         let name = ReasonCode::BadUserNameOrPassword.name();
-        let plain = told(name, Some(0x86));
+        let plain = logged(name, Some(0x86));
         assert!(
             plain.contains("client=c user=al\\nice reason=0x86"),
             "{plain}"
         );
         assert!(!plain.contains("detail="), "{plain}");
-        let more = told("the file is locked", Some(0x86));
+        let more = logged("the file is locked", Some(0x86));
         assert!(more.contains("detail=the file is locked"), "{more}");
-        let of_3_1_1 = told(name, Some(4));
+        let of_3_1_1 = logged(name, Some(4));
         assert!(
             of_3_1_1.contains(&format!("return_code=4 detail={name}")),
             "{of_3_1_1}"
         );
         assert!(!of_3_1_1.contains("reason="), "{of_3_1_1}");
-        let closed = told(name, None);
+        let closed = logged(name, None);
         assert!(
             closed.contains(&format!("user=al\\nice detail={name}")),
             "{closed}"
@@ -411,8 +447,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_topic_that_is_not_known_is_left_out() {
-        let told = |topic: &str| {
+    fn an_unknown_topic_is_not_logged() {
+        let logged = |topic: &str| {
             let dropped = Event::Dropped {
                 client_id: Arc::from("c"),
                 topic: topic.into(),
@@ -422,16 +458,16 @@ pub(crate) mod tests {
             };
             log_of(|| event(&dropped))
         };
-        assert!(told("a/b").contains("client=c topic=a/b reason="));
-        assert!(told("").contains("client=c reason="), "{}", told(""));
+        assert!(logged("a/b").contains("client=c topic=a/b reason="));
+        assert!(logged("").contains("client=c reason="), "{}", logged(""));
     }
 
     fn check(chosen: &str, shown: &str) {
-        assert_eq!(Chosen(chosen).to_string(), shown);
+        assert_eq!(Escaped(chosen).to_string(), shown);
     }
 
     #[test]
-    fn what_a_client_chose_stays_on_its_line() {
+    fn client_text_stays_on_its_line() {
         check("plain/topic ü 日本", "plain/topic ü 日本");
         check("a\nERROR forged", "a\\nERROR forged");
         check("\u{1b}[31mred", "\\u{1b}[31mred");
@@ -442,7 +478,7 @@ pub(crate) mod tests {
 
     #[test]
     fn endless_text_is_cut() {
-        let shown = Chosen(&"x".repeat(70_000)).to_string();
-        assert_eq!(shown.chars().count(), SHOWN + 1);
+        let shown = Escaped(&"x".repeat(70_000)).to_string();
+        assert_eq!(shown.chars().count(), ESCAPED_MAX + 1);
     }
 }

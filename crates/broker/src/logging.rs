@@ -1,18 +1,16 @@
-//! Where log records go: standard error, for people or for machines, at a level that can be changed
-//! while the broker runs.
+//! The log: standard error, as text or JSON, with a level that can change while the broker runs.
 //!
-//! A shard thread must not wait for whoever reads our output. So a record is formatted by the
-//! thread it happens on and handed to a writing thread through a bounded queue; when that is full
-//! the record is lost, counted, and the count is written as soon as there is room: as a record like
-//! the others, so that every line of a JSON log is JSON.
+//! A shard thread never waits for the reader of the log. The thread that logs formats the record
+//! and queues it for a writing thread. When the queue is full, the record is lost and counted. The
+//! count is written as soon as there is room, as a record like the others, so that every line of a
+//! JSON log is JSON.
 //!
-//! A record that comes alone is written at once. Behind each write the writing thread pauses for
-//! [`LOG_PAUSE`], and then writes what has come meanwhile together; while it pauses, whoever logs
-//! wakes nobody. With a wake and a write for each record a connection took 25 µs of the broker's
-//! CPU time to open, and takes 19 so (15,000 connections, medians of five interleaved runs).
+//! A record that comes alone is written at once. After each write the writing thread pauses for
+//! [`LOG_PAUSE`] and then writes all queued records together; queueing during the pause wakes no
+//! thread.
 //!
-//! Invariant: at the end of the program [`Logging`] is dropped, and everything queued is written
-//! first if anybody reads it.
+//! Invariant: at the end of the program [`Logging`] is dropped, and queued records are written
+//! first if standard error takes them.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -34,7 +32,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use crate::bounds::{LOG_LINES, LOG_PAUSE, LOG_WRITE_BYTES};
 use crate::config::{Log, LogFormat, LogLevel};
 
-/// The log of this process. One for each process; dropping it writes what is left.
+/// The log of this process, one per process; dropping it writes the queued records.
 #[derive(Debug)]
 pub(crate) struct Logging {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -46,7 +44,7 @@ pub(crate) struct Logging {
 /// Why the log cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The filter is not one.
+    /// The filter cannot be parsed.
     #[error("log.filter {text:?}: {source}")]
     Filter {
         /// As it was written.
@@ -68,8 +66,7 @@ enum Line {
 }
 
 impl Logging {
-    /// Starts logging for the whole process. Where something else has done so before (a test), it
-    /// stays.
+    /// Starts logging for the whole process. An existing subscriber (of a test) stays.
     pub(crate) fn start(config: &Log) -> Result<Self, LogError> {
         let (filter, handle) = reload::Layer::new(filter(config)?);
         let (lines, queue) = sync_channel(LOG_LINES);
@@ -97,12 +94,12 @@ impl Logging {
         })
     }
 
-    /// Checks that a filter is one, before anything is changed.
+    /// Checks a filter before anything is changed.
     pub(crate) fn check(config: &Log) -> Result<(), LogError> {
         filter(config).map(drop)
     }
 
-    /// Changes what is written from now on.
+    /// Changes the filter from now on.
     pub(crate) fn change(&self, config: &Log) -> Result<(), LogError> {
         Ok(self.filter.reload(filter(config)?)?)
     }
@@ -110,26 +107,26 @@ impl Logging {
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        // Whoever reads our output may have stopped; then the broker ends without its last lines.
-        let until = Instant::now() + LAST_LINES;
+        // If standard error takes no more, the broker ends without its last lines.
+        let until = Instant::now() + FLUSH_TIMEOUT;
         while self.lines.try_send(Line::End).is_err() {
             if Instant::now() >= until {
                 return;
             }
             thread::sleep(Duration::from_millis(1));
         }
-        let _ = self.written.recv_timeout(LAST_LINES);
+        let _ = self.written.recv_timeout(FLUSH_TIMEOUT);
     }
 }
 
 /// How long the end of the program waits for its log to be written.
-const LAST_LINES: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn filter(config: &Log) -> Result<EnvFilter, LogError> {
     let mut text = config.level.as_str().to_owned();
     if !matches!(config.level, LogLevel::Error | LogLevel::Warn) {
-        // Of ours alone: nobody means every poll of the library underneath, or every file that the
-        // store's engine opens.
+        // Only the broker's own modules: not each poll of the library underneath, or each file that
+        // the store's engine opens.
         text = format!("{},unbroken={text}", LogLevel::Warn.as_str());
     }
     if let Some(directives) = &config.filter {
@@ -161,9 +158,9 @@ fn write(queue: &Receiver<Line>, lost: &AtomicU64, format: LogFormat, out: &mut 
         let ended = gather(queue, &mut text);
         let count = lost.swap(0, Ordering::Relaxed);
         if count > 0 {
-            text.extend_from_slice(lost_here(count, format).as_bytes());
+            text.extend_from_slice(lost_record(count, format).as_bytes());
         }
-        // Nobody is left to tell if standard error is gone.
+        // If standard error is gone, there is nowhere to report it.
         let _ = out.write_all(&text);
         text.clear();
         text.shrink_to(LOG_WRITE_BYTES);
@@ -175,8 +172,7 @@ fn write(queue: &Receiver<Line>, lost: &AtomicU64, format: LogFormat, out: &mut 
     let _ = out.flush();
 }
 
-/// Takes what is queued already, up to what is written at once. Answers whether nothing will come
-/// behind it.
+/// Takes queued records, up to the size of one write. Returns whether the log ends with them.
 fn gather(queue: &Receiver<Line>, text: &mut Vec<u8>) -> bool {
     while text.len() < LOG_WRITE_BYTES {
         match queue.try_recv() {
@@ -188,13 +184,12 @@ fn gather(queue: &Receiver<Line>, text: &mut Vec<u8>) -> bool {
     false
 }
 
-/// The record in the place of those that were lost. It does not go through the queue, which is
-/// full.
-fn lost_here(count: u64, format: LogFormat) -> String {
+/// The record in place of the lost ones. It does not go through the queue, which is full.
+fn lost_record(count: u64, format: LogFormat) -> String {
     let mut time = String::new();
     // A time that cannot be written is left out.
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
-    let message = "log records were lost here: they came faster than they could be written";
+    let message = "log records were lost here: the log could not be written fast enough";
     let mut line = String::new();
     // Writing to a String cannot fail.
     let _ = match format {
@@ -209,7 +204,7 @@ fn lost_here(count: u64, format: LogFormat) -> String {
     line
 }
 
-/// Where a thread writes its records.
+/// Queues the records of a thread.
 #[derive(Clone)]
 struct Queued {
     lines: SyncSender<Line>,
@@ -257,7 +252,7 @@ impl Drop for Record {
 mod tests {
     use super::*;
 
-    /// What `log` writes of what `happens`, with room for this many records.
+    /// The log of `happens`, with room for this many records.
     fn written(log: &Log, room: usize, happens: impl FnOnce()) -> String {
         let (lines, queue) = sync_channel(room);
         let lost = Arc::new(AtomicU64::new(0));
@@ -290,18 +285,18 @@ mod tests {
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
         assert_eq!(lines.len(), 3, "two that fit, and the count: {text}");
-        let told = lines.iter().find(|line| line["level"] == "WARN").unwrap();
-        assert_eq!(told["count"], 3);
+        let lost = lines.iter().find(|line| line["level"] == "WARN").unwrap();
+        assert_eq!(lost["count"], 3);
         let keys = |line: &serde_json::Value| {
             let keys = line.as_object().unwrap().keys();
             keys.filter(|key| *key != "client")
                 .cloned()
                 .collect::<Vec<_>>()
         };
-        assert_eq!(keys(told), keys(&lines[0]), "a record like the others");
+        assert_eq!(keys(lost), keys(&lines[0]), "a record like the others");
     }
 
-    /// Standard error as a list of what was written to it at once.
+    /// Standard error as a list of separate writes.
     #[derive(Default)]
     struct Writes(Vec<Vec<u8>>);
 

@@ -1,11 +1,10 @@
-//! The system's limit of open files, which is the real limit of connections, and its table of them.
+//! The system's limit of open files, which limits connections, and its table of them.
 
 use unbroken_broker_core::{RESERVE_MAX, Room};
 
-use crate::bounds::{FILES_AT_START, FILES_OF_A_SHARD, FILES_OF_ITS_OWN};
+use crate::bounds::{FILES_AT_START, FILES_OF_A_SHARD, FILES_OF_BROKER};
 
-/// Raises this process's limit as far as it may: the customary default of 1,024 is for programs
-/// that use `select`. Answers with how many connections there can be then.
+/// Raises this process's soft limit to the hard limit. Returns how many connections that allows.
 #[cfg(unix)]
 pub(crate) fn raise_limit(shards: u8) -> Room {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -19,42 +18,41 @@ pub(crate) fn raise_limit(shards: u8) -> Room {
         .map_or_else(|_| Room::default(), |(soft, _)| room(soft, shards))
 }
 
-/// Elsewhere there is none to raise.
+/// Other systems have none to raise.
 #[cfg(not(unix))]
 pub(crate) fn raise_limit(_shards: u8) -> Room {
     Room::default()
 }
 
-/// Makes the system's table of open files as large as so many connections need, once and now. Linux
-/// doubles it when it is full, and where a process has several threads it waits for a grace period
-/// of RCU each time, some 10 ms in which nobody is served: with 15,000 connections seven times on
-/// the way, a quarter of the time that they took to come. Any file will do.
+/// Makes the kernel's table of open files large enough for so many connections at once. Linux
+/// doubles a full table, and with several threads it waits for an RCU grace period each time, in
+/// which no client is served. `any` is any open file.
 #[cfg(unix)]
-pub(crate) fn make_table(any: &impl std::os::fd::AsFd, connections: u32, shards: u8) {
+pub(crate) fn preallocate_table(any: &impl std::os::fd::AsFd, connections: u32, shards: u8) {
     use nix::fcntl::{FcntlArg, fcntl};
     use nix::sys::resource::{Resource, getrlimit};
     use nix::unistd::close;
 
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
-    let files = (u64::from(connections) + own(shards))
+    let files = (u64::from(connections) + reserved(shards))
         .min(limit)
         .min(FILES_AT_START);
-    // Where there is no room for it the table grows later, as it is needed.
+    // Without room for it the table grows later.
     let last = i32::try_from(files.saturating_sub(1)).unwrap_or(0);
     if let Ok(file) = fcntl(any, FcntlArg::F_DUPFD_CLOEXEC(last)) {
         let _ = close(file);
     }
 }
 
-/// Elsewhere there is none to make.
+/// Other systems have none.
 #[cfg(not(unix))]
-pub(crate) fn make_table<T>(_any: &T, _connections: u32, _shards: u8) {}
+pub(crate) fn preallocate_table<T>(_any: &T, _connections: u32, _shards: u8) {}
 
-/// What so many open files leave for connections: the store must be able to open its own however
-/// many clients come. Where there are few, half are the clients', and a quarter of these are for
-/// connections without a place.
+/// The connections that so many open files allow: the store must be able to open its files however
+/// many clients come. With few files, half are for clients, and a quarter of these is the reserve
+/// for connections that are not admitted.
 fn room(files: u64, shards: u8) -> Room {
-    let files = files.saturating_sub(own(shards)).max(files / 2);
+    let files = files.saturating_sub(reserved(shards)).max(files / 2);
     let connections = u32::try_from(files).unwrap_or(u32::MAX);
     let reserve = RESERVE_MAX.min(connections / 4);
     Room {
@@ -63,12 +61,12 @@ fn room(files: u64, shards: u8) -> Room {
     }
 }
 
-fn own(shards: u8) -> u64 {
-    FILES_OF_ITS_OWN + u64::from(shards) * FILES_OF_A_SHARD
+fn reserved(shards: u8) -> u64 {
+    FILES_OF_BROKER + u64::from(shards) * FILES_OF_A_SHARD
 }
 
-/// Says it to whoever has allowed more than that.
-pub(crate) fn tell(room: Room, connections_max: u32) {
+/// Warns if the configuration allows more.
+pub(crate) fn log_limit(room: Room, connections_max: u32) {
     if room.places < connections_max {
         tracing::info!(
             connections = room.places,
@@ -106,7 +104,7 @@ mod tests {
         raise_limit(1);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let connections = 2 * places();
-        make_table(&listener, connections, 1);
+        preallocate_table(&listener, connections, 1);
         assert!(places() >= connections, "{} of {connections}", places());
     }
 }

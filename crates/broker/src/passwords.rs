@@ -1,12 +1,12 @@
-//! Password files in Mosquitto's format: who may come in, checked without telling who exists.
+//! Password files in Mosquitto's format; a check does not reveal which users exist.
 //!
 //! A line is `user:hash`; empty lines and lines beginning with `#` are skipped. The hash is one of
 //! `$7$iterations$salt$hash` (PBKDF2 with HMAC-SHA-512, Mosquitto 2.0), `$6$salt$hash` (one salted
 //! SHA-512, Mosquitto 1.6) and `$argon2id$v=19$m=…,t=…,p=…$salt$hash` (Mosquitto 2.1).
 //!
 //! Invariants:
-//! - Hashes are compared in constant time, and an unknown user costs what a known one costs: the
-//!   work is done for a stand-in from the file, the same one for the same name.
+//! - Hashes are compared in constant time, and an unknown user costs as much as a known one: a
+//!   stand-in from the file is verified, always the same for the same name.
 //! - A file is used whole or not at all.
 //! - Nothing here can be printed with its secrets: no `Debug` shows a hash.
 //!
@@ -30,7 +30,7 @@ pub use hash::{HashError, Scheme};
 pub struct Passwords {
     hashes: Vec<StoredHash>,
     users: HashMap<Box<str>, usize>,
-    /// Chooses the stand-in of an unknown user.
+    /// Chooses the stand-in for an unknown user.
     stand_in: RandomState,
 }
 
@@ -76,7 +76,7 @@ impl Passwords {
         })
     }
 
-    /// Whether `user` exists and `password` is the right one. Takes as long as the hash wants.
+    /// Whether `user` exists and `password` is right. The hash decides how long it takes.
     pub fn verify(&self, user: &str, password: &[u8]) -> bool {
         let known = self.users.get(user).copied();
         let position = known.unwrap_or_else(|| self.stand_in_for(user));
@@ -92,13 +92,13 @@ impl Passwords {
         self.users.len()
     }
 
-    /// Whether nobody can come in.
+    /// Whether there are no users.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 
-    /// Spread over all entries, so that a file with hashes of different cost shows the same mixture
-    /// of times for unknown names as for known ones.
+    /// Distributed over all entries, so that with hashes of different cost unknown names show the
+    /// same mixture of times as known ones.
     fn stand_in_for(&self, user: &str) -> usize {
         let entries = self.hashes.len().max(1) as u64;
         usize::try_from(self.stand_in.hash_one(user) % entries).unwrap_or(0)
@@ -126,7 +126,7 @@ pub enum PasswordFileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A line is not an entry.

@@ -1,7 +1,7 @@
-//! What a handle asks of one shard, and what it carries there.
+//! Requests of a handle to one shard.
 //!
-//! Invariant: nothing in a request can make a shard wait. An answer has its place before it is
-//! asked for, and an event without room is counted.
+//! Invariant: no request can make a shard wait. An answer has room before it is requested, and an
+//! event without room is counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,23 +12,23 @@ use unbroken_broker_core::{
     SubscriptionInfo,
 };
 
-/// Where an answer goes. It has room for all that are asked.
+/// Where an answer goes. It has room for all answers.
 pub(crate) type Answer<T> = SyncSender<T>;
 
-/// What one shard is asked.
+/// A request to one shard.
 #[derive(Debug)]
 pub(crate) enum Request {
     Clients {
-        page: Asked,
+        page: PageRequest,
         answer: Answer<Page<ClientInfo>>,
     },
     Sessions {
-        page: Asked,
+        page: PageRequest,
         answer: Answer<Page<SessionInfo>>,
     },
     Subscriptions {
         of: Option<Arc<str>>,
-        page: Asked,
+        page: PageRequest,
         answer: Answer<Page<SubscriptionInfo>>,
     },
     Counters(Answer<Stats>),
@@ -36,9 +36,9 @@ pub(crate) enum Request {
         client_id: Arc<str>,
         answer: Answer<bool>,
     },
-    /// The answer waits until it is stored.
+    /// The answer comes when it is stored.
     Publish(OwnMessage, Charge, Answer<Result<Receiver<()>, DropReason>>),
-    /// `done` gets the answer when it is gone, on disk too.
+    /// `done` is called when it is removed, on disk too.
     Forget {
         what: Forget,
         done: Sender<()>,
@@ -46,14 +46,14 @@ pub(crate) enum Request {
     Watch(Watch),
 }
 
-/// Part of a listing.
+/// A part of a listing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PageRequest {
     pub(crate) from: Place,
     pub(crate) most: usize,
 }
 
-/// What counts against a limit until it is dropped.
+/// An amount that counts against a limit until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     bytes: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// That is in the sum already.
+    /// For an amount that is in the sum already.
     pub(crate) const fn new(bytes: u64, sum: Arc<AtomicU64>) -> Self {
         Self { bytes, sum }
     }
@@ -73,12 +73,12 @@ impl Drop for Charge {
     }
 }
 
-/// One receiver of events, until it is dropped.
+/// Counts one event receiver, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit(Arc<AtomicUsize>);
 
 impl Permit {
-    /// That is counted already.
+    /// For a receiver that is counted already.
     pub(crate) const fn new(count: Arc<AtomicUsize>) -> Self {
         Self(count)
     }
@@ -90,7 +90,7 @@ impl Drop for Permit {
     }
 }
 
-/// A shard's end of a receiver of events.
+/// A shard's sender of events.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     sender: SyncSender<Event>,
@@ -102,7 +102,7 @@ impl Watch {
         Self { sender, missed }
     }
 
-    /// Hands over an event, if there is room. Answers whether the receiver is still there.
+    /// Sends an event, if there is room. Returns whether the receiver still exists.
     pub(crate) fn offer(&self, event: &Event) -> bool {
         match self.sender.try_send(event.clone()) {
             Ok(()) => true,

@@ -1,4 +1,4 @@
-//! `unbroken serve`: a broker from its configuration to its end, with signals.
+//! `unbroken serve`: runs a broker, with signals.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use crate::logging::{LogError, Logging};
 use crate::server::{Notice, Server, ServerError, StartError};
 use crate::signals::{self, Signal};
 
-/// Why serving ended other than by being asked to.
+/// Why serving ended without a request to.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -66,20 +66,23 @@ pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
                 OnError::ReadOnly => {
                     tracing::error!(
                         reason,
-                        "the store has failed: nothing is stored any more; clients that need it \
-                         are refused until the broker is started again"
+                        "the store has failed: the broker is read-only; clients that need the \
+                         store are refused until it is restarted"
                     );
                     server.store_failed(reason);
                 }
             },
-            // Whatever is done with an error: the next start knows what to do with damage.
+            // With either setting: the next start handles the damage.
             Some(Notice::StoreDamaged { reason }) => {
                 tracing::error!(reason, "the store is damaged: the broker ends");
                 server.store_failed(reason.clone());
                 return Err(ServerError::Store { reason }.into());
             }
             Some(Notice::ShardEnded) => {
-                let (thread, reason) = ("shard".to_owned(), "it ended unasked".to_owned());
+                let (thread, reason) = (
+                    "shard".to_owned(),
+                    "it ended without being asked to".to_owned(),
+                );
                 return Err(ServerError::Thread { thread, reason }.into());
             }
         }
@@ -95,7 +98,7 @@ pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Applies the configuration as it is now, or says why not and leaves everything as it was.
+/// Applies the configuration as it is now; an invalid one is logged and changes nothing.
 fn reload(broker: &BrokerHandle, sources: &Sources, logging: &Logging) {
     let applied = sources
         .load()
@@ -112,9 +115,7 @@ fn reload(broker: &BrokerHandle, sources: &Sources, logging: &Logging) {
         });
     match applied {
         Ok(changed) if changed.is_empty() => {
-            tracing::info!(
-                "configuration read again: nothing has changed but perhaps the password files"
-            );
+            tracing::info!("configuration reloaded; no changes (password files re-read)");
         }
         Ok(changed) => {
             for change in changed {
@@ -127,7 +128,7 @@ fn reload(broker: &BrokerHandle, sources: &Sources, logging: &Logging) {
         Err(error) => {
             tracing::error!(
                 %error,
-                "the configuration was read again and is not valid: everything stays as it was"
+                "cannot reload the configuration: it is not valid; nothing was changed"
             );
         }
     }

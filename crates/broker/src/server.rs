@@ -1,17 +1,19 @@
-//! The broker as a whole: threads are started here, told of changes, and waited for.
+//! The whole broker: starts the threads, passes changes to them, and waits for their end.
 //!
 //! ```text
 //! server ────────────┐            ┌── verifier (passwords)
 //!                    ▼            ▼
-//! clients ──▶ shard thread ◀───▶ shard thread …     each arrow a feed
+//! clients ──▶ shard thread ◀───▶ shard thread …     each arrow a channel
 //! ```
 //!
 //! Invariants:
-//! - There is never half a broker: a thread that panics or fails ends the whole, loudly
+//! - There is never half a broker: a thread that panics or fails ends the process
 //!   ([`ServerError::Thread`]).
 //!
-//! Deliberately absent: what other threads ask of it ([`crate::handle`]), signals and the command
-//! line's words ([`crate::serve()`]).
+//! Deliberately absent: requests of other threads ([`crate::handle`]), signals and the output of
+//! the command ([`crate::serve()`]).
+
+pub(crate) mod wiring;
 
 use std::any::Any;
 use std::io;
@@ -23,50 +25,49 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use mio::Poll;
 use mio::net::TcpListener;
 use unbroken_broker_core::{LimitsError, Settings, Shard, ShardId, ShardOptions, Totals};
 
 use crate::authenticator::authenticator;
-use crate::bounds::{FEED_LETTERS, HANDLE_REQUESTS, LISTENERS};
+use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
+use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Batching, Config, Listener};
-use crate::disk::{Disk, DiskError, Found};
-use crate::handle::{BrokerHandle, InForce, Requests, doors, listener_limits};
-use crate::listener::{self, Acceptor, Seats};
-use crate::mailbox::{
-    Doorbell, Incoming, Outgoing, Outside, Parcel, feed, outside_feed, outside_feed_for,
-};
+use crate::disk::{Disk, DiskError, OpenedStore};
+use crate::handle::{BrokerHandle, InForce, Requests, auth_rules, listener_limits};
+use crate::listener::{self, Acceptor, ConnectionPermits};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
-use crate::shard_thread::{BELL, Parts, ShardThread, introduce, settle};
+use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
 use crate::signals::Signal;
+use wiring::Wiring;
 
-/// A running broker. Dropping it stops it at once; [`drain`](Self::drain) lets clients go in peace.
+/// A running broker. Dropping it stops it at once; [`drain`](Self::drain) closes connections in
+/// good order.
 #[derive(Debug)]
 pub struct Server {
     handle: BrokerHandle,
     listeners: Vec<OpenListener>,
-    shards: Vec<Outside>,
+    shards: Vec<EventSender>,
     notices: Receiver<Notice>,
     notify: Sender<Notice>,
     threads: Vec<JoinHandle<()>>,
     shards_running: usize,
-    /// What is left of the shards that have ended.
+    /// Shards that have ended.
     ended: Receiver<ShardThread>,
-    /// `None`: everything is in memory. Ends behind the shards.
+    /// `None`: all data is in memory. Ends after the shards.
     disk: Option<Disk>,
-    /// Why nothing can be stored any more, if so.
+    /// Why the store has failed, if it has.
     store_failure: Option<String>,
 }
 
 /// A listener that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenListener {
-    /// Where it listens; never port 0.
+    /// Its address; never port 0.
     pub address: SocketAddr,
     /// As configured.
     pub name: Option<String>,
-    /// Who may come in, in words.
+    /// Who may connect, as text.
     pub admits: &'static str,
 }
 
@@ -77,7 +78,7 @@ pub enum StartError {
     /// A listener could not be opened.
     #[error("cannot listen on {address}: {source}{}", bind_help(.source))]
     Bind {
-        /// Where it was to listen.
+        /// The address.
         address: SocketAddr,
         /// Why not.
         source: io::Error,
@@ -94,10 +95,10 @@ pub enum StartError {
     /// A password file cannot be used.
     #[error("{0}")]
     Passwords(#[from] PasswordFileError),
-    /// What outlives the broker cannot be opened or gone on with.
+    /// The data directory cannot be opened or used.
     #[error("{0}")]
     Disk(#[from] DiskError),
-    /// The system gave no thread, poll or random number.
+    /// The system refused a thread, a poll or a random number.
     #[error("cannot start the broker's threads: {0}")]
     System(#[from] io::Error),
 }
@@ -106,15 +107,15 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// One of its threads did. This is a bug, or the system took something away.
-    #[error("thread {thread} has failed: {reason}; the broker cannot go on without it")]
+    /// A thread panicked or failed: a bug, or the system took something away.
+    #[error("thread {thread} has failed: {reason}; the broker cannot continue without it")]
     Thread {
         /// Its name.
         thread: String,
         /// The panic's or error's message.
         reason: String,
     },
-    /// Nothing can be stored or read any more. Nothing was acknowledged since.
+    /// The store has failed. Nothing was acknowledged since.
     #[error("{reason}")]
     Store {
         /// What happened, and what to do.
@@ -122,7 +123,7 @@ pub enum ServerError {
     },
 }
 
-/// What the threads, and the signals, tell the one who waits.
+/// What threads and signals report to the main thread.
 #[derive(Debug)]
 pub(crate) enum Notice {
     ShardEnded,
@@ -135,53 +136,40 @@ pub(crate) enum Notice {
 impl Server {
     /// Opens the listeners and starts the threads.
     pub fn start(config: Config) -> Result<Self, StartError> {
-        config.limits.check()?;
-        if config.listeners.len() > usize::from(LISTENERS) {
-            return Err(StartError::TooManyListeners {
-                count: config.listeners.len(),
-            });
-        }
-        let doors = Arc::new(doors(&config.listeners)?);
-        let count = config
-            .broker
-            .shards
-            .unwrap_or_else(default_shards)
-            .clamp(1, SHARDS_MAX);
+        check(&config)?;
+        let auth_rules = Arc::new(auth_rules(&config.listeners)?);
+        let count = config.broker.shards.unwrap_or_else(default_shards);
+        let count = count.clamp(1, SHARDS_MAX);
         let room = open_files::raise_limit(count);
-        open_files::tell(room, config.limits.connections_max);
-        let mut found = match config.storage.place() {
-            Some(directory) => Some(Found::open(&config.storage, &directory, count)?),
+        open_files::log_limit(room, config.limits.connections_max);
+        let opened = match config.storage.place() {
+            Some(directory) => Some(OpenedStore::open(&config.storage, &directory, count)?),
             None => None,
         };
         let sockets = bind_all(&config.listeners)?;
         if let Some((socket, _)) = sockets.first() {
-            open_files::make_table(socket, config.limits.connections_max, count);
+            open_files::preallocate_table(socket, config.limits.connections_max, count);
         }
-        let listeners = sockets
-            .iter()
-            .zip(&config.listeners)
-            .map(|((_, address), listener)| OpenListener {
-                address: *address,
-                name: listener.name.clone(),
-                admits: listener.admits(),
-            })
-            .collect();
+        let listeners = open_listeners(&sockets, &config.listeners);
 
         let mut wiring = Wiring::new(count)?;
-        let to_shards = wiring.outside_feeds();
-        let (askers, verifier) = authenticator(wiring.outside_feeds());
-        let seats = Seats::new(room, &config.limits, &listener_limits(&config.listeners));
-        let seats = Arc::new(seats);
-        let first = wiring.ends[usize::from(listener::HOME.0)].poll.registry();
-        let acceptor = Acceptor::new(sockets, Arc::clone(&seats), count, first)?;
+        let to_shards = wiring.event_channels();
+        let (authenticators, verifier) = authenticator(wiring.event_channels());
+        let listener_limits = listener_limits(&config.listeners);
+        let permits = ConnectionPermits::new(room, &config.limits, &listener_limits);
+        let permits = Arc::new(permits);
+        let first = wiring.endpoints[usize::from(listener::ACCEPTOR_SHARD.0)]
+            .poll
+            .registry();
+        let acceptor = Acceptor::new(sockets, Arc::clone(&permits), count, first)?;
 
         let (notify, notices) = channel();
         let (ended, left) = channel();
-        let listener_limits = listener_limits(&config.listeners);
         let totals = Arc::new(Totals::new(room, &listener_limits));
-        let requests = Requests::new(wiring.feeds(|| outside_feed_for(HANDLE_REQUESTS)));
-        let in_force = InForce::new(config.clone(), seats, Arc::clone(&totals));
-        let handle = BrokerHandle::new(requests.clone(), in_force);
+        let requests =
+            Requests::new(wiring.event_channels_with(|| event_channel_of(HANDLE_REQUESTS)));
+        let in_force = InForce::new(config.clone(), permits, Arc::clone(&totals));
+        let handle = BrokerHandle::new(requests, in_force);
         let mut server = Self {
             handle,
             listeners,
@@ -194,76 +182,83 @@ impl Server {
             disk: None,
             store_failure: None,
         };
-        // Behind the server, so that it is gone when a server that did not start is dropped.
+        // After the server, so that it is dropped first when the start fails.
         let ended = ended;
-        let start = Instant::now();
-        let mut shards = Vec::new();
-        let mut settings = settings(&config);
-        settings.audit.after_crash = found.as_ref().is_some_and(Found::was_killed);
-        for id in (0..count).map(ShardId) {
-            shards.push(Shard::new(ShardOptions {
-                id,
-                shards: count,
-                limits: config.limits.clone(),
-                settings: settings.clone(),
-                totals: Arc::clone(&totals),
-                seed: getrandom::u64().map_err(io::Error::other)?,
-                start,
-            }));
-        }
-        if let Some(mut found) = found.take() {
-            found.restore(&mut shards, &config.limits)?;
-            let (stored, read) = (wiring.outside_feeds(), wiring.outside_feeds());
-            let notify = server.notify.clone();
-            let disk = found.start(&config.storage, stored, read, requests, notify)?;
-            server.disk = Some(disk);
+        let was_killed = opened.as_ref().is_some_and(OpenedStore::was_killed);
+        let mut shards = new_shards(&config, count, &totals, was_killed)?;
+        if let Some(opened) = opened {
+            server.start_disk(opened, &config, &mut shards, &mut wiring)?;
         }
         let mut threads = Vec::new();
         let mut acceptor = Some(acceptor);
-        for ((ends, authenticator), shard) in wiring.ends.into_iter().zip(askers).zip(shards) {
+        for ((endpoints, authenticator), shard) in
+            wiring.endpoints.into_iter().zip(authenticators).zip(shards)
+        {
+            let disk = server.disk.as_ref();
             threads.push(ShardThread::new(Parts {
                 shard,
-                poll: ends.poll,
-                bell: ends.bell,
-                from_shards: ends.from_shards,
-                to_shards: ends.to_shards,
-                from_others: ends.from_others,
+                store_handle: disk.and_then(|disk| disk.store_handle(endpoints.id)),
+                endpoints,
                 acceptor: acceptor.take(),
                 authenticator,
-                doors: Arc::clone(&doors),
-                desk: server.disk.as_ref().and_then(|disk| disk.desk(ends.id)),
+                auth_rules: Arc::clone(&auth_rules),
                 is_batching_adaptive: config.broker.batching == Batching::Adaptive,
             })?);
         }
-        introduce(&mut threads);
+        exchange_initial(&mut threads);
         server.spawn("passwords".to_owned(), None, || {
             verifier.run();
             Ok(())
         })?;
-        // The first one last, since it lets clients in.
-        for (id, thread) in (0..count).zip(threads).rev() {
-            let ended = ended.clone();
-            server.spawn(format!("shard-{id}"), Some(Notice::ShardEnded), move || {
-                let _ = ended.send(thread.run()?); // the server takes it when it is dropped
-                Ok(())
-            })?;
-            server.shards_running += 1;
-        }
+        server.spawn_shards(threads, &ended)?;
         Ok(server)
     }
 
-    /// What is open, in the order of the configuration.
+    /// Restores the shards and starts the store's threads.
+    fn start_disk(
+        &mut self,
+        mut opened: OpenedStore,
+        config: &Config,
+        shards: &mut [Shard],
+        wiring: &mut Wiring,
+    ) -> Result<(), StartError> {
+        opened.restore(shards, &config.limits)?;
+        let (stored, read) = (wiring.event_channels(), wiring.event_channels());
+        let requests = self.handle.requests();
+        let disk = opened.start(&config.storage, stored, read, requests, self.notifier())?;
+        self.disk = Some(disk);
+        Ok(())
+    }
+
+    /// The first one last, because it accepts connections.
+    fn spawn_shards(
+        &mut self,
+        threads: Vec<ShardThread>,
+        ended: &Sender<ShardThread>,
+    ) -> io::Result<()> {
+        for (id, thread) in threads.into_iter().enumerate().rev() {
+            let ended = ended.clone();
+            self.spawn(format!("shard-{id}"), Some(Notice::ShardEnded), move || {
+                let _ = ended.send(thread.run()?); // the server takes it when it is dropped
+                Ok(())
+            })?;
+            self.shards_running += 1;
+        }
+        Ok(())
+    }
+
+    /// The open listeners, in the order of the configuration.
     pub fn listeners(&self) -> &[OpenListener] {
         &self.listeners
     }
 
-    /// What other threads ask and steer the broker with.
+    /// Requests from other threads.
     pub fn handle(&self) -> &BrokerHandle {
         &self.handle
     }
 
-    /// Nothing can be stored any more: tells every shard, whoever looks into the directory, and the
-    /// next start.
+    /// The store has failed: reports it to every shard, to commands that read the directory, and to
+    /// the next start.
     pub(crate) fn store_failed(&mut self, reason: String) {
         if self.store_failure.is_some() {
             return; // the first error is the one that counts
@@ -271,7 +266,7 @@ impl Server {
         let cause: Arc<str> = reason.as_str().into();
         for shard in &mut self.shards {
             let cause = Arc::clone(&cause);
-            shard.send(Parcel::StoreFailed { cause });
+            shard.send(DriverEvent::StoreFailed { cause });
         }
         if let Some(disk) = &self.disk {
             disk.failure().note(&reason);
@@ -279,8 +274,8 @@ impl Server {
         self.store_failure = Some(reason);
     }
 
-    /// Stops accepting, says goodbye to every client, and waits until all have taken what was sent
-    /// to them, or the time is over.
+    /// Stops accepting, closes every connection, and waits until all peers have received what was
+    /// sent to them, or the deadline.
     pub fn drain(mut self, deadline: Duration) -> Result<(), ServerError> {
         self.begin_drain(deadline);
         while self.shards_running > 0 {
@@ -291,7 +286,7 @@ impl Server {
                 Some(Notice::StoreFailed { reason } | Notice::StoreDamaged { reason }) => {
                     self.store_failed(reason);
                 }
-                // Asked a second time: not a moment longer.
+                // Asked a second time: end now.
                 Some(Notice::Signal(Signal::Terminate)) | None => break,
                 Some(Notice::ShardEnded | Notice::Signal(Signal::Reload)) => {}
             }
@@ -299,21 +294,21 @@ impl Server {
         self.end().map_err(|reason| ServerError::Store { reason })
     }
 
-    /// Lets every thread come to its end, and says whether all that was to be stored is.
+    /// Ends every thread, and reports whether everything is stored.
     fn end(&mut self) -> Result<(), String> {
         self.begin_drain(Duration::ZERO);
-        // Until each shard has ended, in whatever way.
+        // Until each shard has ended, by return or by panic.
         let mut ended: Vec<_> = self.ended.iter().collect();
-        settle(&mut ended);
+        exchange_final(&mut ended);
         drop(ended);
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // a panic has been told as a notice
+            let _ = thread.join(); // a panic was reported by a notice
         }
         let ended = self.disk.take().map_or(Ok(()), |mut disk| disk.end());
         self.store_failure.take().map_or(ended, Err)
     }
 
-    /// Waits for what happens next; `None` if nothing can.
+    /// Waits for the next notice; `None` if none can come.
     pub(crate) fn next_notice(&mut self) -> Option<Notice> {
         let notice = self.notices.recv().ok();
         if matches!(notice, Some(Notice::ShardEnded)) {
@@ -329,11 +324,11 @@ impl Server {
     fn begin_drain(&mut self, deadline: Duration) {
         let until = Instant::now() + deadline;
         for shard in &mut self.shards {
-            shard.send(Parcel::Drain { until });
+            shard.send(DriverEvent::Drain { until });
         }
     }
 
-    /// Starts a thread whose end is a notice, and whose panic or error is one too.
+    /// Starts a thread that sends a notice when it ends, panics or fails.
     fn spawn(
         &mut self,
         name: String,
@@ -342,8 +337,8 @@ impl Server {
     ) -> io::Result<()> {
         let notify = self.notify.clone();
         let thread = name.clone();
-        // What the closure owned is gone after a panic, and the process ends: nothing broken is
-        // seen.
+        // After a panic the closure's values are gone and the process ends, so nothing inconsistent
+        // is seen.
         let guarded = move || {
             let notice = match catch_unwind(AssertUnwindSafe(run)) {
                 Ok(Ok(())) => at_end,
@@ -357,7 +352,7 @@ impl Server {
                 }),
             };
             if let Some(notice) = notice {
-                let _ = notify.send(notice); // nobody waits any more: the server was dropped
+                let _ = notify.send(notice); // fails only when the server was dropped
             }
         };
         self.threads
@@ -368,64 +363,17 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.end(); // whoever wants to know has drained it
+        let _ = self.end(); // a caller that needs the result has called `drain`
     }
 }
 
-/// The feeds and polls of all shard threads while they are being connected.
-struct Wiring {
-    ends: Vec<Ends>,
-}
-
-/// What one shard thread gets of them.
-struct Ends {
-    id: ShardId,
-    poll: Poll,
-    bell: Arc<Doorbell>,
-    from_shards: Vec<Option<Incoming>>,
-    to_shards: Vec<Option<Outgoing>>,
-    from_others: Vec<Incoming>,
-}
-
-impl Wiring {
-    /// Connects each shard with each other.
-    fn new(shards: u8) -> io::Result<Self> {
-        let mut ends = Vec::with_capacity(usize::from(shards));
-        for id in (0..shards).map(ShardId) {
-            let poll = Poll::new()?;
-            let bell = Doorbell::new(poll.registry(), BELL)?;
-            ends.push(Ends {
-                id,
-                poll,
-                bell,
-                from_shards: (0..shards).map(|_| None).collect(),
-                to_shards: (0..shards).map(|_| None).collect(),
-                from_others: Vec::new(),
-            });
-        }
-        for from in 0..ends.len() {
-            for to in (0..ends.len()).filter(|to| *to != from) {
-                let (outgoing, incoming) = feed(FEED_LETTERS);
-                ends[from].to_shards[to] = Some(outgoing);
-                ends[to].from_shards[from] = Some(incoming);
-            }
-        }
-        Ok(Self { ends })
+fn check(config: &Config) -> Result<(), StartError> {
+    config.limits.check()?;
+    let count = config.listeners.len();
+    if count > usize::from(LISTENERS) {
+        return Err(StartError::TooManyListeners { count });
     }
-
-    /// A feed to each shard for a thread that is not one.
-    fn outside_feeds(&mut self) -> Vec<Outside> {
-        self.feeds(outside_feed)
-    }
-
-    fn feeds(&mut self, feed: impl Fn() -> (Outside, Incoming)) -> Vec<Outside> {
-        let feeds = self.ends.iter_mut().map(|ends| {
-            let (outgoing, incoming) = feed();
-            ends.from_others.push(incoming);
-            outgoing
-        });
-        feeds.collect()
-    }
+    Ok(())
 }
 
 fn bind_all(listeners: &[Listener]) -> Result<Vec<(TcpListener, SocketAddr)>, StartError> {
@@ -441,6 +389,41 @@ fn bind_all(listeners: &[Listener]) -> Result<Vec<(TcpListener, SocketAddr)>, St
     listeners.iter().map(bind).collect()
 }
 
+fn open_listeners(
+    sockets: &[(TcpListener, SocketAddr)],
+    listeners: &[Listener],
+) -> Vec<OpenListener> {
+    let open = |((_, address), listener): (&(_, SocketAddr), &Listener)| OpenListener {
+        address: *address,
+        name: listener.name.clone(),
+        admits: listener.admits(),
+    };
+    sockets.iter().zip(listeners).map(open).collect()
+}
+
+fn new_shards(
+    config: &Config,
+    count: u8,
+    totals: &Arc<Totals>,
+    was_killed: bool,
+) -> io::Result<Vec<Shard>> {
+    let start = Instant::now();
+    let mut settings = settings(config);
+    settings.audit.after_crash = was_killed;
+    let shard = |id| {
+        Ok(Shard::new(ShardOptions {
+            id,
+            shards: count,
+            limits: config.limits.clone(),
+            settings: settings.clone(),
+            totals: Arc::clone(totals),
+            seed: getrandom::u64().map_err(io::Error::other)?,
+            start,
+        }))
+    };
+    (0..count).map(ShardId).map(shard).collect()
+}
+
 fn settings(config: &Config) -> Settings {
     let mut settings = Settings::default();
     // Whole seconds up to 65,535: the configuration allows no more.
@@ -454,16 +437,15 @@ fn settings(config: &Config) -> Settings {
     settings.audit.rules.clone_from(&config.audit.rules);
     settings.audit.prefix.clone_from(&config.audit.prefix);
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-    // A clock before 1970 tells nothing; epochs then count from 0.
+    // With a clock before 1970 epochs count from 0.
     let started = since_1970.unwrap_or_default().as_micros();
     settings.audit.started_us = u64::try_from(started).unwrap_or(0);
     settings
 }
 
-/// One shard for each two cores: the kernel's side of the same connections, and the clients of a
-/// small machine, need the other. Measured on two cores with the load on the same machine
-/// (docs/scaling.md): a second shard makes nearly every load dearer, up to twice, because half of
-/// the messages change shards, and hardly more of them go through.
+/// One shard for each two cores: the other core is needed for the kernel's side of the connections
+/// and, on a small machine, for the clients. With more shards more messages cross between shards
+/// (docs/scaling.md).
 fn default_shards() -> u8 {
     shards_for(thread::available_parallelism().map_or(1, NonZeroUsize::get))
 }
@@ -474,7 +456,7 @@ fn shards_for(cores: usize) -> u8 {
 
 const SHARDS_MAX: u8 = 64;
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     if let Some(text) = panic.downcast_ref::<&str>() {
         (*text).to_owned()
@@ -488,8 +470,8 @@ fn message(panic: &(dyn Any + Send)) -> String {
 fn bind_help(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "; another program listens there, perhaps another broker: stop it or take another port \
-             (-p PORT, or 0 for any that is free)"
+            "; another program, perhaps another broker, uses this port: stop it or choose another \
+             port (-p PORT; 0 for any free port)"
         }
         io::ErrorKind::PermissionDenied => {
             "; ports below 1024 need a privilege: choose another port (-p PORT)"
@@ -534,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_panics_or_fails_is_a_notice_with_its_words() {
+    fn a_thread_that_panics_or_fails_sends_a_notice_with_the_reason() {
         let mut server = Server::start(config()).unwrap();
         server
             .spawn("doomed".to_owned(), None, || panic!("table index {}", 7))
@@ -576,14 +558,14 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_port_says_so_and_what_to_do() {
+    fn a_port_in_use_is_reported_with_a_remedy() {
         let mut config = config();
         let server = Server::start(config.clone()).unwrap();
         config.listeners[0].port = server.listeners()[0].address.port();
-        let told = Server::start(config).unwrap_err().to_string();
+        let error = Server::start(config).unwrap_err().to_string();
         assert!(
-            told.contains("cannot listen on 127.0.0.1:") && told.contains("-p PORT"),
-            "{told}"
+            error.contains("cannot listen on 127.0.0.1:") && error.contains("-p PORT"),
+            "{error}"
         );
     }
 }

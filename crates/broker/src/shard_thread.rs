@@ -8,7 +8,7 @@
 //!   accept     new connections, if this thread has the listeners
 //!   read       readable connections in turn, a quantum of bytes each
 //!   write      connections that have output, those that have waited longest first
-//!   timeouts   if one is due; with it up to when clients were read (`hearing`)
+//!   timeouts   if one is due; with it up to when clients were read (`read_watermark`)
 //!   send       to other shards: one wake-up for a batch
 //!   close      the connections that the shard has ended
 //!   wait       for the batching delay, then for the kernel
@@ -37,41 +37,35 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token};
 use unbroken_broker_core::{CloseCause, ConnectionId, Input, Shard, ShardId};
 
-use crate::authenticator::{Authenticator, Doors};
+use crate::authenticator::{AuthRules, Authenticator};
 use crate::batching::{Batching, Turn};
 use crate::bounds::{EVENTS, OUTPUT_PARTS, READ_BUFFER_BYTES};
+use crate::channel::{DriverEvent, EventReceiver, ThreadWaker};
 use crate::cpu_time;
-use crate::disk::Desk;
-use crate::driver::{Driver, give, input, open};
-use crate::hearing::Hearing;
+use crate::disk::StoreHandle;
+use crate::driver::{Driver, input, input_counted, open};
 use crate::listener::{self, Acceptor};
-use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel};
-use crate::sockets::{Found, Sockets};
+use crate::read_watermark::ReadWatermark;
+use crate::server::wiring::Endpoints;
+use crate::sockets::{SocketRead, Sockets};
 use crate::tuning::{TURN_READ_BYTES, TURN_READS, TURN_WRITES, WRITE_QUANTUM};
 
-pub(crate) use exchange::{introduce, settle};
+pub(crate) use exchange::{exchange_final, exchange_initial};
 
-/// The token of the doorbell; no table is that long.
-pub(crate) const BELL: Token = Token(usize::MAX);
+/// The token of the thread's waker; no table is that long.
+pub(crate) const WAKER: Token = Token(usize::MAX);
 
 /// What a shard thread is made from.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) shard: Shard,
-    pub(crate) poll: Poll,
-    pub(crate) bell: Arc<Doorbell>,
-    /// From each shard in turn, `None` for this one.
-    pub(crate) from_shards: Vec<Option<Incoming>>,
-    /// To each shard in turn, `None` for this one.
-    pub(crate) to_shards: Vec<Option<Outgoing>>,
-    /// From the authenticator, the disk and the server.
-    pub(crate) from_others: Vec<Incoming>,
+    pub(crate) endpoints: Endpoints,
     /// The listeners, of the first shard.
     pub(crate) acceptor: Option<Acceptor>,
     pub(crate) authenticator: Authenticator,
-    pub(crate) doors: Arc<Doors>,
+    pub(crate) auth_rules: Arc<AuthRules>,
     /// `None`: everything is in memory.
-    pub(crate) desk: Option<Desk>,
+    pub(crate) store_handle: Option<StoreHandle>,
     pub(crate) is_batching_adaptive: bool,
 }
 
@@ -82,46 +76,46 @@ pub(crate) struct ShardThread {
     driver: Driver,
     poll: Poll,
     events: Events,
-    bell: Arc<Doorbell>,
-    from_shards: Vec<Option<Incoming>>,
-    from_others: Vec<Incoming>,
-    /// Gone when the broker stops.
+    thread_waker: Arc<ThreadWaker>,
+    from_shards: Vec<Option<EventReceiver>>,
+    from_others: Vec<EventReceiver>,
+    /// `None` once the broker stops.
     acceptor: Option<Acceptor>,
-    /// All feeds to this thread were empty, and ring the bell when they are not: until it is rung
-    /// nobody looks into them.
-    listening: bool,
-    hearing: Hearing,
+    /// All channels to this thread were empty and are armed: until it is notified none is checked.
+    are_channels_armed: bool,
+    read_watermark: ReadWatermark,
     batching: Batching,
     buffer: Box<[u8]>,
     /// Connections that are written to next, before those that the shard has something for.
     dirty: Vec<ConnectionId>,
     /// Bytes that clients and other shards have sent since all were last written to.
     unwritten: usize,
-    /// Rings the bell.
+    /// Notifies this thread.
     waker: Waker,
 }
 
 impl ShardThread {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
-        let sockets = Sockets::new(parts.poll.registry().try_clone()?);
+        let endpoints = parts.endpoints;
+        let sockets = Sockets::new(endpoints.poll.registry().try_clone()?);
         Ok(Self {
             shard: parts.shard,
             driver: Driver::new(
                 sockets,
-                parts.to_shards,
+                endpoints.to_shards,
                 parts.authenticator,
-                parts.doors,
-                parts.desk,
+                parts.auth_rules,
+                parts.store_handle,
             ),
-            poll: parts.poll,
+            poll: endpoints.poll,
             events: Events::with_capacity(EVENTS),
-            waker: Waker::from(Arc::clone(&parts.bell)),
-            bell: parts.bell,
-            from_shards: parts.from_shards,
-            from_others: parts.from_others,
+            waker: Waker::from(Arc::clone(&endpoints.thread_waker)),
+            thread_waker: endpoints.thread_waker,
+            from_shards: endpoints.from_shards,
+            from_others: endpoints.from_others,
             acceptor: parts.acceptor,
-            listening: false,
-            hearing: Hearing::new(Instant::now()),
+            are_channels_armed: false,
+            read_watermark: ReadWatermark::new(Instant::now()),
             batching: Batching::new(parts.is_batching_adaptive),
             buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
             dirty: Vec::new(),
@@ -129,8 +123,8 @@ impl ShardThread {
         })
     }
 
-    /// Serves until it is told to drain and everybody has gone. What is left of it goes to
-    /// [`settle`], because other shards may still write to this one.
+    /// Serves until it has drained. What is left of it goes to [`exchange_final`], because other
+    /// shards may still write to this one.
     pub(crate) fn run(mut self) -> io::Result<Self> {
         let (mut ended, mut waited) = (Instant::now(), Duration::ZERO);
         loop {
@@ -140,31 +134,31 @@ impl ShardThread {
                 waited,
                 ..Turn::default()
             };
-            self.take_mail(now, &mut turn);
+            self.receive(now, &mut turn);
             self.accept(now);
             self.read_clients(now, &mut turn);
             self.driver.submit_all();
-            self.take_late_news(now, &mut turn);
-            // Behind the writes, because a write that made room may have made one due.
+            self.receive_late(now, &mut turn);
+            // After the writes, because a write that made room may have made a timeout due.
             if self.shard.next_timeout().is_some_and(|at| at <= now) {
                 self.time_out(now, &mut turn);
             }
-            if let Some(desk) = &mut self.driver.desk {
-                desk.turn(now, &self.shard);
+            if let Some(store_handle) = &mut self.driver.store_handle {
+                store_handle.turn(now, &self.shard);
             }
-            self.driver.flush_feeds();
+            self.driver.flush_channels();
             self.driver.close(now);
-            self.tell_unsaid(now);
+            self.report_unsent(now);
             if self.driver.has_drained(now) {
                 self.driver.sockets.close_all();
-                self.tell_unsaid(now);
-                // Nobody else has anything for it any more, and need not wait.
+                self.report_unsent(now);
+                // Other threads have nothing more for it, and need not wait.
                 self.from_others.clear();
                 self.acceptor = None;
-                self.listening = false;
+                self.are_channels_armed = false;
                 return Ok(self);
             }
-            // What was last asked for, by what came in behind.
+            // What was requested since the last submission.
             self.driver.submit_all();
             ended = Instant::now();
             turn.busy = ended - now;
@@ -182,29 +176,29 @@ impl ShardThread {
         }
     }
 
-    /// Lets more gather, for so long, or until the disk has answered.
+    /// Waits for more messages, for so long, or until the disk has answered.
     fn delay(&mut self, delay: Duration) {
         if !self.driver.waits_for_disk() {
             thread::sleep(delay);
-        } else if !self.arm_feeds() {
-            self.bell.nap(delay);
+        } else if !self.arm_channels() {
+            self.thread_waker.park(delay);
         }
     }
 
-    /// Takes what has come from other threads, and writes what the disk's answers let leave.
-    fn take_mail(&mut self, now: Instant, turn: &mut Turn) {
+    /// Takes events of other threads, and writes what the disk's answers release.
+    fn receive(&mut self, now: Instant, turn: &mut Turn) {
         let stored = self.driver.stored();
-        self.take_parcels(now, turn);
+        self.take_events(now, turn);
         if self.driver.stored() > stored {
             self.write_clients(now, turn);
         }
     }
 
-    /// Takes what threads that are no shards have sent meanwhile, and writes: to all if the disk's
-    /// answers let something leave.
-    fn take_late_news(&mut self, now: Instant, turn: &mut Turn) {
+    /// Takes what threads that are not shards have sent meanwhile, and writes: to all connections
+    /// if the disk's answers release something.
+    fn receive_late(&mut self, now: Instant, turn: &mut Turn) {
         let stored = self.driver.stored();
-        self.take_news(now);
+        self.receive_from_others(now);
         if self.driver.stored() > stored {
             self.write_clients(now, turn);
         } else {
@@ -212,60 +206,62 @@ impl ShardThread {
         }
     }
 
-    /// Takes what every feed holds now; what comes meanwhile has its turn. All are written to as
-    /// often as much has come.
-    fn take_parcels(&mut self, now: Instant, turn: &mut Turn) {
-        if self.hears_nothing() {
+    /// Takes what each channel holds now; later events wait for the next turn. All connections are
+    /// written to each time that [`TURN_READ_BYTES`] came.
+    fn take_events(&mut self, now: Instant, turn: &mut Turn) {
+        if self.has_no_news() {
             return;
         }
         for index in 0..self.from_shards.len() {
             let from = ShardId(u8::try_from(index).expect("a shard's number is a u8"));
-            let held = self.from_shards[index].as_ref().map_or(0, Incoming::len);
+            let held = self.from_shards[index]
+                .as_ref()
+                .map_or(0, EventReceiver::len);
             for _ in 0..held {
-                let feed = self.from_shards[index].as_mut();
-                let Some(Ok(parcel)) = feed.map(Incoming::try_recv) else {
+                let channel = self.from_shards[index].as_mut();
+                let Some(Ok(event)) = channel.map(EventReceiver::try_recv) else {
                     break;
                 };
-                let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
+                let bytes = usize::try_from(event.bytes()).unwrap_or(usize::MAX);
                 self.unwritten = self.unwritten.saturating_add(bytes);
-                use_parcel(&mut self.shard, &mut self.driver, now, Some(from), parcel);
-                turn.letters += 1;
+                handle_event(&mut self.shard, &mut self.driver, now, Some(from), event);
+                turn.messages += 1;
                 if self.is_much_unwritten() {
                     self.write_clients(now, turn);
                 }
             }
         }
-        self.take_news(now);
+        self.receive_from_others(now);
     }
 
-    /// Takes what has come from threads that are no shards.
-    fn take_news(&mut self, now: Instant) {
-        if self.hears_nothing() {
+    /// Takes events of threads that are not shards.
+    fn receive_from_others(&mut self, now: Instant) {
+        if self.has_no_news() {
             return;
         }
         let (shard, driver) = (&mut self.shard, &mut self.driver);
-        for feed in &mut self.from_others {
-            for _ in 0..feed.len() {
-                if let Ok(parcel) = feed.try_recv() {
-                    use_parcel(shard, driver, now, None, parcel);
+        for channel in &mut self.from_others {
+            for _ in 0..channel.len() {
+                if let Ok(event) = channel.try_recv() {
+                    handle_event(shard, driver, now, None, event);
                 }
             }
         }
     }
 
-    /// Whether no feed has brought anything since all of them were found empty.
-    fn hears_nothing(&mut self) -> bool {
-        if self.bell.was_rung() {
-            self.bell.answer();
-            self.listening = false;
+    /// Whether no channel has brought anything since all of them were found empty.
+    fn has_no_news(&mut self) -> bool {
+        if self.thread_waker.was_notified() {
+            self.thread_waker.clear_notified();
+            self.are_channels_armed = false;
         }
-        self.listening
+        self.are_channels_armed
     }
 
     /// Accepts connections, while this shard is not behind.
     fn accept(&mut self, now: Instant) {
         if self.driver.drain_until.is_some() {
-            self.acceptor = None; // nobody is let in any more
+            self.acceptor = None; // no connection is accepted any more
         }
         let (shard, driver) = (&mut self.shard, &mut self.driver);
         let Some(acceptor) = &mut self.acceptor else {
@@ -274,11 +270,11 @@ impl ShardThread {
         if driver.is_behind() {
             return;
         }
-        acceptor.accept(now, |to, arrival| {
-            if to == listener::HOME {
-                open(shard, driver, now, arrival);
+        acceptor.accept(now, |to, incoming| {
+            if to == listener::ACCEPTOR_SHARD {
+                open(shard, driver, now, incoming);
             } else {
-                driver.send(to, Parcel::Connection(Box::new(arrival)));
+                driver.send(to, DriverEvent::Connection(Box::new(incoming)));
             }
         });
     }
@@ -305,25 +301,26 @@ impl ShardThread {
             }
             let is_alone = round == 1 && self.driver.sockets.has_ready();
             let has_budget = budget > 0 && bytes < TURN_READ_BYTES;
-            // What is wrong with the kernel the turn's own look finds again.
-            if !(is_alone && has_budget) || self.look(Some(Duration::ZERO)).is_err() {
+            // The poll at the end of the turn meets the same error and reports it.
+            if !(is_alone && has_budget) || self.poll_kernel(Some(Duration::ZERO)).is_err() {
                 return;
             }
         }
     }
 
-    /// Reads one connection once; answers how many bytes came.
+    /// Reads one connection once; returns how many bytes came.
     fn read_client(&mut self, now: Instant, index: u32, turn: &mut Turn) -> usize {
         match self.driver.sockets.read(index, &mut self.buffer) {
-            Found::Bytes {
+            SocketRead::Bytes {
                 connection,
                 count,
-                spoken_to,
+                written_since_read,
                 more,
             } => {
                 let (shard, driver) = (&mut self.shard, &mut self.driver);
                 let bytes = &self.buffer[..count];
-                let packets = give(shard, driver, now, Input::Received { connection, bytes });
+                let packets =
+                    input_counted(shard, driver, now, Input::Received { connection, bytes });
                 if !shard.wants_input(connection) {
                     driver.sockets.pause(connection);
                 }
@@ -336,11 +333,11 @@ impl ShardThread {
                         None => driver.sockets.note_packet(connection, (0, 0)),
                     }
                 }
-                turn.answers += u64::from(spoken_to && packets <= 1);
+                turn.answers += u64::from(written_since_read && packets <= 1);
                 count
             }
-            Found::Nothing => 0,
-            Found::Ended { connection, cause } => {
+            SocketRead::Nothing => 0,
+            SocketRead::Ended { connection, cause } => {
                 // A peer that has sent everything may still read: it gets what is ready for it.
                 if cause == CloseCause::Peer {
                     self.write_to(now, connection, turn);
@@ -363,8 +360,8 @@ impl ShardThread {
         self.write(now, most, turn);
     }
 
-    /// Before an output can be so full that its receiver would be taken for a slow one, only
-    /// because its turn has not come.
+    /// Whether so much was read that an output might reach its limit, and its receiver count as
+    /// slow, only because its turn has not come.
     fn is_much_unwritten(&self) -> bool {
         let outputs = self.shard.output_bytes_max() / OUTPUT_PARTS;
         self.unwritten >= TURN_READ_BYTES.min(outputs)
@@ -401,60 +398,65 @@ impl ShardThread {
         if shard.wants_input(connection) {
             driver.sockets.resume(connection);
         }
-        // The rest goes when all others have been written to; what the socket did not take, at its
-        // edge.
+        // The rest follows when all others have been written to. What the socket did not take is
+        // written at its next write edge.
         if more && takes_more {
             shard.write_later(connection);
         }
     }
 
-    /// And writes what that leads to, so that what the next turn reads need not wait for it: it may
-    /// be a share of a message to a crowd.
+    /// Writes the result as well, so that it does not wait for the reads of the next turn: it may
+    /// be a part of a large fan-out.
     fn time_out(&mut self, now: Instant, turn: &mut Turn) {
-        // A share finds outputs as empty as their receivers leave them.
+        // Outputs are then as empty as their receivers leave them.
         self.write_clients(now, turn);
-        let heard = self.hearing.heard(self.driver.sockets.taken());
-        let timeout = Input::Timeout { heard };
+        let read_up_to = self.read_watermark.read_up_to(self.driver.sockets.taken());
+        let timeout = Input::Timeout { heard: read_up_to };
         input(&mut self.shard, &mut self.driver, now, timeout);
         self.write_clients(now, turn);
     }
 
-    fn tell_unsaid(&mut self, now: Instant) {
-        if !self.driver.sockets.has_unsaid() {
+    fn report_unsent(&mut self, now: Instant) {
+        if !self.driver.sockets.has_unsent_final_bytes() {
             return;
         }
-        for words in self.driver.sockets.take_unsaid() {
-            input(&mut self.shard, &mut self.driver, now, Input::Unsaid(words));
+        for final_bytes in self.driver.sockets.take_unsent() {
+            input(
+                &mut self.shard,
+                &mut self.driver,
+                now,
+                Input::Unsaid(final_bytes),
+            );
         }
     }
 
-    /// Waits for the kernel, a feed or a deadline, and remembers what has become possible.
+    /// Waits for the kernel, a channel or a deadline.
     fn wait(&mut self, now: Instant) -> io::Result<()> {
         let timeout = if self.has_work(now) {
             Some(Duration::ZERO)
         } else {
-            self.bell.fall_asleep();
-            if self.arm_feeds() || self.bell.was_rung() {
+            self.thread_waker.begin_wait();
+            if self.arm_channels() || self.thread_waker.was_notified() {
                 Some(Duration::ZERO)
             } else {
                 self.time_left(now)
             }
         };
-        let looked = self.look(timeout);
-        self.bell.wake_up();
+        let looked = self.poll_kernel(timeout);
+        self.thread_waker.end_wait();
         let Some(events) = looked? else {
             return Ok(());
         };
         let sockets = &self.driver.sockets;
         let listeners = self.acceptor.as_ref().map_or(0, Acceptor::len);
-        self.hearing
+        self.read_watermark
             .polled(now, events, sockets.len() + listeners, sockets.to_take());
         Ok(())
     }
 
-    /// Waits for the kernel for so long, and remembers what it says; answers of how many events, or
-    /// nothing if a signal came.
-    fn look(&mut self, timeout: Option<Duration>) -> io::Result<Option<usize>> {
+    /// Polls the kernel for at most so long and notes its events; returns how many, or `None` after
+    /// a signal.
+    fn poll_kernel(&mut self, timeout: Option<Duration>) -> io::Result<Option<usize>> {
         match self.poll.poll(&mut self.events, timeout) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
             Err(_) => return Ok(None),
@@ -464,9 +466,9 @@ impl ShardThread {
         for event in &self.events {
             events += 1;
             let token = event.token();
-            let knocks = |acceptor: &mut Acceptor| acceptor.note(token);
-            if token != BELL
-                && !self.acceptor.as_mut().is_some_and(knocks)
+            let is_pending = |acceptor: &mut Acceptor| acceptor.note(token);
+            if token != WAKER
+                && !self.acceptor.as_mut().is_some_and(is_pending)
                 && let Some(connection) = self.driver.sockets.note(event)
             {
                 self.dirty.push(connection);
@@ -475,7 +477,7 @@ impl ShardThread {
         Ok(Some(events))
     }
 
-    /// Whether the next turn has something to do, whatever the kernel says.
+    /// Whether the next turn has work without an event of the kernel.
     fn has_work(&self, now: Instant) -> bool {
         self.is_due(now)
             || !self.dirty.is_empty()
@@ -483,30 +485,35 @@ impl ShardThread {
             || (self.driver.sockets.has_ready() && !self.driver.is_behind())
     }
 
-    /// Whether the next turn has something to do that waiting does not make cheaper: a deadline, or
-    /// a client to let in. Reads and writes it does, so that they wait for the batching delay.
+    /// Whether the next turn has work that waiting does not make cheaper: a deadline, or a new
+    /// connection. Reads and writes are cheaper together, so they wait for the batching delay.
     fn is_due(&self, now: Instant) -> bool {
-        let knocks = |acceptor: &Acceptor| acceptor.has_work(now);
-        (self.acceptor.as_ref().is_some_and(knocks) && !self.driver.is_behind())
+        let is_pending = |acceptor: &Acceptor| acceptor.has_work(now);
+        (self.acceptor.as_ref().is_some_and(is_pending) && !self.driver.is_behind())
             || self.shard.next_timeout().is_some_and(|at| at <= now)
     }
 
-    /// Whether a feed has something for this thread or room for what it keeps. If not, whoever
-    /// changes that rings.
-    fn arm_feeds(&mut self) -> bool {
+    /// Whether a channel has an event for this thread, or room for what it has queued. If not, the
+    /// thread is notified when that changes.
+    fn arm_channels(&mut self) -> bool {
         let waker = &self.waker;
         let mut coming = false;
-        if !self.listening {
+        if !self.are_channels_armed {
             let from_shards = self.from_shards.iter_mut().flatten();
-            for feed in from_shards.chain(&mut self.from_others) {
-                coming |= feed.arm(waker) && !feed.is_empty();
+            for channel in from_shards.chain(&mut self.from_others) {
+                coming |= channel.arm(waker) && !channel.is_empty();
             }
-            self.listening = !coming;
+            self.are_channels_armed = !coming;
         }
-        // While the disk is behind, nothing is handed over, whatever room there is.
-        if !self.driver.desk.as_ref().is_some_and(Desk::is_behind) {
-            for feed in self.driver.to_shards.iter_mut().flatten() {
-                coming |= feed.arm(waker);
+        // While the disk is behind, nothing is sent, whatever room there is.
+        if !self
+            .driver
+            .store_handle
+            .as_ref()
+            .is_some_and(StoreHandle::is_behind)
+        {
+            for channel in self.driver.to_shards.iter_mut().flatten() {
+                coming |= channel.arm(waker);
             }
         }
         coming
@@ -517,33 +524,36 @@ impl ShardThread {
             self.shard.next_timeout(),
             self.driver.sockets.next_deadline(),
             self.driver.drained_at(),
-            // While this is behind nobody is let in; it is woken when it is not.
+            // While this shard is behind no connection is accepted; it is notified when that ends.
             self.acceptor
                 .as_ref()
                 .filter(|_| !self.driver.is_behind())
                 .and_then(Acceptor::next_deadline),
-            self.driver.desk.as_ref().map(|desk| desk.next_turn(now)),
+            self.driver
+                .store_handle
+                .as_ref()
+                .map(|store_handle| store_handle.next_turn(now)),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
     }
 }
 
-fn use_parcel(
+fn handle_event(
     shard: &mut Shard,
     driver: &mut Driver,
     now: Instant,
     from: Option<ShardId>,
-    parcel: Parcel,
+    event: DriverEvent,
 ) {
-    match parcel {
-        Parcel::Mail(mail) => {
+    match event {
+        DriverEvent::ShardMessage(mail) => {
             if let Some(from) = from {
                 input(shard, driver, now, Input::Mail { from, mail });
             }
         }
-        Parcel::Connection(arrival) => open(shard, driver, now, *arrival),
-        Parcel::Admission {
+        DriverEvent::Connection(incoming) => open(shard, driver, now, *incoming),
+        DriverEvent::Admission {
             connection,
             admission,
         } => {
@@ -558,32 +568,32 @@ fn use_parcel(
                 },
             );
         }
-        Parcel::Stored(id, batches) => {
+        DriverEvent::Stored(id, batches) => {
             drop(batches);
-            if let Some(desk) = &mut driver.desk {
-                desk.stored(id);
+            if let Some(store_handle) = &mut driver.store_handle {
+                store_handle.stored(id);
             }
             input(shard, driver, now, Input::Stored(id));
         }
-        Parcel::Read(answer) => input(shard, driver, now, Input::Read(*answer)),
-        Parcel::StoreSize(size) => input(shard, driver, now, Input::StoreSize(size)),
-        Parcel::StoreFailed { cause } => {
-            if let Some(desk) = &mut driver.desk {
-                desk.failed();
+        DriverEvent::Read(answer) => input(shard, driver, now, Input::Read(*answer)),
+        DriverEvent::StoreSize(size) => input(shard, driver, now, Input::StoreSize(size)),
+        DriverEvent::StoreFailed { cause } => {
+            if let Some(store_handle) = &mut driver.store_handle {
+                store_handle.failed();
             }
             input(shard, driver, now, Input::StoreFailed { cause });
         }
-        Parcel::Request(request) => requests::carry_out(shard, driver, now, *request),
-        Parcel::Reconfigured {
+        DriverEvent::Request(request) => requests::carry_out(shard, driver, now, *request),
+        DriverEvent::Reconfigured {
             limits,
-            doors,
+            auth_rules,
             applied,
         } => {
-            driver.doors = doors;
+            driver.auth_rules = auth_rules;
             input(shard, driver, now, Input::Reconfigured(limits));
             drop(applied);
         }
-        Parcel::Drain { until } => {
+        DriverEvent::Drain { until } => {
             driver.drain_until = Some(until);
             input(shard, driver, now, Input::Drain);
         }

@@ -5,11 +5,11 @@ use std::sync::mpsc::Sender;
 
 use crate::server::Notice;
 
-/// What somebody wants of the broker.
+/// What a signal requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(not(unix), expect(dead_code, reason = "nobody can ask there yet"))]
 pub(crate) enum Signal {
-    /// End in order: SIGTERM, SIGINT.
+    /// End in good order: SIGTERM, SIGINT.
     Terminate,
     /// Read the configuration again: SIGHUP.
     Reload,
@@ -40,7 +40,7 @@ pub(crate) fn watch(notify: Sender<Notice>) -> io::Result<()> {
     Ok(())
 }
 
-/// Elsewhere the process is ended by the system, without draining.
+/// On other systems the process is ended without draining.
 #[cfg(not(unix))]
 #[expect(clippy::unnecessary_wraps, reason = "the same signature everywhere")]
 pub(crate) fn watch(_notify: Sender<Notice>) -> io::Result<()> {

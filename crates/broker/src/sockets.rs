@@ -1,20 +1,20 @@
-//! The sockets of one shard thread: what the kernel has told about each, and how it ends.
+//! The sockets of one shard thread: their readiness, and how each is closed.
 //!
-//! An [`Interest`](mio::Interest) in both directions is registered once; from then on edges are
-//! remembered here until a read or a write has used them up. Nothing here knows MQTT.
+//! Interest in both directions is registered once. Edges are remembered until a read or a write has
+//! used them up. Nothing here knows MQTT.
 //!
 //! Invariants:
-//! - An index is not given to another connection before the one that had it is closed; a
-//!   [`ConnectionId`] that is out of date finds nothing.
-//! - A connection that leaves is read, and what comes thrown away, until the peer closes too or the
-//!   time it was given is over: closing a socket with unread bytes makes the kernel send RST, which
-//!   overtakes our last words.
-//! - What a transform has for the peer (a handshake, a pong) is written when it comes to be, also
+//! - An index is not reused before its connection is closed; a [`ConnectionId`] of a closed
+//!   connection finds nothing.
+//! - A closing connection is read and the bytes discarded, until the peer closes too or its
+//!   deadline passes: closing a socket with unread bytes makes the kernel send RST, which overtakes
+//!   the final bytes.
+//! - Bytes that a transform sends (a handshake, a pong) are written when they are produced, even
 //!   while the shard has nothing to write.
-//! - Last words that were not wholly written when their connection was closed come out of
-//!   [`Sockets::take_unsaid`].
-//! - An edge, or a place in the order of reads, of a connection that has just gone may reach its
-//!   successor. It costs one read in vain.
+//! - Final bytes that were not completely written when their connection was closed are returned by
+//!   [`Sockets::take_unsent`].
+//! - An edge of a closed connection, or its place in the order of reads, may reach the next
+//!   connection with its index. This costs one read in vain.
 
 mod socket;
 #[cfg(test)]
@@ -29,7 +29,7 @@ use mio::{Registry, Token};
 use slab::Slab;
 use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 
-use crate::mailbox::Arrival;
+use crate::channel::IncomingConnection;
 use crate::transport::{ReadOutcome, Scratch, WriteOutcome};
 use crate::tuning::READ_QUANTUM;
 use socket::{Socket, State};
@@ -39,36 +39,37 @@ pub(crate) struct Sockets {
     registry: Registry,
     table: Slab<Socket>,
     serial: u32,
-    /// To be read, each once as far as `queued` knows: readable, open and not paused when they came
-    /// here. A round robin: a connection that has more to read comes to the end.
+    /// Connections to read: readable, open and not paused when they were queued, each once
+    /// (`queued`). A round robin: a connection that has more to read goes to the end.
     ready: VecDeque<u32>,
     /// How many were ever taken off `ready`.
     taken: u64,
-    /// Those that leave, in the order in which they began, which is that of their deadlines.
-    leaving: VecDeque<(Instant, ConnectionId)>,
-    /// What was not written when its connection was closed, until the shard is told.
-    unsaid: Vec<LastWords>,
-    /// How many have had their last words and a FIN, and are still here.
+    /// Closing connections, in the order of their deadlines.
+    closing: VecDeque<(Instant, ConnectionId)>,
+    /// Final bytes that were not written when their connection was closed, until the shard takes
+    /// them.
+    unsent: Vec<LastWords>,
+    /// Closing connections that have received their final bytes and a FIN.
     finished: usize,
-    /// One that is leaving has sent something since this was last asked.
-    leaving_spoke: bool,
+    /// A closing connection has sent something since the last call.
+    received_while_closing: bool,
     scratch: Scratch,
 }
 
-/// What a read has found for the shard.
+/// The result of a read, for the shard.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// This many bytes. `spoken_to`: something was written to the peer since it last sent
+pub(crate) enum SocketRead {
+    /// This many bytes. `written_since_read`: something was written to the peer since it last sent
     /// something, or it has sent nothing before. `more`: there may be more to read.
     Bytes {
         connection: ConnectionId,
         count: usize,
-        spoken_to: bool,
+        written_since_read: bool,
         more: bool,
     },
-    /// Nothing, or nothing that is for the shard.
+    /// Nothing, or nothing for the shard.
     Nothing,
-    /// The connection has ended, and is to be closed with [`Sockets::close_ended`].
+    /// The connection has ended; close it with [`Sockets::close_ended`].
     Ended {
         connection: ConnectionId,
         cause: CloseCause,
@@ -83,10 +84,10 @@ impl Sockets {
             serial: 0,
             ready: VecDeque::new(),
             taken: 0,
-            leaving: VecDeque::new(),
-            unsaid: Vec::new(),
+            closing: VecDeque::new(),
+            unsent: Vec::new(),
             finished: 0,
-            leaving_spoke: false,
+            received_while_closing: false,
             scratch: Scratch::default(),
         }
     }
@@ -95,30 +96,33 @@ impl Sockets {
         self.table.is_empty()
     }
 
-    /// Whether all that are here have had their last words and a FIN, and only have to close.
+    /// Whether all connections have received their final bytes and a FIN, and only have to close.
     pub(crate) fn all_finished(&self) -> bool {
         self.finished == self.table.len()
     }
 
-    /// Whether one that is leaving has sent something since the last call: it still works on what
-    /// it was sent, and closing would take the rest from it.
-    pub(crate) fn take_leaving_spoke(&mut self) -> bool {
-        std::mem::take(&mut self.leaving_spoke)
+    /// Whether a closing connection has sent something since the last call: then its peer still
+    /// reads, and an early close would lose the rest.
+    pub(crate) fn take_received_while_closing(&mut self) -> bool {
+        std::mem::take(&mut self.received_while_closing)
     }
 
     #[cfg(test)]
-    pub(crate) const fn leaving_spoke(&self) -> bool {
-        self.leaving_spoke
+    pub(crate) const fn received_while_closing(&self) -> bool {
+        self.received_while_closing
     }
 
-    /// Takes a connection in. If bytes wait in it already, an edge will come.
-    pub(crate) fn open(&mut self, arrival: Arrival) -> io::Result<(ConnectionId, Peer, Vec<u8>)> {
-        let Arrival {
+    /// Adds a connection. If bytes wait in it already, an edge will come.
+    pub(crate) fn open(
+        &mut self,
+        incoming: IncomingConnection,
+    ) -> io::Result<(ConnectionId, Peer, Vec<u8>)> {
+        let IncomingConnection {
             mut transport,
             peer,
-            seat,
+            permit,
             unread,
-        } = arrival;
+        } = incoming;
         let entry = self.table.vacant_entry();
         let index = u32::try_from(entry.key()).expect("fewer descriptors than 2^32");
         transport.register(&self.registry, Token(entry.key()))?;
@@ -126,15 +130,15 @@ impl Sockets {
         self.serial = self.serial.wrapping_add(1);
         let socket = entry.insert(Socket {
             serial: self.serial,
-            // What was opened on another thread has no edge.
+            // Bytes that were opened on another thread cause no edge.
             readable: transport.has_unread(),
             transport,
             peer: peer.clone(),
-            seat,
+            permit,
             queued: false,
             writable: true,
             hung_up: false,
-            spoken_to: true,
+            written_since_read: true,
             missing: 0,
             packet: 0,
             state: State::Open,
@@ -147,25 +151,29 @@ impl Sockets {
         Ok((ConnectionId { index, serial }, peer, unread))
     }
 
-    /// Takes a connection off this thread, to be opened on another.
-    pub(crate) fn release(&mut self, id: ConnectionId, unread: Vec<u8>) -> io::Result<Arrival> {
+    /// Removes a connection, to be opened on another thread.
+    pub(crate) fn release(
+        &mut self,
+        id: ConnectionId,
+        unread: Vec<u8>,
+    ) -> io::Result<IncomingConnection> {
         self.socket(id).ok_or(ErrorKind::NotConnected)?;
         let Socket {
             mut transport,
             peer,
-            seat,
+            permit,
             ..
         } = self.table.remove(id.index as usize);
         transport.deregister(&self.registry)?;
-        Ok(Arrival {
+        Ok(IncomingConnection {
             transport,
             peer,
-            seat,
+            permit,
             unread,
         })
     }
 
-    /// Remembers an edge. Answers with the connection if it has become writable again.
+    /// Notes an edge. Returns the connection if it has become writable again.
     pub(crate) fn note(&mut self, event: &Event) -> Option<ConnectionId> {
         let index = event.token().0;
         let hung_up = event.is_read_closed() || event.is_error();
@@ -199,7 +207,7 @@ impl Sockets {
         match socket.state {
             State::Open | State::Paused => return Some(id),
             State::Broken(_) => socket.writable = false,
-            State::Leaving { .. } => self.go_on_leaving(id),
+            State::Closing { .. } => self.continue_closing(id),
         }
         None
     }
@@ -235,10 +243,10 @@ impl Sockets {
         self.table.len()
     }
 
-    /// Reads once: a quantum; or a packet that is longer, as the one before was, or the rest of it.
-    pub(crate) fn read(&mut self, index: u32, into: &mut [u8]) -> Found {
+    /// Reads once: a quantum, or a whole packet where packets are longer, or the rest of one.
+    pub(crate) fn read(&mut self, index: u32, into: &mut [u8]) -> SocketRead {
         let Some(socket) = self.table.get_mut(index as usize) else {
-            return Found::Nothing;
+            return SocketRead::Nothing;
         };
         socket.queued = false;
         let whole = match std::mem::take(&mut socket.missing) {
@@ -256,12 +264,12 @@ impl Sockets {
         }
     }
 
-    fn read_socket(&mut self, index: u32, into: &mut [u8]) -> Found {
+    fn read_socket(&mut self, index: u32, into: &mut [u8]) -> SocketRead {
         let Some(socket) = self.table.get_mut(index as usize) else {
-            return Found::Nothing;
+            return SocketRead::Nothing;
         };
         if !socket.readable || matches!(socket.state, State::Paused) {
-            return Found::Nothing;
+            return SocketRead::Nothing;
         }
         let connection = ConnectionId {
             index,
@@ -273,19 +281,20 @@ impl Sockets {
                 if socket.transport.wants_write() {
                     socket.flush();
                 }
-                let leaving = matches!(socket.state, State::Leaving { .. });
-                let spoken_to = count > 0 && std::mem::take(&mut socket.spoken_to);
+                let closing = matches!(socket.state, State::Closing { .. });
+                let written_since_read =
+                    count > 0 && std::mem::take(&mut socket.written_since_read);
                 self.queue(index);
-                if leaving {
-                    self.leaving_spoke = true;
-                    Found::Nothing
+                if closing {
+                    self.received_while_closing = true;
+                    SocketRead::Nothing
                 } else if count == 0 {
-                    Found::Nothing // a step of a handshake, or a part of a record
+                    SocketRead::Nothing // a step of a handshake, or a part of a record
                 } else {
-                    Found::Bytes {
+                    SocketRead::Bytes {
                         connection,
                         count,
-                        spoken_to,
+                        written_since_read,
                         more: !drained,
                     }
                 }
@@ -295,16 +304,16 @@ impl Sockets {
                     return self.ended(connection, CloseCause::Transport(kind));
                 }
                 socket.readable = false;
-                Found::Nothing
+                SocketRead::Nothing
             }
-            // A write asks for it again.
-            ReadOutcome::Blocked => Found::Nothing,
+            // The next write queues it again.
+            ReadOutcome::Blocked => SocketRead::Nothing,
             ReadOutcome::Ended(cause) => self.ended(connection, cause),
         }
     }
 
-    /// Writes once, from the front of `bytes`, behind what the transforms have to say. Answers how
-    /// many count as sent, and whether more would go at once.
+    /// Writes once, from the front of `bytes`, after the pending bytes of the transforms. Returns
+    /// how many count as sent, and whether the socket would take more.
     pub(crate) fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> (usize, bool) {
         let Some(socket) = find(&mut self.table, id) else {
             return (0, false);
@@ -315,7 +324,7 @@ impl Sockets {
         match socket.transport.write(bytes, &mut self.scratch) {
             WriteOutcome::Bytes { count, full } => {
                 socket.writable = !full;
-                socket.spoken_to |= count > 0;
+                socket.written_since_read |= count > 0;
                 if !socket.transport.is_plain() {
                     self.queue(id.index); // it may have been blocked
                 }
@@ -347,16 +356,21 @@ impl Sockets {
         }
     }
 
-    /// Writes the last bytes, as far as the peer takes them by `until`, and closes in a way that
-    /// lets it read them; at once if the peer waits for none. Call it with deadlines in ascending
-    /// order: one that is sooner than an earlier one waits for that.
-    pub(crate) fn leave(&mut self, until: Instant, id: ConnectionId, words: LastWords) {
+    /// Writes the final bytes, as far as the peer takes them by `until`, and closes so that the
+    /// peer can read them; at once if the peer waits for none. Deadlines must ascend: one that is
+    /// sooner than an earlier one waits for that.
+    pub(crate) fn close_gracefully(
+        &mut self,
+        until: Instant,
+        id: ConnectionId,
+        final_bytes: LastWords,
+    ) {
         let Some(socket) = self.socket(id) else {
-            return self.keep_unsaid(words);
+            return self.keep_unsent(final_bytes);
         };
-        let closes = matches!(socket.state, State::Broken(_)) || !words.is_awaited();
-        socket.state = State::Leaving {
-            words: Some(Box::new(words)),
+        let closes = matches!(socket.state, State::Broken(_)) || !final_bytes.is_awaited();
+        socket.state = State::Closing {
+            final_bytes: Some(Box::new(final_bytes)),
             finished: false,
         };
         if closes {
@@ -367,32 +381,32 @@ impl Sockets {
     }
 
     fn linger(&mut self, until: Instant, id: ConnectionId) {
-        self.leaving.push_back((until, id));
-        self.go_on_leaving(id);
-        // The end of the peer's bytes may have been seen already, or may come with this very read.
+        self.closing.push_back((until, id));
+        self.continue_closing(id);
+        // The end of the peer's bytes may have been seen already, or may come with this read.
         if let Some(socket) = self.socket(id) {
             socket.readable = true;
             self.queue(id.index);
         }
     }
 
-    /// Closes a connection that has had its last bytes, if its seat is needed. The kernel sends
-    /// them; a peer that sends more meanwhile may not get them.
-    pub(crate) fn hurry(&mut self, id: ConnectionId) {
+    /// Closes a connection that has received its final bytes, if its permit is needed. The kernel
+    /// sends the bytes; a peer that sends more meanwhile may not get them.
+    pub(crate) fn close_if_permit_needed(&mut self, id: ConnectionId) {
         if self.socket(id).is_some_and(|socket| {
-            let is_finished = matches!(socket.state, State::Leaving { finished: true, .. });
-            is_finished && socket.seat.is_in_the_way()
+            let is_finished = matches!(socket.state, State::Closing { finished: true, .. });
+            is_finished && socket.permit.is_needed_elsewhere()
         }) {
             self.close(id.index);
         }
     }
 
-    /// Closes those whose time to leave is over.
+    /// Closes connections whose deadline has passed.
     pub(crate) fn close_overdue(&mut self, now: Instant) {
-        while let Some(&(until, id)) = self.leaving.front()
+        while let Some(&(until, id)) = self.closing.front()
             && until <= now
         {
-            self.leaving.pop_front();
+            self.closing.pop_front();
             if self.socket(id).is_some() {
                 self.close(id.index);
             }
@@ -407,36 +421,42 @@ impl Sockets {
         }
     }
 
-    pub(crate) fn has_unsaid(&self) -> bool {
-        !self.unsaid.is_empty()
+    pub(crate) fn has_unsent_final_bytes(&self) -> bool {
+        !self.unsent.is_empty()
     }
 
-    /// What was not wholly written of the last words of connections closed since the last call.
-    pub(crate) fn take_unsaid(&mut self) -> Vec<LastWords> {
-        std::mem::take(&mut self.unsaid)
+    /// Unwritten final bytes of connections that were closed since the last call.
+    pub(crate) fn take_unsent(&mut self) -> Vec<LastWords> {
+        std::mem::take(&mut self.unsent)
     }
 
     /// When [`close_overdue`](Self::close_overdue) has something to do.
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
-        while let Some(&(until, id)) = self.leaving.front() {
+        while let Some(&(until, id)) = self.closing.front() {
             if self.socket(id).is_some() {
                 return Some(until);
             }
-            self.leaving.pop_front();
+            self.closing.pop_front();
         }
         None
     }
 
-    fn go_on_leaving(&mut self, id: ConnectionId) {
+    fn continue_closing(&mut self, id: ConnectionId) {
         let Some(socket) = find(&mut self.table, id) else {
             return;
         };
-        let State::Leaving { words, finished } = &mut socket.state else {
+        let State::Closing {
+            final_bytes,
+            finished,
+        } = &mut socket.state
+        else {
             return;
         };
         let transport = &mut socket.transport;
         loop {
-            let unwritten = words.as_ref().map_or(&[][..], |words| words.unwritten());
+            let unwritten = final_bytes
+                .as_ref()
+                .map_or(&[][..], |final_bytes| final_bytes.unwritten());
             if unwritten.is_empty() {
                 transport.close(&mut self.scratch);
             }
@@ -445,8 +465,8 @@ impl Sockets {
             }
             match transport.write(unwritten, &mut self.scratch) {
                 WriteOutcome::Bytes { count, full } => {
-                    if let Some(words) = words {
-                        words.wrote(count);
+                    if let Some(final_bytes) = final_bytes {
+                        final_bytes.wrote(count);
                     }
                     socket.writable = !full;
                 }
@@ -456,7 +476,9 @@ impl Sockets {
                 }
             }
         }
-        let is_written = words.as_ref().is_none_or(|it| it.unwritten().is_empty());
+        let is_written = final_bytes
+            .as_ref()
+            .is_none_or(|it| it.unwritten().is_empty());
         if is_written && !transport.wants_write() && !*finished {
             *finished = true;
             transport.shut_down();
@@ -467,24 +489,24 @@ impl Sockets {
         }
     }
 
-    fn ended(&mut self, connection: ConnectionId, cause: CloseCause) -> Found {
+    fn ended(&mut self, connection: ConnectionId, cause: CloseCause) -> SocketRead {
         let socket = &self.table[connection.index as usize];
-        if matches!(socket.state, State::Leaving { .. }) {
+        if matches!(socket.state, State::Closing { .. }) {
             self.close(connection.index);
-            return Found::Nothing;
+            return SocketRead::Nothing;
         }
-        Found::Ended { connection, cause }
+        SocketRead::Ended { connection, cause }
     }
 
-    /// Closes a connection that has ended. A peer that broke the protocol of a transform has until
-    /// then to read why.
+    /// Closes a connection that has ended. A peer that broke the protocol of a transform can read
+    /// the reason until `until`.
     pub(crate) fn close_ended(&mut self, until: Instant, connection: ConnectionId) {
         let Some(socket) = self.socket(connection) else {
             return;
         };
         if socket.transport.has_refused() {
-            socket.state = State::Leaving {
-                words: None,
+            socket.state = State::Closing {
+                final_bytes: None,
                 finished: false,
             };
             self.linger(until, connection);
@@ -496,23 +518,27 @@ impl Sockets {
     /// Closes a connection at once.
     fn close(&mut self, index: u32) {
         let mut socket = self.table.remove(index as usize);
-        let sent = socket.say_end(&mut self.scratch);
-        if let State::Leaving { words, finished } = socket.state {
+        let sent = socket.write_end(&mut self.scratch);
+        if let State::Closing {
+            final_bytes,
+            finished,
+        } = socket.state
+        {
             self.finished -= usize::from(finished);
-            if let Some(mut words) = words {
-                words.wrote(sent);
-                self.keep_unsaid(*words);
+            if let Some(mut final_bytes) = final_bytes {
+                final_bytes.wrote(sent);
+                self.keep_unsent(*final_bytes);
             }
         }
     }
 
-    fn keep_unsaid(&mut self, words: LastWords) {
-        if !words.unwritten().is_empty() {
-            self.unsaid.push(words);
+    fn keep_unsent(&mut self, final_bytes: LastWords) {
+        if !final_bytes.unwritten().is_empty() {
+            self.unsent.push(final_bytes);
         }
     }
 
-    /// Puts a connection on the list for the next turn if it is to be read and not on it.
+    /// Queues a connection for reading if it is readable and not queued.
     fn queue(&mut self, index: u32) {
         if let Some(socket) = self.table.get_mut(index as usize)
             && socket.readable

@@ -127,7 +127,7 @@ fn written(view: &dyn unbroken_store::View) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_read_through_it_is_what_the_store_had_at_one_moment() {
+fn reads_of_a_connection_see_one_snapshot() {
     let beside = Beside::new();
     let before = written(&*beside.store);
     let remote = beside.connect();
@@ -177,7 +177,7 @@ fn more_filters_than_a_question_can_have_select_the_same() {
 }
 
 #[test]
-fn what_is_removed_goes_to_the_operator_and_is_gone_for_what_is_asked_next() {
+fn removals_go_to_the_operator_and_later_reads_see_them() {
     let beside = Beside::new();
     let mut batch = Batch::new();
     batch.put(Space::Retained, b"mode".to_vec(), b"auto".to_vec());
@@ -187,12 +187,12 @@ fn what_is_removed_goes_to_the_operator_and_is_gone_for_what_is_asked_next() {
     assert!(found(&remote).is_some());
     remote.remove_retained("mode").unwrap();
     assert!(found(&remote).is_none());
-    let told = remote.remove_session("phone").unwrap_err().to_string();
-    assert!(told.contains("phone is busy"), "{told}");
+    let error = remote.remove_session("phone").unwrap_err().to_string();
+    assert!(error.contains("phone is busy"), "{error}");
 }
 
 #[test]
-fn it_is_for_the_brokers_user_alone_and_gone_with_the_broker() {
+fn the_socket_is_for_the_brokers_user_and_ends_with_the_broker() {
     let beside = Beside::new();
     let socket = beside.path().join("control");
     let mode = fs::metadata(&socket).unwrap().permissions().mode();
@@ -202,8 +202,8 @@ fn it_is_for_the_brokers_user_alone_and_gone_with_the_broker() {
     let Beside { temp, control, .. } = beside;
     drop(control);
     assert!(!socket.exists());
-    let told = remote.who().unwrap_err();
-    assert!(matches!(told, StoreError::Io { .. }), "{told}");
+    let error = remote.who().unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
     assert!(
         Remote::connect(&temp.path().join("data"))
             .unwrap()
@@ -212,7 +212,7 @@ fn it_is_for_the_brokers_user_alone_and_gone_with_the_broker() {
 }
 
 #[test]
-fn one_that_a_killed_broker_left_is_nobody_and_is_replaced() {
+fn a_socket_left_by_a_killed_broker_is_replaced() {
     let beside = Beside::new();
     let other = beside.temp.path().join("other");
     fs::create_dir(&other).unwrap();
@@ -225,7 +225,7 @@ fn one_that_a_killed_broker_left_is_nobody_and_is_replaced() {
 }
 
 #[test]
-fn a_directory_whose_name_is_too_long_for_an_address_has_one_too() {
+fn a_directory_with_a_name_too_long_for_an_address_has_a_socket() {
     let beside = Beside::new();
     let long: PathBuf = [beside.temp.path(), Path::new(&"x".repeat(120))]
         .iter()
@@ -238,7 +238,7 @@ fn a_directory_whose_name_is_too_long_for_an_address_has_one_too() {
 }
 
 #[test]
-fn what_it_does_not_understand_is_said_and_the_connection_goes_on() {
+fn an_unknown_request_is_an_error_and_the_connection_goes_on() {
     let beside = Beside::new();
     let stream = UnixStream::connect(beside.path().join("control")).unwrap();
     for line in [
@@ -248,7 +248,7 @@ fn what_it_does_not_understand_is_said_and_the_connection_goes_on() {
         b"{\"ask\":\"get\",\"space\":\"lanes\",\"key\":\"%\"}\n",
     ] {
         let answer = ask(&stream, line);
-        assert!(answer.contains("does not know what is asked"), "{answer}");
+        assert!(answer.contains("does not know the request"), "{answer}");
     }
     let read = b"{\"ask\":\"read\",\"log\":2,\"from\":1,\"until\":9,\"filters\":[\"a/#/b\"],\"bytes_max\":1}\n";
     assert!(ask(&stream, read).contains("a/#/b"));
@@ -256,21 +256,18 @@ fn what_it_does_not_understand_is_said_and_the_connection_goes_on() {
     // One question too long ends it.
     let endless = vec![b' '; 600_000];
     let answer = beside.ask(&endless);
-    assert!(answer.contains("a question has at most"), "{answer}");
+    assert!(answer.contains("the request has more than"), "{answer}");
 }
 
 #[test]
-fn more_connections_than_it_has_room_for_are_told_to_come_again() {
+fn connections_beyond_the_limit_are_refused() {
     let beside = Beside::new();
     let mut open: Vec<_> = (0..4).map(|_| beside.connect()).collect();
     for remote in &open {
         remote.who().unwrap();
     }
-    let told = beside.connect().who().unwrap_err().to_string();
-    assert!(
-        told.contains("4 other commands are looking at it"),
-        "{told}"
-    );
+    let error = beside.connect().who().unwrap_err().to_string();
+    assert!(error.contains("4 other commands are reading it"), "{error}");
     // When one has gone there is room again, as soon as that is noticed.
     open.pop();
     while beside.connect().who().is_err() {
@@ -279,7 +276,7 @@ fn more_connections_than_it_has_room_for_are_told_to_come_again() {
 }
 
 #[test]
-fn who_says_nothing_does_not_hold_up_the_others_or_the_end() {
+fn an_idle_connection_delays_neither_the_others_nor_the_end() {
     let beside = Beside::new();
     let silent = UnixStream::connect(beside.path().join("control")).unwrap();
     let mut half = UnixStream::connect(beside.path().join("control")).unwrap();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use client::{Client, Heard, connect, packet, publish, string, subscribe_at};
+use client::{Client, Received, connect, packet, publish, string, subscribe_at};
 use unbroken_broker::Server;
 use unbroken_broker::config::{Config, Listener};
 use unbroken_broker_core::{
@@ -67,8 +67,8 @@ const PAIRS: u16 = 10;
 const ROUND: u16 = 10;
 const ROUNDS: u16 = 100;
 const MESSAGES: u16 = PAIRS * ROUND * ROUNDS;
-/// In all of them. None is a message's own: how the threads take turns is not the test's to say, so
-/// a buffer may be used for something longer than before, and grow, after the warm-up too.
+/// In all rounds. No message needs one, but the test does not control how the threads take turns,
+/// so a buffer may be used for something longer than before, and grow, after the warm-up too.
 const ALLOCATIONS_MAX: u64 = 100;
 /// Enough for what a burst has made large to become small again.
 const WARM_UP_ROUNDS: u16 = 100;
@@ -148,7 +148,7 @@ impl Pair {
         };
         let mut subscriber = Client::connect(address, &id("subscriber", ShardId(0)));
         subscriber.send(&subscribe_at(&topic, qos));
-        assert!(matches!(subscriber.hear(), Heard::Packet(0x90, _)));
+        assert!(matches!(subscriber.receive(), Received::Packet(0x90, _)));
         Self {
             publisher: Client::connect(address, &id("publisher", ShardId(shards - 1))),
             subscriber,
@@ -178,7 +178,7 @@ impl Pair {
         }
     }
 
-    /// Hears them, and at QoS 1 acknowledges them and hears them acknowledged.
+    /// Receives them, and at QoS 1 acknowledges them and receives their acknowledgements.
     fn receive(&mut self, count: u16) {
         if self.qos == 0 {
             for _ in 0..count {
@@ -187,14 +187,17 @@ impl Pair {
             return;
         }
         for _ in 0..count {
-            let Heard::Packet(0x32, body) = self.subscriber.hear() else {
+            let Received::Packet(0x32, body) = self.subscriber.receive() else {
                 panic!("not PUBLISH at QoS 1");
             };
             let id = &body[2 + self.topic.len()..][..2];
             self.subscriber.send(&[&[0x40, 2], id].concat());
         }
         for _ in 0..count {
-            assert!(matches!(self.publisher.hear(), Heard::Packet(0x40, _)));
+            assert!(matches!(
+                self.publisher.receive(),
+                Received::Packet(0x40, _)
+            ));
         }
     }
 }

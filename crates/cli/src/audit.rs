@@ -45,25 +45,25 @@ Examples:
   unbroken audit verify reading.json --root 5f0c…        check it, without a broker
   unbroken audit tree compare sent.tree received.tree    the first message in which two ends differ
 
-It works with any broker that passes MQTT 5.0's user properties on. It listens and names what is
-wrong; the consumers of the messages ask for repairs. Only `export` asks producers, for what is
-missing beside the message. A lane that was under way before is judged from its next window of 1,024
-messages on; how many numbers that leaves out is shown as OUT OF SCOPE. DROPPED is what was declared
-as not delivered, by the broker / by processors. Beside what the messages prove stands what the
-broker says of itself, where it keeps account ($SYS/audit/ and $audit/).
+It works with any broker that forwards MQTT 5.0's user properties. It subscribes and reports faults;
+repairs are requested by the consumers of the messages. Only `export` sends requests to producers,
+for missing neighbours of the message. A lane that had begun before is verified from its next window
+of 1,024 messages on; the numbers before are shown as OUT OF SCOPE. DROPPED counts messages that
+were declared as not delivered, by the broker / by processors. The verdict of the broker about its
+own lanes is shown too, if it publishes one ($SYS/audit/ and $audit/).
 
 A message that another client publishes in a lane (an intrusion) is printed, and is no fault of that
 lane: the broker keeps it out of the verdict and names the client. Where it reaches this listener
 and contradicts the lane, that is a fault.
 
-Exit codes: 0 nothing was wrong, or the proof holds; 1 something was wrong, and was printed, or the
-proof does not hold; 2 wrong usage; 3 not all could be judged, and each reason is printed: no
-stamped message came, or none of a window that began meanwhile, whatever the broker says of its own
-lanes; messages may be missing, or a silent producer's last ones are not proven; a window could not
-be proven; a lane turned up after 20 seconds and not with its number 0; the checkpoints of a lane
-were 20 seconds old when they came, as if replayed; messages are of another algorithm than the one
-given (with another key they are taken for injected: 1); this listener was not connected meanwhile;
-a limit was reached; 66 a file cannot be read; 69 the broker cannot be reached; 74 output failed.")]
+Exit codes: 0 no fault, or the proof holds; 1 a fault, which is printed, or the proof does not hold;
+2 wrong usage; 3 not everything could be verified, and each reason is printed: no stamped message
+came, or none of a window that began meanwhile, whatever the broker's own verdict; messages may be
+missing, or the last ones of a silent producer are not proven; a window could not be proven; a lane
+appeared after 20 seconds and not with its number 0; the checkpoints of a lane were 20 seconds old
+when they came, as if replayed; messages have another algorithm than the given one (with another key
+they count as injected: 1); this listener lost its connection; a limit was reached; 66 a file cannot
+be read; 69 the broker cannot be reached; 74 output failed.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,

@@ -102,12 +102,14 @@ impl KeyArgs {
         if is_open_to_all(path).map_err(|error| refused(&error))? {
             let path = path.display();
             return Err(refused(&format!(
-                "everybody on this machine can read it: chmod 600 {path}"
+                "every user of this machine can read it: chmod 600 {path}"
             )));
         }
         let content = fs::read(path).map_err(|error| refused(&error))?;
         let key = key(&content).ok_or_else(|| {
-            refused(&"it is neither 64 hexadecimal digits nor 32 bytes; `openssl rand -hex 32` makes one")
+            refused(
+                &"it is neither 64 hexadecimal digits nor 32 bytes; `openssl rand -hex 32` makes one",
+            )
         })?;
         Ok(Hasher::blake3(&key))
     }

@@ -14,12 +14,12 @@ use crate::exit::Failure;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  unbroken check -c broker.toml           is it right? what is in force, and who says so?
-  unbroken check                          the defaults, and what the environment makes of them
-  unbroken check -c broker.toml --json    for machines
+  unbroken check -c broker.toml           validate it; show each value and where it comes from
+  unbroken check                          the defaults, with the environment's values
+  unbroken check -c broker.toml --json    as JSON
   unbroken check --example > broker.toml  a config file to start from, with every key explained
 
-Exit codes: 0 it can be used; 1 it cannot, and standard error says why; 2 wrong usage.")]
+Exit codes: 0 it is valid; 1 it is not, and standard error lists the mistakes; 2 wrong usage.")]
 pub(crate) struct Args {
     /// Config file (TOML)
     #[arg(short, long, value_name = "FILE", env = "UNBROKEN_CONFIG")]

@@ -69,7 +69,7 @@ impl fmt::Display for ClientError {
             Self::Publish(PublishError::RetainNotSupported) => {
                 write!(
                     f,
-                    "the broker keeps no retained messages; publish without -r"
+                    "the broker does not support retained messages; publish without -r"
                 )
             }
             Self::Publish(PublishError::TooLarge { bytes, max, .. }) => {
@@ -121,7 +121,7 @@ fn connection(f: &mut fmt::Formatter<'_>, why: &ConnectError, version: Version) 
         ConnectError::UnknownSession => {
             write!(
                 f,
-                "the broker goes on with a session that was to begin anew"
+                "the broker resumed a session although a new one was requested"
             )
         }
         ConnectError::Broker(BrokerFault::Malformed(error)) => {

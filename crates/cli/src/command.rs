@@ -25,8 +25,8 @@ use crate::{
 #[command(after_help = "\
 Start here:
   unbroken serve                              a broker on localhost:1883, no file needed
-  unbroken sub -t 'plant/#' -v                listen to it
-  unbroken pub -t plant/boiler/temp -m 71.5   tell it something
+  unbroken sub -t 'plant/#' -v                subscribe
+  unbroken pub -t plant/boiler/temp -m 71.5   publish
   unbroken check --example > broker.toml      a config file to start from
   unbroken demo                               see what proof of delivery is, and try to break it
 

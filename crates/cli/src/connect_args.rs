@@ -217,12 +217,12 @@ impl ConnectArgs {
     pub(crate) fn resolve(&self) -> Result<Connection, Failure> {
         if self.tls.is_some() || self.tls_flag {
             return Err(usage(
-                "TLS is not there yet; connect without it, or through a tunnel",
+                "TLS is not supported yet; connect without it, or through a tunnel",
             ));
         }
         if self.transport.is_some() {
             return Err(usage(
-                "--unix and --proxy are not there yet; connect over TCP with -h and -p",
+                "--unix and --proxy are not supported yet; connect over TCP with -h and -p",
             ));
         }
         let url = self
@@ -287,7 +287,7 @@ impl ConnectArgs {
             (Some(id), _) if !(id.is_empty() && self.keep_session) => Ok(id.clone()),
             (None, Some(prefix)) => Ok(format!("{prefix}{}", std::process::id())),
             _ if self.keep_session => Err(usage(
-                "-c keeps the session, which needs a client id to be found by: add -i ID",
+                "-c resumes a session, which needs a client id: add -i ID",
             )),
             // 3.1 has no empty client id, and takes 23 characters. [MQTT311-3.1.3-5]
             _ if version == Version::V3_1 => {
@@ -491,8 +491,8 @@ mod tests {
         for (flags, why) in [
             ("-h host:7 -p 8", "names port 7"),
             ("-h host:x", "does not end in a port"),
-            ("-c", "-c keeps the session, which needs a client id"),
-            ("-c -i=", "-c keeps the session, which needs a client id"),
+            ("-c", "-c resumes a session, which needs a client id"),
+            ("-c -i=", "-c resumes a session, which needs a client id"),
             ("-P secret", "a password needs a user name"),
             ("-i a -I b", "cannot be used with"),
             ("-V 4", "mqttv31, mqttv311 or mqttv5"),
@@ -500,7 +500,7 @@ mod tests {
             ("--will-payload x", "--will-topic"),
             ("-D will content-type x", "add --will-topic"),
             ("--will-topic a/#", "is not a topic to publish to"),
-            ("--cafile ca.pem", "TLS is not there yet"),
+            ("--cafile ca.pem", "TLS is not supported yet"),
             ("--unix /tmp/socket", "not there yet"),
             ("-k 70000", "70000"),
             ("-k 4", "5..=65535"),

@@ -20,17 +20,17 @@ Examples:
   unbroken demo --input /var/log/syslog  send your own file, line by line
   unbroken demo --broker 127.0.0.1:1883  over a broker that runs already, of whatever make
   unbroken demo --messages 1000000 --faults 1000 --rate 10000
-                                         faults at random: is each named, and nothing else?
+                                         random faults; checks that exactly these are reported
 
 Producer A, the broker, processor B and consumer C run on this machine, the broker and B in
-processes of their own, on free ports of localhost. What they keep on the disk ends with them.
+processes of their own, on free ports of localhost. Their files are removed at the end.
 Keys: l lose, d duplicate, s swap, a alter, f forge, i inject, h hold a message behind B (capitals:
 in front of B); k kill the broker; n cut the network between the broker and C.
 
-Exit codes: 0 every fault was named and repaired; 1 one was not, or something else was named, or
-the time of --within was over; 2 wrong usage; 66 the input cannot be read; 69 the broker of
---broker cannot be reached or refuses; 70 a part of the pipeline ended by itself or did not start;
-74 output failed.")]
+Exit codes: 0 every fault was reported and repaired; 1 one was not, or another was reported, or the
+time of --within was over; 2 wrong usage; 66 the input cannot be read; 69 the broker of --broker
+cannot be reached or refuses; 70 a part of the pipeline ended unexpectedly or did not start; 74
+output failed.")]
 pub(crate) struct Args {
     /// Plain lines: every fault once, then an end
     #[arg(long)]

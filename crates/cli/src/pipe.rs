@@ -28,30 +28,30 @@ Examples:
   unbroken pipe --from plant/raw --to plant/warm -- grep -u .    a command as the transform
   unbroken pipe --from plant/clean --state c > readings.csv      a consumer: each line, checked
 
-The command is started once. It is given each message as a line and answers each with one line; an
-empty line drops the message, which is said in a drop record, so that nobody takes it for lost. A
-message of several lines cannot go through a command and is dropped as failed, and so is one whose
-answer is longer than 16,646,144 bytes, which is said. Lines are bytes: only a line feed ends one, a
-carriage return before it is part of it. The command must write each line at once: `sed -u`,
-`grep --line-buffered`, `stdbuf -oL tr a-z A-Z`. When it ends, so does the stage; with
---spool, the messages that it has not answered come again at the next start.
-What is lost, altered, forged or duplicated is named on standard error, and asked for again where
-it is missing; what the broker or a processor dropped is named with its reason. None of it changes
-the exit code, which says how the stage ended: judge a line by `audit`, or by what --json says.
+The command is started once. It gets each message as a line and answers each with one line; an empty
+line drops the message, which a drop record declares, so that it does not count as lost. A message
+of several lines cannot pass through a command and is dropped as failed, and so is one whose answer
+is longer than 16,646,144 bytes. Lines are bytes: only a line feed ends one, a carriage return
+before it is part of it. The command must write each line at once: `sed -u`, `grep --line-buffered`,
+`stdbuf -oL tr a-z A-Z`. When it ends, so does the stage; with --spool, unanswered messages are
+delivered again at the next start.
+Lost, altered, forged and duplicated messages are reported on standard error, and missing ones
+requested again; messages dropped by the broker or a processor are reported with the reason. This
+does not change the exit code, which describes the end of the stage: to judge a pipeline use `audit`
+or the output of --json.
 
-With --spool a stage that was interrupted, or killed, goes on where it was: it sends again what the
-broker had not acknowledged, and its numbers continue. With --state a consumer does. The broker
-keeps what comes for either while it is away, for a week or as --keep says. A consumer that is
-killed (kill -9, a power cut) may print again, at the next start, the lines of its last 0.1
-seconds: each line is printed at least once. Asked to stop (SIGINT, SIGTERM, SIGHUP) it prints
-none again. Without, each start begins anew, and the session at the broker ends with the stage; so
-does a producer's in any case.
-A stage with an output connects as unbroken-pipe-LANE, so that the broker knows the owner of the
-lane again after a restart. Two stages with one lane, or with copies of one spool, cannot both be
-connected: the one that is thrown out says so and ends.
+With --spool an interrupted or killed stage continues: it sends unacknowledged messages again, and
+its numbers continue. With --state a consumer does. The broker stores messages for either while it
+is offline, for a week or as set by --keep. A consumer that is killed (kill -9, a power cut) may
+print the lines of its last 0.1 seconds again at the next start: each line is printed at least once.
+After SIGINT, SIGTERM or SIGHUP it prints none again. Without these options each start begins from
+nothing, and the session at the broker ends with the stage; so does a producer's in any case.
+A stage with an output connects as unbroken-pipe-LANE, so that the broker recognizes the owner of
+the lane after a restart. Two stages with one lane, or with copies of one spool, cannot both be
+connected: the one that is disconnected reports it and ends.
 
-Exit codes: 0 the input ended, or asked to stop; 2 wrong usage; 66 the key cannot be read; 69 the
-broker cannot be reached or refused something, or another client connected under the client id; 74
+Exit codes: 0 the input ended, or a signal; 2 wrong usage; 66 the key cannot be read; 69 the broker
+cannot be reached or refused something, or another client connected with the client id; 74
 the command, the spool, the state, or input or output, failed.")]
 pub(crate) struct Args {
     /// Topics to take messages from [default: lines of standard input]
@@ -109,8 +109,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         keep_s: args.keep,
     };
     if args.to.is_some() && args.spool.is_none() {
-        let text = "without --spool a restart begins a new epoch, and what was sent behind the \
-                    last checkpoint before it stays unproven";
+        let text = "without --spool a restart begins a new epoch, and messages after the last \
+                    checkpoint before it stay unproven";
         note(text, args.json);
     }
     args.broker.note_missing_key(args.json);
@@ -150,9 +150,9 @@ async fn ended(args: &Args, transform: &mut Child) -> Failure {
         _ => format!("the command `{command}` has closed its output"),
     };
     let what_now = if args.spool.is_some() {
-        "what it has not answered is kept for another try, with the same --spool"
+        "unanswered messages are stored for another try, with the same --spool"
     } else {
-        "without --spool what it has not answered is not kept for another try"
+        "without --spool unanswered messages are not stored for another try"
     };
     Failure::new(exit::IO, format!("{how}; {what_now}"))
 }
@@ -180,7 +180,7 @@ fn lane_of(args: &Args) -> Result<LaneId, Failure> {
         [..] => {
             let lanes: Vec<String> = spooled.iter().map(LaneId::to_string).collect();
             let text = format!(
-                "the spool has {} lanes: say which one goes on, with --lane {}",
+                "the spool has {} lanes: choose one with --lane {}",
                 lanes.len(),
                 lanes.join(" or --lane ")
             );
@@ -292,8 +292,8 @@ fn incomplete(news: &News) -> String {
         ),
         News::Conflict(place) => format!(
             "number {} came a second time with another content, and both fit their \
-                 stamps: the first was handed on, the second was not, and which of the two is real is \
-                 not known (lane {})",
+                 stamps: the first was passed on, the second was not, and which of the two is \
+                 real is unknown (lane {})",
             place.number, place.lane
         ),
         News::Decided {
@@ -303,16 +303,16 @@ fn incomplete(news: &News) -> String {
             "number {}: {} (lane {})",
             place.number,
             if *second_is_real {
-                "the message that was handed on is injected; the real one came second, and was \
-                     not handed on"
+                "the message that was passed on is injected; the real one came second, and was \
+                 not passed on"
             } else {
                 "the message that was handed on is real; the second is injected"
             },
             place.lane
         ),
         News::Away(absence) => format!(
-            "{absence}, and the broker kept nothing for it: what was published meanwhile \
-                 does not come, unless its producer sends it again"
+            "{absence}, and the broker stored nothing for it: messages published meanwhile do \
+             not come, unless their producer sends them again"
         ),
         _ => String::new(),
     }
@@ -320,7 +320,7 @@ fn incomplete(news: &News) -> String {
 
 /// What else is known of a loss.
 fn words(behind: &Behind) -> String {
-    let forged = "; the lane has no key, so the size that tells of it may be forged";
+    let forged = "; the lane has no key, so the size that states it may be forged";
     let forged = if behind.may_be_forged { forged } else { "" };
     match &behind.absence {
         Some(absence) => format!("; {absence}"),
@@ -364,7 +364,7 @@ impl Teller {
             News::Fault { fault, .. } => writeln!(err, "Warning: {fault}"),
             News::Overtaken { place, by, .. } => writeln!(
                 err,
-                "Warning: number {} came behind {by} with higher numbers (lane {})",
+                "Warning: number {} came after {by} with higher numbers (lane {})",
                 place.number, place.lane
             ),
             News::Doubt { lane, doubt, .. } => writeln!(err, "Note: {doubt} (lane {lane})"),
@@ -380,8 +380,8 @@ impl Teller {
             } => writeln!(err, "Warning: {contradiction} (lane {lane})"),
             News::Forgotten { lane, numbers } => writeln!(
                 err,
-                "Note: numbers {} to {} were lost long ago and are no longer remembered: a copy that \
-                 still comes is called repeated (lane {lane})",
+                "Note: numbers {} to {} were lost long ago and are no longer remembered: a later \
+                 copy is reported as repeated (lane {lane})",
                 numbers.start,
                 numbers.end.saturating_sub(1)
             ),

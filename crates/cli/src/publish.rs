@@ -28,8 +28,8 @@ use lines::Lines;
 #[command(after_help = "\
 Examples:
   unbroken pub -t plant/boiler/temp -m 71.5            one message
-  unbroken pub -t plant/boiler/temp -m 71.5 -r -q 1    acknowledged, and kept for later subscribers
-  unbroken pub -t plant/boiler/temp -r -n              forget what was kept
+  unbroken pub -t plant/boiler/temp -m 71.5 -r -q 1    acknowledged, and retained
+  unbroken pub -t plant/boiler/temp -r -n              remove the retained message
   unbroken pub -t firmware -f image.bin                a file as a message
   sensor | unbroken pub -t plant/log -l                each line a message
   unbroken pub -L mqtt://alice:secret@host/plant/a -m on

@@ -12,21 +12,21 @@ use crate::exit::{self, Failure};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  unbroken serve                               localhost:1883; nobody else can connect
-  unbroken serve -p 0                          any free port; the line `listening on` tells which
+  unbroken serve                               localhost:1883, for this machine only
+  unbroken serve -p 0                          any free port, printed after `listening on`
   unbroken serve -c broker.toml --shards 4     a config file, with one value overridden
   unbroken serve --data /srv/mqtt              sessions and messages survive a restart
   unbroken serve --bind 0.0.0.0 --password-file users
   UNBROKEN__LIMITS__CONNECTIONS_MAX=500 unbroken serve
 
 Flags override UNBROKEN__SECTION__KEY variables, and variables override the file.
--p, --bind and the two flags that say who may come in concern the first listener.
-SIGHUP reads everything again and applies it if all of it is valid; SIGTERM and SIGINT
-let clients finish, then end with 0.
+-p, --bind and the two flags for access apply to the first listener.
+SIGHUP reloads the configuration and applies it if all of it is valid; SIGTERM and SIGINT
+let clients receive pending messages, then the broker ends with 0.
 
-Exit codes: 0 asked to stop; 2 wrong usage; 66 a password file cannot be read; 69 the
-address or the data directory is taken or not usable; 70 a fault inside; 74 output failed,
-or the store did; 78 wrong configuration.")]
+Exit codes: 0 stopped by a signal; 2 wrong usage; 66 a password file cannot be read; 69 the
+address or the data directory is in use or not usable; 70 an internal error; 74 output or
+the store failed; 78 wrong configuration.")]
 pub(crate) struct Args {
     /// Config file (TOML); `unbroken check --example` prints one
     #[arg(short, long, value_name = "FILE", env = "UNBROKEN_CONFIG")]
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Port to listen on; 0 takes one that is free
     #[arg(short, long)]
     port: Option<u16>,
-    /// Address to listen on; beyond loopback say who may come in, with one of the next two
+    /// Address to listen on; beyond loopback one of the next two is required
     #[arg(long, value_name = "ADDR")]
     bind: Option<String>,
     /// Let clients without user name in

@@ -35,7 +35,7 @@ Examples:
   unbroken sub -t plant/boiler/temp -C 1 -W 5       one message, or exit with 27 after 5 seconds
   unbroken sub -t 'plant/#' --json | jq .payload    one JSON object a line
   unbroken sub -t 'plant/#' -F '%I %t %p'           time, topic, payload
-  unbroken sub -t 'plant/#' -c -i desk -q 1         a session that is kept while away
+  unbroken sub -t 'plant/#' -c -i desk -q 1         a session that is persistent
   unbroken sub -t '$share/readers/plant/#'          shared with other members of `readers`
   unbroken sub -t '#' --remove-retained --retained-only -W 1
 
@@ -43,11 +43,11 @@ Examples:
 id, %j JSON, %J JSON with a JSON payload, %I time (ISO 8601), %U Unix time; of 5.0 %A topic alias,
 %C content type, %D correlation data, %E expiry, %F format, %P user properties, %R response topic,
 %S subscription id; @X strftime's %X, @N nanoseconds; \\n \\t \\r \\0 \\a \\e \\v.
-Widths as in printf: %-20t, %05l, %.10t; of a payload a width shows no more than it has room for.
-An empty payload is (null) behind -v; without -v, or with -N, nothing is printed.
+Widths as in printf: %-20t, %05l, %.10t; a width cuts a payload.
+An empty payload is (null) after -v; without -v, or with -N, nothing is printed.
 
-Exit codes, as Mosquitto's: 0 asked to stop; 1 wrong usage or no connection; 27 timed out (-W);
-the CONNACK code if the broker refuses; the reason code if it ends the connection or refuses
+Exit codes, as Mosquitto's: 0 stopped by a signal; 1 wrong usage or no connection; 27 timed out
+(-W); the CONNACK code if the broker refuses; the reason code if it ends the connection or refuses
 every subscription. A lost connection is opened again.")]
 pub(crate) struct Args {
     /// Topic or filter to subscribe to; may be repeated

@@ -21,7 +21,7 @@ impl Url {
         };
         let rest = match text.split_once("://") {
             Some(("mqtt", rest)) => rest,
-            Some(("mqtts", _)) => return wrong("TLS is not there yet"),
+            Some(("mqtts", _)) => return wrong("TLS is not supported yet"),
             Some(_) => return wrong("the scheme is another one"),
             None => return wrong("it does not begin with mqtt://"),
         };
@@ -126,7 +126,7 @@ mod tests {
         for (text, why) in [
             ("localhost/a", "does not begin with mqtt://"),
             ("http://h/a", "the scheme is another one"),
-            ("mqtts://h/a", "TLS is not there yet"),
+            ("mqtts://h/a", "TLS is not supported yet"),
             ("mqtt:///a", "there is no host"),
             ("mqtt://h:x/a", "the port is not a number"),
             ("mqtt://[::1]1884/a", "the port is not a number"),

@@ -129,7 +129,7 @@ fn a_broker_that_never_answers_is_waited_for_no_longer_than_asked() {
     let output = Running::start(&["audit", "status", "-p", &port, "-W", "1"]).output();
     assert_eq!(output.status.code(), Some(69), "{output:?}");
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.contains("give it more time with -W"), "{text}");
+    assert!(text.contains("allow more time with -W"), "{text}");
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn over_somebody_elses_broker_there_is_what_the_messages_prove() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("\n0000000000000001 "), "{text}");
     assert!(
-        text.contains("the broker keeps no account of its own"),
+        text.contains("the broker has no account of its own"),
         "{text}"
     );
 }

@@ -142,7 +142,7 @@ async fn a_message_that_is_not_the_producers_is_named_though_nobody_answers() {
 #[tokio::test]
 async fn of_two_messages_under_one_number_it_is_said_which_is_real_or_that_it_is_not_known() {
     for (first, second, decided) in [
-        ("evil", "real", "the message that was handed on is injected"),
+        ("evil", "real", "the message that was passed on is injected"),
         ("real", "evil", "the message that was handed on is real"),
     ] {
         let (_broker, port) = broker();
@@ -181,7 +181,7 @@ async fn a_loss_that_a_forged_size_may_have_made_is_one_line_and_says_so() {
         lost,
         format!(
             "Warning: numbers 5 to 599, 595 messages, lost (lane {LANE}); the lane has no key, so \
-             the size that tells of it may be forged"
+             the size that states it may be forged"
         )
     );
     // The end of the lane contradicts it.
@@ -200,7 +200,7 @@ async fn what_was_published_while_the_stage_was_away_is_lost_for_that_reason() {
     first.kill();
     let (_broker, _) = broker_on(&port, &["--in-memory"]);
     let away = until(&errors, "not connected");
-    assert!(away.contains("kept nothing for it"), "{away}");
+    assert!(away.contains("stored nothing for it"), "{away}");
     until_there(&port, TOPIC).await;
     for number in 2..5 {
         producer.issue(&number.to_string());

@@ -62,7 +62,10 @@ pub enum ConnectError {
     #[error("the broker has been silent for longer than the keep alive")]
     Silent,
     /// The broker goes on with a session that was to begin anew.
-    #[error("the broker goes on with a session that was to begin anew: it does not keep to MQTT")]
+    #[error(
+        "the broker resumed a session although a new one was requested: it does not keep to \
+             MQTT"
+    )]
     UnknownSession,
     /// The broker sent what it may not.
     #[error("the broker does not keep to MQTT: {0}")]

@@ -105,11 +105,12 @@ impl fmt::Display for Contradiction {
             Self::Input(number) => write!(
                 f,
                 "another message said that it was made of number {number}, and number {number} came itself only \
-                 then: what others say of their inputs claims nothing of this lane"
+                 then: statements of others about their inputs prove nothing about this lane"
             ),
             Self::TwoProducers => f.write_str(
                 "two producers use this lane: their messages or checkpoints contradict each other, \
-                 and fit. A machine or its spool was copied, or one of the two is forged: give each \
+                 and fit. A machine or its spool was copied, or one of the two is forged: give \
+                 each \
                  producer a lane of its own, and a key",
             ),
         }

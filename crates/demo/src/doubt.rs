@@ -123,7 +123,7 @@ impl Doubts {
         });
         let silent = self.silent_for(now).map(|since| {
             let seconds = since.as_secs();
-            format!("no checkpoint for {seconds} s, its producer may be gone")
+            format!("no checkpoint for {seconds} s; its producer may have stopped")
         });
         let parts: Vec<String> = suspected.into_iter().chain(silent).collect();
         (!parts.is_empty()).then(|| parts.join("; "))
@@ -140,12 +140,12 @@ impl fmt::Display for Doubt {
                 let last = numbers.end.saturating_sub(1);
                 write!(f, "numbers {} to {last} may be missing", numbers.start)
             }
-            Self::Settled => f.write_str("what may have been missing has come, or is named"),
+            Self::Settled => f.write_str("all possibly missing messages have come or are named"),
             Self::Silent(since) => {
                 let seconds = since.as_secs_f64();
                 write!(
                     f,
-                    "no checkpoint for {seconds:.1} s, its producer may be gone"
+                    "no checkpoint for {seconds:.1} s; its producer may have stopped"
                 )
             }
             Self::Heard(since) => {
@@ -154,7 +154,7 @@ impl fmt::Display for Doubt {
             }
             Self::OutOfScope(below) => write!(
                 f,
-                "numbers below {below} are out of scope: the lane was under way before this receiver"
+                "numbers below {below} are out of scope: the lane had begun before this receiver"
             ),
         }
     }

@@ -196,7 +196,7 @@ fn spawn(
     let (ended, why) = oneshot::channel();
     let task = tokio::spawn(async move {
         let said = match stage.await {
-            Ok(()) => "nobody listens to it any more".to_owned(),
+            Ok(()) => "it has no listener any more".to_owned(),
             Err(error) => error.to_string(),
         };
         // Nobody asks when the line is gone as well.

@@ -97,7 +97,7 @@ pub enum StageError {
     #[error(
         "another client has connected as {client_id}, the client id of {of}: {who} use it, by the \
          same option or a copy of a file. Stop one of the two, or give it its own; while both are \
-         started again, they end each other's connections"
+         restarted, they end each other's connections"
     )]
     TakenOver {
         /// The client id of both.

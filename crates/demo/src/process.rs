@@ -32,7 +32,7 @@ pub enum ProcessError {
         error: std::io::Error,
     },
     /// It ended before it was there.
-    #[error("{who} ended before it listened; it said:\n{said}")]
+    #[error("{who} ended before it listened; its output:\n{said}")]
     Silent {
         /// Who.
         who: &'static str,

@@ -74,7 +74,7 @@ pub enum RunError {
     #[error(transparent)]
     Line(#[from] LineError),
     /// A plain run was over before it began.
-    #[error("the line was not there after {0:?}: give a plain run more time, with --within")]
+    #[error("the pipeline was not ready after {0:?}: allow more time with --within")]
     Late(Duration),
     /// A part of it ended by itself.
     #[error("{part} has ended by itself: {why}")]

@@ -119,7 +119,7 @@ mod tests {
     }
 
     proptest! {
-        /// The twin remembers every number it saw.
+        /// The reference model remembers every number it saw.
         #[test]
         fn agrees_with_a_set_of_all_numbers(story in prop::collection::vec(0_u32..60, 0..200)) {
             let mut lane = Lane::default();

@@ -1,30 +1,30 @@
-//! Between the shards of the broker, which ask for records, and a store, which keeps bytes.
+//! Converts between the records of shards and the values of a store.
 //!
-//! - [`batch_of`]: what a record changes in the store, whole or not at all.
-//! - [`read`]: part of a log as a session that is behind wants it; [`left_out`]: numbers that no
-//!   message has.
-//! - [`restore`]: all shards as the store had them.
-//! - [`Needs`]: up to where logs may be trimmed.
+//! - [`batch_of`]: the changes of a record, stored whole or not at all.
+//! - [`read`]: a part of a log for a session that catches up; [`left_out`]: numbers without a
+//!   message.
+//! - [`restore`]: the state of all shards.
+//! - [`Needs`]: the position up to which logs may be trimmed.
 //! - [`log_of`], [`behind`]: a shard's positions as the store's; the only conversion is in
 //!   `position`.
-//! - [`Times`]: the broker's clock, which begins anew with it, as time of day.
+//! - [`Times`]: the broker's monotonic clock as time of day.
 //!
-//! Invariant: what is restored from the batches of some records is what the shard that asked for
-//! them had, up to what [`Record`](unbroken_broker_core::Record) says may be late.
+//! Invariant: restoring the batches of some records yields the state of the shard that requested
+//! them, up to the delay that [`Record`](unbroken_broker_core::Record) allows.
 //!
-//! Deliberately absent: threads, and when something is written.
+//! Deliberately absent: threads, and the time of a write.
 
 #![forbid(unsafe_code)]
 
+mod expected_deliveries;
+mod in_flight;
 mod lane;
 mod message;
 mod needs;
-mod owed;
 mod position;
 mod read;
 mod restore;
 mod times;
-mod under_way;
 mod write;
 
 pub use self::{

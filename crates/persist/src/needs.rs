@@ -1,31 +1,30 @@
-//! Up to where logs may be trimmed, by what the shards say they need of them.
+//! The position up to which logs may be trimmed, from the reports of the shards.
 //!
 //! ```text
 //! round:     1              2              3
 //! shards: 0 1 0 2 | 1 2 2 0 | 2 0 1 --->  up to the lowest of all these
 //! ```
 //!
-//! A round is over when each shard has said what it needs. They do not say it at one moment, and
-//! what a group has given goes from a session that ends to one of another shard, which may have
-//! said before that it needs nothing there. So one round is not enough: the shard that it comes
-//! from needs it until it has heard that it is there, and what a shard has said keeps a log as it
-//! is for the next rounds too. By then the other shard has said what it has got.
+//! A round is over when each shard has reported. The reports are not of one moment, and a group
+//! message may go from an ending session to one of another shard that has reported already. So one
+//! round is not enough: the first shard needs the message until it knows that the other has it, and
+//! its report holds for the next rounds too. By then the other shard has reported the message.
 //!
-//! Deliberately absent: when shards say it, and that what they have told before is stored by then.
+//! Deliberately absent: the time of the reports, and that earlier requests are stored by then.
 
 use unbroken_broker_core::Frontier;
 
-/// What shards have said they need, in this round and those before that count.
+/// The reports of this round and of the earlier rounds that count.
 #[derive(Debug)]
 pub struct Needs {
-    /// By shard: the lowest that it has said in this round, if anything.
+    /// By shard: its lowest report of this round, if any.
     said: Vec<Option<Frontier>>,
-    /// The lowest of each round before, the last one first. Of before the start nothing is known.
+    /// The lowest of each earlier round, the last one first.
     before: [Option<Frontier>; ROUNDS_BEFORE],
 }
 
 impl Needs {
-    /// Of so many shards, none of which has said anything.
+    /// For so many shards, without reports.
     pub fn new(shards: usize) -> Self {
         Self {
             said: vec![None; shards],
@@ -38,7 +37,7 @@ impl Needs {
     /// # Panics
     ///
     /// If there is no such shard.
-    pub fn say(&mut self, shard: usize, needed: Frontier) {
+    pub fn report(&mut self, shard: usize, needed: Frontier) {
         let said = &mut self.said[shard];
         *said = Some(match said.take() {
             Some(before) => lower(&before, &needed),
@@ -46,8 +45,8 @@ impl Needs {
         });
     }
 
-    /// Ends the round, if all shards have said what they need: nobody needs what is within. Nothing
-    /// is known until there have been enough rounds.
+    /// Ends the round, if all shards have reported; returns the messages that no shard needs, once
+    /// there were enough rounds.
     pub fn end_round(&mut self) -> Option<Frontier> {
         if self.said.iter().any(Option::is_none) {
             return None;
@@ -66,15 +65,15 @@ impl Needs {
     }
 }
 
-/// What is within both.
+/// The messages within both.
 fn lower(one: &Frontier, other: &Frontier) -> Frontier {
     one.iter()
         .map(|(log, number)| (log, number.min(other.of(log))))
         .collect()
 }
 
-/// How many rounds count beside the last one. Two, since what is said may be as old as what others
-/// said in the round before: all that is said in a round is later than what was two rounds before.
+/// How many rounds count beside the last one. Two, because a report may be as old as another
+/// shard's report in the round before.
 const ROUNDS_BEFORE: usize = 2;
 
 #[cfg(test)]
@@ -93,12 +92,12 @@ mod tests {
         [(LOG, number)].into_iter().collect()
     }
 
-    /// What two shards say one after the other, and up to where the log may be trimmed then.
+    /// Two reports, one after the other, and the position up to which the log may be trimmed then.
     fn round(needs: &mut Needs, said: [(usize, u64); 2]) -> Option<u64> {
         let [first, second] = said;
-        needs.say(first.0, through(first.1));
+        needs.report(first.0, through(first.1));
         assert_eq!(needs.end_round(), None);
-        needs.say(second.0, through(second.1));
+        needs.report(second.0, through(second.1));
         needs.end_round().map(|needed| needed.of(LOG))
     }
 
@@ -108,7 +107,7 @@ mod tests {
         for _ in 0..=ROUNDS_BEFORE {
             round(&mut needs, [(1, TAIL), (0, GIVEN - 1)]);
         }
-        // Between the two it is handed over: neither says that it has it.
+        // Between the two it is handed over: neither reports it.
         let trimmed = round(&mut needs, [(1, TAIL), (0, TAIL)]);
         assert_eq!(trimmed, Some(GIVEN - 1));
         let trimmed = round(&mut needs, [(1, GIVEN - 1), (0, TAIL)]);
@@ -134,7 +133,7 @@ mod tests {
         for _ in 0..ROUNDS_BEFORE {
             round(&mut needs, [(0, TAIL), (1, TAIL)]);
         }
-        needs.say(0, through(GIVEN));
+        needs.report(0, through(GIVEN));
         assert_eq!(round(&mut needs, [(0, TAIL), (1, TAIL)]), Some(GIVEN));
     }
 }

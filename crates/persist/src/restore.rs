@@ -1,4 +1,4 @@
-//! All shards as the store had them.
+//! Restores all shards from a store.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use unbroken_broker_core::{
 };
 use unbroken_store::errand::{self, Errand};
 use unbroken_store::hand_over::{self, Left};
-use unbroken_store::lane::{FLOOR_KEY, Floor, Lane, is_so_far};
+use unbroken_store::lane::{FLOOR_KEY, Floor, Lane, is_crash_recovery};
 use unbroken_store::moves::{MOVES_MAX, Moves};
 use unbroken_store::session::{
     Carried, Cursor, Head, Inbound, Outbound, Part, PartView, Subscription, ToRetain, key,
@@ -19,52 +19,52 @@ use unbroken_store::session::{
 };
 use unbroken_store::{
     self as store, Batch, COMMIT_BYTES_MAX, Kv, MessageBytes, Page, Position, RecordError, Space,
-    Store, StoreError, moves, standing,
+    Store, StoreError, moves, store_health,
 };
 
+use crate::expected_deliveries::deliver_pending;
+use crate::in_flight::InFlightMessages;
 use crate::lane::lane_state;
 use crate::message::{message_of, will_of};
-use crate::owed::give_what_is_owed;
 use crate::position::{frontier_of, last_before, position_of, positions_of, shard_log};
 use crate::times::Times;
-use crate::under_way::UnderWay;
 
-/// What the store had.
+/// The state of a store.
 #[derive(Debug, Default)]
 pub struct Restored {
     /// The last message of each log.
     pub tails: Frontier,
-    /// Where publishers have moved to other logs, as far as a session is not beyond it, the oldest
-    /// first.
+    /// Positions where publishers have moved to other logs and that a session has not passed,
+    /// oldest first.
     pub moves: Vec<Frontier>,
-    /// Whether a broker may have begun with less than it had told, and after which such beginning.
+    /// Grows with each start that may have lacked acknowledged data.
     pub gaps: u64,
     /// Sessions of all shards.
     pub sessions: Vec<RestoredSession>,
     /// Lanes of sessions, if the broker stopped in good order.
     pub lanes: Vec<LaneState>,
-    /// Lanes as they were last said to be while the broker ran.
-    pub lanes_so_far: Vec<LaneState>,
+    /// Lanes as of their last record while the broker ran.
+    pub crash_recovery_lanes: Vec<LaneState>,
     /// The first epoch that this run may begin.
     pub floor: u32,
     /// Wills of clients whose sessions have ended with the broker, for all shards.
     pub wills: Vec<(Arc<str>, Will)>,
-    /// What sessions that have ended have left to groups of all shards, in the order in which each
-    /// shard has noted it.
+    /// Group messages of ended sessions, for groups of all shards, in the order in which each shard
+    /// has recorded them.
     pub hand_overs: Vec<RestoredHandOver>,
     /// Retained messages of all shards.
     pub retained: Vec<Message>,
-    /// Messages that a client was given, or that one had left, and that are in no log any more.
+    /// Messages in flight, or of ended sessions, that are in no log any more.
     pub lost: Vec<String>,
-    /// Messages that groups had not given to anybody, and for which they have no member any more.
-    /// Some may have been named before the broker stopped.
+    /// Pending group deliveries of groups without a member. Some may have been reported before the
+    /// broker stopped.
     pub undelivered: Vec<String>,
 }
 
 impl Restored {
-    /// Gives each shard of a broker what is its own, before their first input. They read what they
-    /// have to say to each other before any client comes.
-    pub fn hand_out(self, now: Instant, shards: &mut [Shard]) -> Result<(), RestoreError> {
+    /// Gives each shard its state, before its first input. The shards must exchange messages before
+    /// clients connect.
+    pub fn distribute(self, now: Instant, shards: &mut [Shard]) -> Result<(), RestoreError> {
         let moves = Arc::from(self.moves);
         for shard in &mut *shards {
             shard.restore_tails(self.tails.clone());
@@ -85,10 +85,10 @@ impl Restored {
         for shard in &mut *shards {
             shard.wake_lanes(now, self.floor);
         }
-        // The oldest first: with too many they are forgotten first.
-        let mut so_far = self.lanes_so_far;
-        so_far.sort_by_key(LaneState::epoch);
-        for lane in so_far {
+        // The oldest first: beyond the limit they are dropped first.
+        let mut crash_recovery = self.crash_recovery_lanes;
+        crash_recovery.sort_by_key(LaneState::epoch);
+        for lane in crash_recovery {
             if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(lane.client_id())) {
                 home.restore_lane_so_far(now, lane);
             }
@@ -98,9 +98,9 @@ impl Restored {
                 home.restore_will(now, &client_id, will)?;
             }
         }
-        for left in &self.hand_overs {
+        for hand_over in &self.hand_overs {
             for shard in &mut *shards {
-                shard.restore_hand_over(now, left);
+                shard.restore_hand_over(now, hand_over);
             }
         }
         for message in self.retained {
@@ -113,11 +113,10 @@ impl Restored {
     }
 }
 
-/// Reads everything but the logs, for a broker with so many shards. Costs memory for sessions, what
-/// is under way, and what is retained; nothing for what waits. Messages that a shard was to retain,
-/// and had not said so, are retained first, and given what groups had not given to anybody: their
-/// publishers had no answer. What is left of sessions that have ended, and of messages that are in
-/// no log, is removed.
+/// Reads everything except the logs, for a broker with so many shards. It takes memory for
+/// sessions, messages in flight and retained messages, none for queued ones. Pending requests to
+/// retain are carried out first, and pending group deliveries made, because their publishers had no
+/// answer. Leftovers of ended sessions, and of messages that are in no log, are removed.
 pub fn restore<S: Store + ?Sized>(
     store: &S,
     shards: u8,
@@ -125,51 +124,78 @@ pub fn restore<S: Store + ?Sized>(
     times: &Times,
 ) -> Result<Restored, StoreError> {
     let mut restored = Restored {
-        gaps: standing::of(store)?.gaps,
+        gaps: store_health::of(store)?.gaps,
         ..Restored::default()
     };
     for log in store.logs()? {
         let last = last_before(store.bounds(log)?.next);
         restored.tails.set(shard_log(log), last);
     }
-    retain_what_is_owed(store)?;
-    restored.undelivered = give_what_is_owed(store)?;
+    retain_pending(store)?;
+    restored.undelivered = deliver_pending(store)?;
+    read_sessions(store, now, times, &mut restored)?;
+    read_hand_overs(store, times, &mut restored)?;
+    let floor_before = read_lanes(store, &mut restored)?;
+    each(store, Space::Retained, &[], |key, value| {
+        let bytes = MessageBytes::parse(value.to_vec()).map_err(|error| damaged(key, &error))?;
+        restored.retained.push(message_of(&bytes, None, times));
+        Ok(())
+    })?;
+    restored.moves = note_moves(store, shards, &restored)?;
+    restored.floor = floor_after(floor_before, now, times);
+    note_floor(store, restored.floor)?;
+    Ok(restored)
+}
+
+/// Messages in flight are read together, for all sessions that have some; most offline sessions
+/// have none.
+fn read_sessions<S: Store + ?Sized>(
+    store: &S,
+    now: Instant,
+    times: &Times,
+    restored: &mut Restored,
+) -> Result<(), StoreError> {
     let mut session = Parts::default();
-    let mut left = Batch::new();
-    // What these were given is read together. The others, most of those that sleep, wait for
-    // nothing.
-    let mut given = Vec::new();
+    let mut leftovers = Batch::new();
+    let mut with_messages = Vec::new();
     each(store, Space::Sessions, &[], |key, value| {
         let view = parse_key(key).map_err(|error| damaged(key, &error))?;
         if *session.client != *view.client {
             let done = std::mem::take(&mut session);
             if done.places().next().is_some() {
-                given.push(done);
+                with_messages.push(done);
             } else {
-                done.finish(&UnderWay::default(), now, times, &mut restored, &mut left);
+                let none = InFlightMessages::default();
+                done.finish(&none, now, times, restored, &mut leftovers);
             }
             session.client = view.client.to_vec();
         }
-        let taken = session.take(view.part, value);
-        taken.map_err(|error| damaged(key, &error))?;
+        let decoded = session.take(view.part, value);
+        decoded.map_err(|error| damaged(key, &error))?;
         // The head is the first of a session's keys. A session that was to end with its connection
         // has none, and has the rest if the broker was killed before that.
         if session.head.is_none() && view.part != PartView::Will {
-            left.delete(Space::Sessions, key.to_vec());
+            leftovers.delete(Space::Sessions, key.to_vec());
         }
         Ok(())
     })?;
-    given.push(session);
-    let places = given.iter().flat_map(Parts::places).collect();
-    let under_way = UnderWay::read(store, places, times)?;
-    for session in given {
-        session.finish(&under_way, now, times, &mut restored, &mut left);
+    with_messages.push(session);
+    let places = with_messages.iter().flat_map(Parts::places).collect();
+    let in_flight = InFlightMessages::read(store, places, times)?;
+    for session in with_messages {
+        session.finish(&in_flight, now, times, restored, &mut leftovers);
     }
-    drop(under_way);
-    if !left.is_empty() {
-        store.commit(&[left])?;
+    if !leftovers.is_empty() {
+        store.commit(&[leftovers])?;
     }
-    read_hand_overs(store, times, &mut restored)?;
+    Ok(())
+}
+
+/// Returns the floor of the run before, if there was one. Lanes of ended sessions are removed.
+fn read_lanes<S: Store + ?Sized>(
+    store: &S,
+    restored: &mut Restored,
+) -> Result<Option<u32>, StoreError> {
     let sessions: HashSet<_> = restored.sessions.iter().map(|s| &*s.client_id).collect();
     let mut orphans = Batch::new();
     let mut floor_before = None;
@@ -183,12 +209,11 @@ pub fn restore<S: Store + ?Sized>(
         if let Lane::Own(own) = &lane
             && !sessions.contains(own.client_id.as_str())
         {
-            // It has ended with its session.
             orphans.delete(Space::Lanes, key.to_vec());
             return Ok(());
         }
-        let lanes = if is_so_far(key) {
-            &mut restored.lanes_so_far
+        let lanes = if is_crash_recovery(key) {
+            &mut restored.crash_recovery_lanes
         } else {
             &mut restored.lanes
         };
@@ -198,19 +223,11 @@ pub fn restore<S: Store + ?Sized>(
     if !orphans.is_empty() {
         store.commit(&[orphans])?;
     }
-    each(store, Space::Retained, &[], |key, value| {
-        let bytes = MessageBytes::parse(value.to_vec()).map_err(|error| damaged(key, &error))?;
-        restored.retained.push(message_of(&bytes, None, times));
-        Ok(())
-    })?;
-    restored.moves = note_moves(store, shards, &restored)?;
-    restored.floor = floor_after(floor_before, now, times);
-    note_floor(store, restored.floor)?;
-    Ok(restored)
+    Ok(floor_before)
 }
 
-/// Before anything is told, so that it is as safe as the standing of the store: a run of which
-/// nothing else is left after a power cut has begun its epochs all the same.
+/// Before anything is acknowledged, so that the record survives like the store's health: a run of
+/// which a power cut leaves nothing else has begun its epochs too.
 fn note_floor<S: Store + ?Sized>(store: &S, epoch: u32) -> Result<(), StoreError> {
     let mut batch = Batch::new();
     let floor = Floor { epoch };
@@ -228,14 +245,14 @@ fn floor_after(before: Option<u32>, now: Instant, times: &Times) -> u32 {
     })
 }
 
-/// With another number of shards publishers move to other logs. Where, is to be known until every
-/// session is beyond it. What is in no log any more counts for nothing.
+/// With another number of shards publishers move to other logs. The position of each move is kept
+/// until every session is beyond it. Positions that are in no log any more do not count.
 fn note_moves<S: Store + ?Sized>(
     store: &S,
     shards: u8,
     restored: &Restored,
 ) -> Result<Vec<Frontier>, StoreError> {
-    let noted = moves::of(store)?;
+    let recorded = moves::of(store)?;
     let tails = &restored.tails;
     let there = |positions: &Vec<Position>| -> Frontier {
         let before = frontier_of(positions);
@@ -243,8 +260,8 @@ fn note_moves<S: Store + ?Sized>(
         logs.map(|(log, tail)| (log, tail.min(before.of(log))))
             .collect()
     };
-    let mut all: Vec<_> = noted.moves.iter().map(there).collect();
-    if noted.shards != shards {
+    let mut all: Vec<_> = recorded.moves.iter().map(there).collect();
+    if recorded.shards != shards {
         all.push(tails.clone());
         all.dedup();
     }
@@ -261,7 +278,7 @@ fn note_moves<S: Store + ?Sized>(
         shards,
         moves: all.iter().map(positions_of).collect(),
     };
-    if now != noted {
+    if now != recorded {
         let mut batch = Batch::new();
         batch.put(Space::Control, moves::KEY.to_vec(), now.encode());
         store.commit(&[batch])?;
@@ -269,20 +286,20 @@ fn note_moves<S: Store + ?Sized>(
     Ok(all)
 }
 
-/// A message of QoS 2 that is marked is not taken in again, so it is not retained again either.
-/// What the shard that keeps its topic has done is not done again: it may be over. There may be
-/// more of these messages than there is memory, so they are read again one by one.
-fn retain_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
-    let mut owed = Vec::new();
+/// A message of QoS 2 that is marked is not accepted again, so it is not retained again either.
+/// A request that its topic's shard has carried out is not repeated: a later message may have
+/// replaced its result. The messages may exceed the memory, so they are read one by one.
+fn retain_pending<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
+    let mut pending = Vec::new();
     each(store, Space::Sessions, &[], |key, value| {
         if let Some(ToRetain { errand, .. }) = to_retain(key, value)? {
-            owed.push((errand.number, key.to_vec()));
+            pending.push((errand.number, key.to_vec()));
         }
         Ok(())
     })?;
-    owed.sort_unstable();
+    pending.sort_unstable();
     let mut batch = Batch::new();
-    for (_, key) in owed {
+    for (_, key) in pending {
         let found = store.get(Space::Sessions, &key)?;
         let found = found.map_or(Ok(None), |found| to_retain(&key, &found.bytes))?;
         let Some(ToRetain { errand, message }) = found else {
@@ -297,19 +314,19 @@ fn retain_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
                 batch.put(Space::Retained, topic, message.into_bytes());
             }
         }
-        // Only its id is still to be known.
+        // Only its id is still needed.
         batch.put(Space::Sessions, key, Inbound::default().encode());
         if batch.bytes() >= COMMIT_BYTES_MAX {
             store.commit(&[std::mem::take(&mut batch)])?;
         }
     }
-    // Numbers begin anew, and nothing is marked with an old one any more.
+    // Numbers start again, and no marker has an old one any more.
     batch.delete_all(Space::Control, errand::PREFIX.to_vec());
     store.commit(&[batch])?;
     Ok(())
 }
 
-/// What is kept with the id of a message that was not released, if this is one.
+/// The pending retained message of an unreleased packet id, if the key is one.
 fn to_retain(key: &[u8], value: &[u8]) -> Result<Option<ToRetain>, StoreError> {
     let view = parse_key(key).map_err(|error| damaged(key, &error))?;
     if !matches!(view.part, PartView::Inbound(_)) {
@@ -390,7 +407,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Where the messages are that it was given, and that are to be there.
+    /// The positions of messages in flight, which must be in the logs.
     fn places(&self) -> impl Iterator<Item = Position> {
         let outbound = self.outbound.iter();
         outbound.filter_map(|(_, outbound)| match outbound.what {
@@ -402,11 +419,11 @@ impl Parts {
     /// Without a head there is only the will of a client whose session ends with its connection.
     fn finish(
         self,
-        under_way: &UnderWay,
+        in_flight: &InFlightMessages,
         now: Instant,
         times: &Times,
         into: &mut Restored,
-        left: &mut Batch,
+        leftovers: &mut Batch,
     ) {
         let will = self.will.map(|will| will_of(&will, times));
         let Some(head) = self.head else {
@@ -424,25 +441,24 @@ impl Parts {
             .collect();
         let mut through = Frontier::new();
         for (log, tail) in into.tails.iter() {
-            // Before it was told how far it is, it is where its first subscription began.
+            // A session without a recorded position is where its first subscription began.
             let begun = subscriptions.iter().map(|held| held.since.of(log)).min();
-            let told = self.through.get(&log).copied();
-            through.set(log, told.or(begun).unwrap_or(tail));
+            let recorded = self.through.get(&log).copied();
+            through.set(log, recorded.or(begun).unwrap_or(tail));
         }
         let mut entries = Vec::new();
         for (number, outbound) in self.outbound {
-            if let Some(entry) = entry(under_way, number, outbound, times) {
+            if let Some(entry) = entry(in_flight, number, outbound, times) {
                 entries.push(entry);
                 continue;
             }
-            // Of what is lost it is told once.
+            // Each loss is reported once.
             let id = &head.client_id;
-            into.lost.push(format!(
-                "session {id}: message {number} that it was given is in no log"
-            ));
-            left.delete(Space::Sessions, key(id, Part::Outbound(number)));
+            into.lost
+                .push(format!("session {id}: its message {number} is in no log"));
+            leftovers.delete(Space::Sessions, key(id, Part::Outbound(number)));
         }
-        let away = head.away_since_ms.map(|since| times.since(since, now));
+        let away = head.offline_since_ms.map(|since| times.since(since, now));
         into.sessions.push(RestoredSession {
             client_id: Arc::from(head.client_id),
             expiry_s: head.expiry_s.get(),
@@ -468,10 +484,10 @@ fn stored_subscription(era: u32, subscription: Subscription) -> StoredSubscripti
     let ended = subscription.ended;
     let mut until = Frontier::new();
     let mut since = Frontier::new();
-    for holds in &subscription.holds {
-        let log = shard_log(holds.log);
-        since.set(log, last_before(holds.from));
-        if let Some(end) = holds.until {
+    for ranges in &subscription.ranges {
+        let log = shard_log(ranges.log);
+        since.set(log, last_before(ranges.from));
+        if let Some(end) = ranges.until {
             until.set(log, last_before(end));
         }
     }
@@ -488,7 +504,7 @@ fn stored_subscription(era: u32, subscription: Subscription) -> StoredSubscripti
 
 /// `None`: its message is not there.
 fn entry(
-    under_way: &UnderWay,
+    in_flight: &InFlightMessages,
     number: u64,
     outbound: Outbound,
     times: &Times,
@@ -510,7 +526,7 @@ fn entry(
         number,
         packet_id: outbound.packet_id,
         qos: outbound.qos,
-        message: message(under_way, &outbound.what, times)?,
+        message: message(in_flight, &outbound.what, times)?,
         retain: outbound.retain,
         identifiers: outbound.identifiers,
         by_group: outbound.by_group,
@@ -518,29 +534,29 @@ fn entry(
     }))
 }
 
-/// What was noted stays so until another member has it. Of what is lost it is told once.
+/// A record of a hand-over stays until another member has the message. Each loss is reported once.
 fn read_hand_overs<S: Store + ?Sized>(
     store: &S,
     times: &Times,
     into: &mut Restored,
 ) -> Result<(), StoreError> {
-    let mut noted = Vec::new();
+    let mut recorded = Vec::new();
     each(store, Space::Control, hand_over::PREFIX, |key, value| {
         let name = hand_over::HandOver::parse_key(key).map_err(|error| damaged(key, &error))?;
         let left = Left::decode(value).map_err(|error| damaged(key, &error))?;
-        noted.push((name, left));
+        recorded.push((name, left));
         Ok(())
     })?;
-    let places = noted.iter().filter_map(|(_, left)| match left.what {
+    let places = recorded.iter().filter_map(|(_, left)| match left.what {
         Carried::Log(at) => Some(at),
         Carried::Own(_) => None,
     });
-    let under_way = UnderWay::read(store, places.collect(), times)?;
+    let in_flight = InFlightMessages::read(store, places.collect(), times)?;
     let mut lost = Batch::new();
-    for (name, Left { group, what }) in noted {
-        let Some(message) = message(&under_way, &what, times) else {
+    for (name, Left { group, what }) in recorded {
+        let Some(message) = message(&in_flight, &what, times) else {
             into.lost.push(format!(
-                "group {group}: a message that a session has left to it is in no log"
+                "group {group}: a message that an ended session had is in no log"
             ));
             lost.delete(Space::Control, name.key());
             continue;
@@ -561,10 +577,10 @@ fn read_hand_overs<S: Store + ?Sized>(
 }
 
 /// `None`: it is in a log no more.
-fn message(under_way: &UnderWay, what: &Carried, times: &Times) -> Option<Arc<Message>> {
+fn message(in_flight: &InFlightMessages, what: &Carried, times: &Times) -> Option<Arc<Message>> {
     match what {
         Carried::Own(bytes) => Some(Arc::new(message_of(bytes, None, times))),
-        Carried::Log(at) => under_way.at(*at),
+        Carried::Log(at) => in_flight.at(*at),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a record changes in the store.
+//! Converts a record of a shard to changes of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -15,16 +15,46 @@ use unbroken_store::lane::{self, Floor};
 use unbroken_store::session::{
     self, Carried, Cursor, Head, Inbound, Outbound, Part, Subscription, ToRetain, key, prefix,
 };
-use unbroken_store::{self as store, Batch, Sequence, Space, owed};
+use unbroken_store::{self as store, Batch, Sequence, Space, expected_deliveries};
 
 use crate::lane::lane_value;
 use crate::message::{bytes_of, will_value};
 use crate::position::{behind, log_of, stored};
 use crate::times::Times;
 
-/// The changes of a record that was asked for at this moment.
+/// The changes of a record that was requested at this moment.
 pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
     let mut batch = Batch::new();
+    match record {
+        Record::Message { .. }
+        | Record::Marker { .. }
+        | Record::Released { .. }
+        | Record::Retained { .. }
+        | Record::Unretained { .. } => message_changes(&mut batch, record, times),
+        Record::SessionOpened { .. }
+        | Record::SessionEnded { .. }
+        | Record::Subscribed { .. }
+        | Record::Unsubscribed { .. }
+        | Record::Given { .. }
+        | Record::Received { .. }
+        | Record::Will { .. }
+        | Record::WillOver { .. }
+        | Record::Progress { .. } => session_changes(&mut batch, record, now, times),
+        Record::Owed { .. }
+        | Record::GivenBy { .. }
+        | Record::OwedNoMore { .. }
+        | Record::HandedOver { .. }
+        | Record::HandedOn { .. } => group_changes(&mut batch, record, times),
+        Record::LaneAtRest(_)
+        | Record::LanesAwake { .. }
+        | Record::LaneSoFar(_)
+        | Record::LaneForgotten { .. } => lane_changes(&mut batch, record),
+    }
+    batch
+}
+
+/// Messages, packet ids of QoS 2, and retained messages.
+fn message_changes(batch: &mut Batch, record: &Record, times: &Times) {
     match record {
         Record::Message {
             message,
@@ -37,10 +67,10 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
             }
             if let (Some(marker), Some(publisher)) = (marker, message.publisher()) {
                 let retained = marker.retained.map(|errand| (errand, message));
-                put_marker(&mut batch, publisher, marker.packet_id, retained, times);
+                put_marker(batch, publisher, marker.packet_id, retained, times);
             }
             if let (true, Some(publisher)) = (will_over, message.publisher()) {
-                delete(&mut batch, publisher, Part::Will);
+                delete(batch, publisher, Part::Will);
             }
         }
         Record::Marker {
@@ -51,71 +81,101 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
             let retained = retained
                 .as_ref()
                 .map(|(errand, message)| (*errand, message));
-            put_marker(&mut batch, client_id, *packet_id, retained, times);
+            put_marker(batch, client_id, *packet_id, retained, times);
         }
         Record::Released {
             client_id,
             packet_id,
-        } => delete(&mut batch, client_id, Part::Inbound(*packet_id)),
+        } => delete(batch, client_id, Part::Inbound(*packet_id)),
         Record::Retained { message, errand } => {
             let bytes = bytes_of(message, times).into_bytes();
             batch.put(Space::Retained, message.topic().into(), bytes);
-            put_done(&mut batch, *errand);
+            put_done(batch, *errand);
         }
         Record::Unretained { topic, errand } => {
             batch.delete(Space::Retained, topic.as_bytes().to_vec());
-            put_done(&mut batch, *errand);
+            put_done(batch, *errand);
         }
+        _ => {}
+    }
+}
+
+/// Sessions: subscriptions, entries, wills.
+fn session_changes(batch: &mut Batch, record: &Record, now: Instant, times: &Times) {
+    match record {
         Record::SessionOpened {
             client_id,
             expiry_s,
             new,
         } => {
             if *new {
-                delete_session(&mut batch, client_id);
+                delete_session(batch, client_id);
             }
             let presence = Presence {
                 is_here: true,
                 expiry_s: *expiry_s,
             };
-            put_head(&mut batch, client_id, presence, now, times);
+            put_head(batch, client_id, presence, now, times);
         }
-        Record::SessionEnded { client_id } => delete_session(&mut batch, client_id),
+        Record::SessionEnded { client_id } => delete_session(batch, client_id),
         Record::Subscribed {
             client_id,
             subscription: held,
             replaced,
         } => {
             for held in replaced.iter().chain([held]) {
-                put_subscription(&mut batch, client_id, held);
+                put_subscription(batch, client_id, held);
             }
         }
         Record::Unsubscribed {
             client_id,
             subscription: held,
         } => {
-            put_subscription(&mut batch, client_id, held);
+            put_subscription(batch, client_id, held);
         }
         Record::Given {
             client_id,
             entry,
             waited,
         } => {
-            put_entry(&mut batch, client_id, entry, times);
+            put_entry(batch, client_id, entry, times);
             if let Some(waited) = waited {
-                delete(&mut batch, client_id, Part::Outbound(waited.get()));
+                delete(batch, client_id, Part::Outbound(waited.get()));
             }
         }
+        Record::Received {
+            client_id,
+            received,
+        } => {
+            let part = Part::Outbound(received.number);
+            put(batch, client_id, part, received_entry(received).encode());
+        }
+        Record::Will { client_id, will } => {
+            let value = will_value(will, times).encode();
+            put(batch, client_id, Part::Will, value);
+        }
+        Record::WillOver { client_id } => delete(batch, client_id, Part::Will),
+        Record::Progress {
+            client_id,
+            progress,
+        } => put_progress(batch, client_id, progress, now, times),
+        _ => {}
+    }
+}
+
+/// Pending group deliveries, and hand-overs of ended sessions.
+fn group_changes(batch: &mut Batch, record: &Record, times: &Times) {
+    match record {
         Record::Owed { position } => {
-            let key = owed::key(stored(*position));
-            batch.put(Space::Control, key, owed::value());
+            let key = expected_deliveries::key(stored(*position));
+            batch.put(Space::Control, key, expected_deliveries::value());
         }
         Record::GivenBy { group, position } => {
-            let key = owed::given_key(stored(*position), group);
-            batch.put(Space::Control, key, owed::value());
+            let key = expected_deliveries::given_key(stored(*position), group);
+            batch.put(Space::Control, key, expected_deliveries::value());
         }
         Record::OwedNoMore { position } => {
-            batch.delete_all(Space::Control, owed::key(stored(*position)));
+            batch.delete_all(Space::Control, expected_deliveries::key(stored(*position)));
         }
         Record::HandedOver {
             hand_over,
@@ -132,22 +192,13 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         Record::HandedOn { hand_over } => {
             batch.delete(Space::Control, stored_hand_over(*hand_over).key());
         }
-        Record::Received {
-            client_id,
-            received,
-        } => {
-            let part = Part::Outbound(received.number);
-            put(
-                &mut batch,
-                client_id,
-                part,
-                received_entry(received).encode(),
-            );
-        }
-        Record::Will { client_id, will } => {
-            let value = will_value(will, times).encode();
-            put(&mut batch, client_id, Part::Will, value);
-        }
+        _ => {}
+    }
+}
+
+/// Lanes of the proof.
+fn lane_changes(batch: &mut Batch, record: &Record) {
+    match record {
         Record::LaneAtRest(at_rest) => {
             let lane = lane_value(at_rest);
             batch.put(Space::Lanes, lane.key(), lane.encode());
@@ -161,18 +212,20 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         }
         Record::LaneSoFar(so_far) => {
             let lane = lane_value(so_far);
-            batch.put(Space::Lanes, lane.key_so_far(), lane.encode_so_far());
+            batch.put(
+                Space::Lanes,
+                lane.crash_recovery_key(),
+                lane.encode_crash_recovery(),
+            );
         }
         Record::LaneForgotten { client_id, epoch } => {
-            batch.delete(Space::Lanes, lane::ingress_so_far(client_id, *epoch));
+            batch.delete(
+                Space::Lanes,
+                lane::ingress_crash_recovery(client_id, *epoch),
+            );
         }
-        Record::WillOver { client_id } => delete(&mut batch, client_id, Part::Will),
-        Record::Progress {
-            client_id,
-            progress,
-        } => put_progress(&mut batch, client_id, progress, now, times),
+        _ => {}
     }
-    batch
 }
 
 fn put(batch: &mut Batch, client_id: &str, part: Part<'_>, value: Vec<u8>) {
@@ -183,11 +236,11 @@ fn delete(batch: &mut Batch, client_id: &str, part: Part<'_>) {
     batch.delete(Space::Sessions, key(client_id, part));
 }
 
-/// The ledgers of the lanes that a client stamps end with its session. Its ingress lane may have
-/// to be told.
+/// The ledgers of the lanes that a client stamps end with its session. Its ingress lane may still
+/// have to be announced.
 fn delete_session(batch: &mut Batch, client_id: &str) {
     batch.delete_all(Space::Sessions, prefix(client_id));
-    batch.delete_all(Space::Lanes, lane::own_so_far(client_id));
+    batch.delete_all(Space::Lanes, lane::own_crash_recovery(client_id));
 }
 
 fn put_marker(
@@ -233,7 +286,7 @@ fn put_head(batch: &mut Batch, client_id: &str, presence: Presence, now: Instant
     let head = Head {
         client_id: client_id.to_owned(),
         expiry_s,
-        away_since_ms: (!presence.is_here).then(|| times.ms(now)),
+        offline_since_ms: (!presence.is_here).then(|| times.ms(now)),
     };
     put(batch, client_id, Part::Head, head.encode());
 }
@@ -265,7 +318,7 @@ fn carried(position: Option<Position>, message: &Message, times: &Times) -> Carr
 }
 
 fn received_entry(received: &ReceivedEntry) -> Outbound {
-    // The message itself is not needed any more; where it was is, so that it is not given again.
+    // The message is not needed any more; its position is, so that it is not sent again.
     let nowhere = store::Position {
         log: store::LogId(0),
         sequence: Sequence::BEFORE_ALL,
@@ -282,7 +335,7 @@ fn received_entry(received: &ReceivedEntry) -> Outbound {
     }
 }
 
-/// Only where its message is counts.
+/// Only the position of its message counts.
 fn done_entry(position: Position) -> Outbound {
     Outbound {
         what: Carried::Log(stored(position)),
@@ -358,12 +411,12 @@ fn subscription(held: &StoredSubscription) -> Subscription {
     let (since, until) = (&held.since, held.until.as_ref());
     let within = until.into_iter().flat_map(Frontier::iter);
     let logs: BTreeSet<LogId> = since.iter().chain(within).map(|(log, _)| log).collect();
-    let holds = logs.into_iter().map(|log| {
+    let ranges = logs.into_iter().map(|log| {
         let from = behind(since.of(log));
         let until = until.map(|until| behind(until.of(log)));
-        session::Holding {
+        session::LogRange {
             log: log_of(log),
-            // One that ends before it was in force there holds for nothing.
+            // A subscription that ends before it was in force matches nothing.
             from: until.map_or(from, |until| from.min(until)),
             until,
         }
@@ -374,6 +427,6 @@ fn subscription(held: &StoredSubscription) -> Subscription {
         identifier: held.identifier,
         ended: until.is_some(),
         retained_due: held.retained_due,
-        holds: holds.collect(),
+        ranges: ranges.collect(),
     }
 }

@@ -12,7 +12,7 @@ use unbroken_mqtt_proto::{
     PacketId, Properties, Property, PropertyBuf, QoS, RetainHandling, SubscriptionOptions,
 };
 use unbroken_store::session::{
-    Carried, Cursor, Head, Holding, Inbound, Outbound, Part, Subscription, Will, key,
+    Carried, Cursor, Head, Inbound, LogRange, Outbound, Part, Subscription, Will, key,
 };
 use unbroken_store::{
     Batch, LaneMark, LogId, Memory, MessageBytes, MessageRecord, Position, Sequence, Space, Store,
@@ -118,7 +118,7 @@ fn seeds() -> Vec<(u8, Vec<u8>)> {
     let head = Head {
         client_id: "client".into(),
         expiry_s: NonZeroU32::MAX,
-        away_since_ms: Some(1_790_000_000_000),
+        offline_since_ms: Some(1_790_000_000_000),
     };
     let subscription = Subscription {
         filter: "$share/group/a/+".into(),
@@ -131,7 +131,7 @@ fn seeds() -> Vec<(u8, Vec<u8>)> {
         identifier: Some(NonZeroU32::MIN),
         ended: false,
         retained_due: false,
-        holds: vec![Holding {
+        ranges: vec![LogRange {
             log: LogId(1),
             from: Sequence(5),
             until: Some(Sequence(900)),

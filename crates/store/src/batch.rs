@@ -21,7 +21,7 @@ pub enum Operation {
     Append {
         /// The log.
         log: LogId,
-        /// Its number there, given by whoever owns the log: one more than that of the last.
+        /// Its number there, given by the owner of the log: one more than that of the last.
         sequence: Sequence,
         /// The message.
         message: MessageBytes,

@@ -23,13 +23,13 @@ pub enum RecordError {
     #[error("{0} bytes follow its end")]
     Trailing(usize),
     /// A number that is too large, or not in its shortest form.
-    #[error("its {0} is not a number that is written here")]
+    #[error("its {0} is too large or not in its shortest form")]
     Number(&'static str),
     /// Text that is not UTF-8.
     #[error("its {0} is not text")]
     Text(&'static str),
     /// A bit or a value that has no meaning.
-    #[error("its {field} is {value}, which has no meaning")]
+    #[error("its {field} has the invalid value {value}")]
     Meaningless {
         /// The field.
         field: &'static str,

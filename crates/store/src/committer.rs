@@ -1,28 +1,18 @@
-//! The one thread that writes.
+//! The thread that commits.
 //!
 //! ```text
 //! shards --submit--> queue (bounded) --take up to 1 MiB--> commit, one fsync --answers--> shards
 //!                    |<------- what arrives meanwhile is the next commit ------>|
 //! ```
 //!
-//! A commit starts as soon as there is anything and none is running, so a lone message waits for
-//! its own fsync only, and under load as many share one as arrive in its time. Where a disk is fast
-//! that is few, and a commit, its answer and all that this wakes cost more than what is in it: who
-//! streams gives a *patience* with its batches, and the commit begins no sooner than so long after
-//! the one before. With 200 publishers at QoS 1, 10 messages under way each, whose shard gives what
-//! a turn has read together and then waits for the answer, 1 ms is best: 310,000/s, 278,000 with
-//! 0.5 ms and 264,000 with 2 (medians of five runs of 3 s, alternating); in four others 322,000,
-//! and 287,000 with none. Where each message was given by itself, 2 ms were, and with less fewer
-//! went through: 241,000 with 1 ms instead of 258,000.
+//! A commit starts as soon as a batch is queued and no commit runs, so a lone message waits only
+//! for its own fsync, and under load all batches that arrive during a commit share the next. On a
+//! fast disk these are few, and a commit costs more than its contents. So a submitter may give a
+//! *delay* with its batches: the commit begins no sooner than that long after the last one began.
+//! Measurements: `docs/notes/scheduler.md`.
 //!
-//! At half of that rate a shard finds lone messages in its sockets, takes their senders for peers
-//! that answer, and is not patient. Tried: to call nobody spoken to who heard only
-//! acknowledgements. The shard was patient then, 302 bytes were written for a message instead of
-//! 364, and it took 8.0 µs instead of 9.0; but PUBACK came no sooner: 23 ms (p99), 18 to 61 with it
-//! and 15 to 31 without (medians of seven alternating runs of 3 s).
-//!
-//! What was committed goes back with its answer. Freed here it would be fought for with the thread
-//! that made it and makes more of it: the allocator's lock took 2 % of both.
+//! Committed batches go back with their answer, because freeing them here would contend for the
+//! allocator with the thread that made them.
 //!
 //! Invariants:
 //! - Batches are written and answered in the order in which they were submitted, each once.
@@ -32,8 +22,7 @@
 //!   takes it and forgets it.
 //! - At an orderly end everything is synced, whatever the store's durability.
 //!
-//! Deliberately absent: who waits for an answer, and what becomes of the broker when the store is
-//! dead. Both are the caller's.
+//! Deliberately absent: reactions to an answer or to a failed store; both are the caller's.
 
 use std::collections::VecDeque;
 use std::io;
@@ -60,7 +49,7 @@ pub const COMMIT_BYTES_MAX: usize = 1024 * 1024;
 pub struct Committer<T: Send + 'static> {
     shared: Arc<Shared<T>>,
     /// Ends with the error that ended writing.
-    thread: Option<JoinHandle<Option<Death>>>,
+    thread: Option<JoinHandle<Option<Failure>>>,
 }
 
 /// What became of one batch.
@@ -90,7 +79,7 @@ pub enum Refusal {
 
 /// What ended writing.
 #[derive(Clone, Debug)]
-struct Death {
+struct Failure {
     cause: Arc<str>,
     is_damage: bool,
 }
@@ -118,7 +107,7 @@ struct Queue<T> {
     waiting: VecDeque<(Batch, T)>,
     bytes: usize,
     /// The shortest of those that wait.
-    patience: Duration,
+    delay: Duration,
     closed: bool,
     /// The thread has gone: what is submitted is forgotten, and never answered.
     abandoned: bool,
@@ -139,7 +128,7 @@ impl<T: Send + 'static> Committer<T> {
             queue: Mutex::new(Queue {
                 waiting: VecDeque::new(),
                 bytes: 0,
-                patience: Duration::ZERO,
+                delay: Duration::ZERO,
                 closed: false,
                 abandoned: false,
             }),
@@ -178,9 +167,9 @@ impl<T: Send + 'static> Committer<T> {
     }
 
     /// As [`submit`](Self::submit), for all of these in their order: what a full queue does not
-    /// take is left. Their commit begins no sooner than `patience` after the one before has ended,
-    /// if nobody who is less patient is in it, and there is room in it.
-    pub fn submit_all(&self, batches: &mut VecDeque<(Batch, T)>, patience: Duration) {
+    /// take is left. Their commit begins no sooner than `delay` after the one before has ended,
+    /// unless it is full or contains a batch with a shorter delay.
+    pub fn submit_all(&self, batches: &mut VecDeque<(Batch, T)>, delay: Duration) {
         if batches.is_empty() {
             return;
         }
@@ -200,9 +189,9 @@ impl<T: Send + 'static> Committer<T> {
             queue.bytes += batch.bytes();
             queue.waiting.push_back((batch, token));
         }
-        let sooner = waited == 0 || patience < queue.patience;
+        let sooner = waited == 0 || delay < queue.delay;
         if sooner && queue.waiting.len() > waited {
-            queue.patience = patience;
+            queue.delay = delay;
         }
         let fills_it = before < COMMIT_BYTES_MAX && queue.bytes >= COMMIT_BYTES_MAX;
         drop(queue);
@@ -221,14 +210,14 @@ impl<T: Send + 'static> Committer<T> {
         }
     }
 
-    fn close(&mut self) -> Option<std::thread::Result<Option<Death>>> {
+    fn close(&mut self) -> Option<std::thread::Result<Option<Failure>>> {
         self.shared.lock().closed = true;
         self.shared.changed.notify_one();
         self.thread.take().map(JoinHandle::join)
     }
 
     /// An error of the store has ended writing.
-    pub fn is_dead(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.shared.dead.load(Ordering::Acquire)
     }
 
@@ -274,13 +263,13 @@ struct Writer<T, S: ?Sized, A> {
     unsynced_since: Option<Instant>,
     /// When the last commit ended.
     committed_at: Option<Instant>,
-    dead: Option<Death>,
+    dead: Option<Failure>,
     answer: A,
     answers: Vec<Answer<T>>,
 }
 
 impl<T, S: Store + ?Sized, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
-    fn run(mut self) -> Option<Death> {
+    fn run(mut self) -> Option<Failure> {
         let _abandon = Abandon(Arc::clone(&self.shared));
         let mut batches = Vec::new();
         let mut tokens = Vec::new();
@@ -313,7 +302,7 @@ impl<T, S: Store + ?Sized, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
             let waited = self.shared.changed.wait_timeout(queue, left);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        while let Some(left) = self.patience_left(&queue) {
+        while let Some(left) = self.delay_left(&queue) {
             let waited = self.shared.changed.wait_timeout(queue, left);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -331,11 +320,11 @@ impl<T, S: Store + ?Sized, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
     }
 
     /// How long the next commit is still to gather.
-    fn patience_left(&self, queue: &Queue<T>) -> Option<Duration> {
+    fn delay_left(&self, queue: &Queue<T>) -> Option<Duration> {
         if queue.closed || queue.bytes >= COMMIT_BYTES_MAX {
             return None;
         }
-        let left = queue.patience.checked_sub(self.committed_at?.elapsed())?;
+        let left = queue.delay.checked_sub(self.committed_at?.elapsed())?;
         (!left.is_zero()).then_some(left)
     }
 
@@ -346,7 +335,7 @@ impl<T, S: Store + ?Sized, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
             None => self
                 .store
                 .commit(batches)
-                .map_err(|error| self.shared.died(&error)),
+                .map_err(|error| self.shared.failed(&error)),
         };
         match results {
             Ok(results) => {
@@ -396,22 +385,22 @@ impl<T, S: Store + ?Sized, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
         }
         self.unsynced_since = None;
         if let Err(error) = self.store.sync() {
-            self.dead = Some(self.shared.died(&error));
+            self.dead = Some(self.shared.failed(&error));
         }
     }
 }
 
 impl<T> Shared<T> {
-    fn died(&self, error: &StoreError) -> Death {
+    fn failed(&self, error: &StoreError) -> Failure {
         self.dead.store(true, Ordering::Release);
-        Death {
+        Failure {
             cause: error.to_string().into(),
             is_damage: matches!(error, StoreError::Damaged { .. }),
         }
     }
 }
 
-impl Death {
+impl Failure {
     fn refusal(&self) -> Refusal {
         let cause = Arc::clone(&self.cause);
         if self.is_damage {
@@ -423,248 +412,4 @@ impl Death {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-    use crate::batch::Space;
-    use crate::faulty::{Fault, Faulty, On};
-    use crate::memory::Memory;
-    use crate::store::Kv;
-
-    type Answers = mpsc::Receiver<Vec<(u32, Result<Committed, Refusal>)>>;
-
-    /// A committer whose answers come out of a channel that takes one list at a time: what is
-    /// submitted meanwhile waits.
-    fn start<S: Store + 'static>(store: &Arc<S>) -> (Committer<u32>, Answers) {
-        let (sender, answers) = mpsc::sync_channel(0);
-        let started = Committer::start(Arc::clone(store), None, move |list| {
-            let list = list.drain(..).map(|answer| (answer.token, answer.result));
-            sender.send(list.collect()).ok();
-        });
-        (started.unwrap(), answers)
-    }
-
-    fn put(key: &[u8]) -> Batch {
-        let mut batch = Batch::new();
-        batch.put(Space::Control, key.to_vec(), vec![1]);
-        batch
-    }
-
-    #[test]
-    fn what_arrives_during_a_commit_is_committed_together_and_answered_in_order() {
-        let store = Arc::new(Memory::new());
-        let (committer, answers) = start(&store);
-        committer.submit(put(b"first"), 0).unwrap();
-        // The first commit runs, or waits to be heard; these gather, or go with it.
-        for token in 1..10 {
-            committer
-                .submit(put(&[u8::try_from(token).unwrap()]), token)
-                .unwrap();
-        }
-        let mut tokens = Vec::new();
-        let mut commits = 0;
-        while tokens.len() < 10 {
-            commits += 1;
-            for (token, result) in answers.recv().unwrap() {
-                assert!(result.is_ok());
-                tokens.push(token);
-            }
-        }
-        assert_eq!(tokens, (0..10).collect::<Vec<_>>());
-        assert!(commits <= 2, "{commits} commits");
-        assert_eq!(committer.stats().batches(), 10);
-        assert_eq!(committer.stats().commits(), commits);
-    }
-
-    /// Far longer than any test.
-    const HOUR: Duration = Duration::from_hours(1);
-
-    fn tokens(answers: &Answers) -> Vec<u32> {
-        let answers = answers.recv().unwrap();
-        answers.into_iter().map(|(token, _)| token).collect()
-    }
-
-    #[test]
-    fn the_patient_wait_for_each_other_and_for_nobody_who_is_not() {
-        let store = Arc::new(Memory::new());
-        let (committer, answers) = start(&store);
-        let submit = |key: &[u8], token, patience| {
-            committer.submit_all(&mut [(put(key), token)].into(), patience);
-        };
-        submit(b"first", 0, HOUR);
-        assert_eq!(tokens(&answers), [0], "no commit was before it");
-        for patient in (1..200).step_by(2) {
-            submit(b"patient", patient, HOUR);
-            std::thread::yield_now();
-            submit(b"not", patient + 1, Duration::ZERO);
-            assert_eq!(tokens(&answers), [patient, patient + 1]);
-        }
-        submit(b"last", 201, HOUR);
-        drop(answers);
-        assert_eq!(committer.end(), Ok(()));
-        assert!(store.get(Space::Control, b"last").unwrap().is_some());
-    }
-
-    #[test]
-    fn a_commit_that_is_full_waits_for_nothing() {
-        let store = Arc::new(Memory::new());
-        let (committer, answers) = start(&store);
-        committer.submit(put(b"first"), 0).unwrap();
-        assert_eq!(tokens(&answers), [0]);
-        let mut large = put(b"large");
-        large.put(
-            Space::Control,
-            b"value".to_vec(),
-            vec![0; COMMIT_BYTES_MAX / 2],
-        );
-        for token in [1, 2] {
-            committer.submit_all(&mut [(large.clone(), token)].into(), HOUR);
-        }
-        assert_eq!(tokens(&answers), [1], "both are more than one commit has");
-    }
-
-    #[test]
-    fn after_an_error_every_commit_is_dead_and_nothing_is_written() {
-        let store = Arc::new(Faulty::new(Memory::new()));
-        store.inject(Fault {
-            on: On::Commit(0),
-            after: 1,
-            kind: io::ErrorKind::StorageFull,
-        });
-        let (committer, answers) = start(&store);
-        let mut results = Vec::new();
-        for token in 0..3 {
-            committer
-                .submit(put(&[b'a' + u8::try_from(token).unwrap()]), token)
-                .unwrap();
-            results.extend(answers.recv().unwrap());
-        }
-        assert!(results[0].1.is_ok());
-        for (_, result) in &results[1..] {
-            let Err(Refusal::Dead(cause)) = result else {
-                panic!("{result:?}");
-            };
-            assert!(cause.contains("no storage space"), "{cause}");
-        }
-        assert!(committer.is_dead());
-        assert_eq!(store.get(Space::Control, b"b").unwrap(), None);
-        assert_eq!(store.get(Space::Control, b"c").unwrap(), None);
-    }
-
-    #[test]
-    fn a_conflict_concerns_its_own_batch_only() {
-        let store = Arc::new(Memory::new());
-        let (committer, answers) = start(&store);
-        let mut second = Batch::new();
-        let absent = crate::Expect::Absent;
-        second.put_if(Space::Control, b"a".to_vec(), vec![2], absent);
-        for (token, batch) in [put(b"a"), second, put(b"b")].into_iter().enumerate() {
-            committer
-                .submit(batch, u32::try_from(token).unwrap())
-                .unwrap();
-        }
-        let mut results = Vec::new();
-        while results.len() < 3 {
-            results.extend(answers.recv().unwrap());
-        }
-        let ok: Vec<_> = results.iter().map(|(_, result)| result.is_ok()).collect();
-        assert_eq!(ok, [true, false, true]);
-        assert_eq!(committer.stats().conflicts(), 1);
-    }
-
-    #[test]
-    fn a_full_queue_gives_the_batch_back() {
-        let store = Arc::new(Memory::new());
-        let (committer, answers) = start(&store);
-        let large = || {
-            let mut batch = Batch::new();
-            batch.put(
-                Space::Control,
-                b"large".to_vec(),
-                vec![0; QUEUE_BYTES_MAX / 4],
-            );
-            batch
-        };
-        // Of those that fit, some may have been taken already; nobody listens, so few are.
-        let mut submitted = 0;
-        let returned = loop {
-            match committer.submit(large(), submitted) {
-                Ok(()) => submitted += 1,
-                Err(full) => break full,
-            }
-        };
-        assert_eq!(returned.token, submitted);
-        assert_eq!(returned.batch, large());
-        assert!((3..8).contains(&submitted), "{submitted}");
-        let mut answered = 0;
-        while answered < submitted {
-            answered += u32::try_from(answers.recv().unwrap().len()).unwrap();
-        }
-        committer.submit(large(), 99).unwrap();
-        assert_eq!(answers.recv().unwrap()[0].0, 99);
-    }
-
-    #[test]
-    fn a_queue_whose_thread_panicked_takes_everything_and_ends() {
-        let store = Arc::new(Memory::new());
-        let panics = |_: &mut Vec<Answer<()>>| panic!("the store is haunted");
-        let committer = Committer::start(store, None, panics).unwrap();
-        committer.submit(put(b"a"), ()).unwrap();
-        while !committer.thread.as_ref().unwrap().is_finished() {
-            std::thread::yield_now();
-        }
-        for _ in 0..=QUEUE_BATCHES_MAX {
-            committer.submit(put(b"b"), ()).unwrap();
-        }
-        assert!(committer.end().unwrap_err().contains("panicked"));
-    }
-
-    #[test]
-    fn everything_is_synced_at_an_orderly_end_though_nobody_asked_for_it_before() {
-        let store = Arc::new(Faulty::new(Memory::new()));
-        store.inject(Fault {
-            on: On::Sync,
-            after: 0,
-            kind: io::ErrorKind::Other,
-        });
-        let committer = Committer::start(Arc::clone(&store), None, Vec::clear).unwrap();
-        committer.submit(put(b"a"), ()).unwrap();
-        assert!(committer.end().is_err(), "it was not synced");
-    }
-
-    #[test]
-    fn what_was_submitted_is_written_before_the_thread_ends() {
-        let store = Arc::new(Memory::new());
-        let committer = Committer::start(Arc::clone(&store), None, Vec::clear).unwrap();
-        for key in 0..100 {
-            committer.submit(put(&[key]), ()).unwrap();
-        }
-        drop(committer);
-        let page = store.scan(Space::Control, &[], None, usize::MAX).unwrap();
-        assert_eq!(page.pairs.len(), 100);
-    }
-
-    #[test]
-    fn a_sync_that_is_due_happens_without_another_commit_and_its_error_is_final() {
-        let store = Arc::new(Faulty::new(Memory::new()));
-        // The commit succeeds; the sync after it does not.
-        store.inject(Fault {
-            on: On::Sync,
-            after: 1,
-            kind: io::ErrorKind::Other,
-        });
-        let (sender, answers) = mpsc::channel();
-        let at_once = Some(Duration::ZERO);
-        let committer = Committer::start(Arc::clone(&store), at_once, move |list| {
-            for answer in list.drain(..) {
-                sender.send(answer.result).unwrap();
-            }
-        });
-        let committer = committer.unwrap();
-        committer.submit(put(b"a"), ()).unwrap();
-        assert!(answers.recv().unwrap().is_ok());
-        committer.submit(put(b"b"), ()).unwrap();
-        assert!(matches!(answers.recv().unwrap(), Err(Refusal::Dead(_))));
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! What goes wrong in a store, and what that means for whoever waits for it.
+//! Errors of a store, and their meaning for the caller.
 
 use std::io;
 
@@ -6,8 +6,8 @@ use crate::batch::{Expect, Revision, Space};
 use crate::codec::{RecordError, VERSION};
 use crate::position::{LogId, Sequence};
 
-/// Why the store could not do what was asked. Who gets it from [`Store::commit`] or
-/// [`Store::sync`](crate::Store::sync) knows that the store is dead, whatever it says: see
+/// Why an operation failed. After an error of [`Store::commit`] or
+/// [`Store::sync`](crate::Store::sync) the store has failed for good, whatever the error: see
 /// [`Store::commit`](crate::Store::commit).
 ///
 /// [`Store::commit`]: crate::Store::commit
@@ -15,10 +15,7 @@ use crate::position::{LogId, Sequence};
 #[non_exhaustive]
 pub enum StoreError {
     /// An earlier write failed; nothing is taken any more. What was acknowledged before is kept.
-    #[error(
-        "the store takes nothing any more, because {cause}; \
-         put right what is said there and start the broker again"
-    )]
+    #[error("the store has failed: {cause}; fix the cause and restart the broker")]
     Dead {
         /// The error that ended it.
         cause: String,
@@ -68,8 +65,8 @@ pub enum StoreError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Conflict {
-    /// The number is not the next one of its log: somebody else writes to it, or something written
-    /// before was refused.
+    /// The number is not the next one of its log: there is another writer, or an earlier message
+    /// was refused.
     #[error("message {given} of log {log} cannot be appended: the next one is {next}")]
     Sequence {
         /// The log.

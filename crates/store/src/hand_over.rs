@@ -1,17 +1,16 @@
-//! Messages that sessions had from shared groups when they ended, on their way to other members.
+//! Messages that ended sessions had from shared groups, on their way to other members.
 //!
 //! ```text
 //! key   "handed" | from 1 | number 8      value   group | message
 //! ```
 //!
 //! Invariants:
-//! - What a session was given and its note are never both on disk, nor both gone before another
+//! - A group message in a session and its note are never both on disk, nor both gone before another
 //!   member has the message: the note is written in the batch that ends the session, and removed in
-//!   the one by which that member is given it.
-//! - A note is there until then, whatever becomes of the broker: unlike those of [`crate::owed`] it
-//!   is not of one run.
+//!   the batch that gives the message to that member.
+//! - A note outlives the run of the broker, unlike those of [`crate::expected_deliveries`].
 //!
-//! Deliberately absent: who gets it. The shard of the group decides, of a broker that runs.
+//! Deliberately absent: the choice of the member, which is made by the group's shard.
 
 use unbroken_mqtt_proto::QoS;
 
@@ -114,7 +113,7 @@ pub fn end_session<S: Kv + ?Sized>(store: &S, client_id: &str) -> Result<Batch, 
         Ok(())
     })?;
     batch.delete_all(Space::Sessions, prefix(client_id));
-    batch.delete_all(Space::Lanes, lane::own_so_far(client_id));
+    batch.delete_all(Space::Lanes, lane::own_crash_recovery(client_id));
     Ok(batch)
 }
 

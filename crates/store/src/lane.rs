@@ -29,11 +29,11 @@ pub struct Ingress {
     pub epoch: u32,
     /// How many messages there are, and the hashes over them.
     pub leaves: Vec<u8>,
-    /// What was told of it, if its stamps are forwarded.
+    /// The announced checkpoints, if its stamps are forwarded.
     pub told: Option<Told>,
 }
 
-/// What a lane has told of itself.
+/// The checkpoints that a lane has announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// Checkpoints.
@@ -81,7 +81,7 @@ pub enum Lane {
 pub const PREFIXES: [u8; 2] = [INGRESS, OWN];
 
 /// Whether a lane is at this key, which goes on only where nothing that came after it was lost.
-pub(crate) fn is_at_rest(key: &[u8]) -> bool {
+pub(crate) fn is_clean_shutdown(key: &[u8]) -> bool {
     key.first().is_some_and(|first| PREFIXES.contains(first))
 }
 
@@ -89,16 +89,16 @@ pub(crate) fn is_at_rest(key: &[u8]) -> bool {
 pub const FLOOR_KEY: &[u8] = &[2];
 
 /// Where the epoch of a client's ingress lane is, so far.
-pub fn ingress_so_far(client_id: &str, epoch: u32) -> Vec<u8> {
-    so_far(INGRESS_SO_FAR, client_id, &epoch.to_be_bytes())
+pub fn ingress_crash_recovery(client_id: &str, epoch: u32) -> Vec<u8> {
+    crash_recovery(INGRESS_CRASH_RECOVERY, client_id, &epoch.to_be_bytes())
 }
 
 /// What the keys begin with of all ledgers, so far, of the lanes that a client stamps.
-pub fn own_so_far(client_id: &str) -> Vec<u8> {
-    so_far(OWN_SO_FAR, client_id, &[])
+pub fn own_crash_recovery(client_id: &str) -> Vec<u8> {
+    crash_recovery(OWN_CRASH_RECOVERY, client_id, &[])
 }
 
-fn so_far(kind: u8, client_id: &str, rest: &[u8]) -> Vec<u8> {
+fn crash_recovery(kind: u8, client_id: &str, rest: &[u8]) -> Vec<u8> {
     let mut key = vec![kind];
     key.extend(session::prefix(client_id));
     key.extend_from_slice(rest);
@@ -106,8 +106,11 @@ fn so_far(kind: u8, client_id: &str, rest: &[u8]) -> Vec<u8> {
 }
 
 /// Whether the value at this key is a lane so far, and not one at rest.
-pub fn is_so_far(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(INGRESS_SO_FAR | OWN_SO_FAR)))
+pub fn is_crash_recovery(key: &[u8]) -> bool {
+    matches!(
+        key.first(),
+        Some(&(INGRESS_CRASH_RECOVERY | OWN_CRASH_RECOVERY))
+    )
 }
 
 impl Floor {
@@ -129,11 +132,11 @@ impl Floor {
 
 impl Lane {
     /// Where it is while the broker runs.
-    pub fn key_so_far(&self) -> Vec<u8> {
+    pub fn crash_recovery_key(&self) -> Vec<u8> {
         match self {
-            Self::Ingress(lane) => ingress_so_far(&lane.client_id, lane.epoch),
+            Self::Ingress(lane) => ingress_crash_recovery(&lane.client_id, lane.epoch),
             Self::Own(lane) => {
-                let mut key = own_so_far(&lane.client_id);
+                let mut key = own_crash_recovery(&lane.client_id);
                 key.extend(lane.lane.to_be_bytes());
                 key.extend(lane.epoch.to_be_bytes());
                 key
@@ -141,9 +144,9 @@ impl Lane {
         }
     }
 
-    /// The value in bytes, for [`key_so_far`](Self::key_so_far).
-    pub fn encode_so_far(&self) -> Vec<u8> {
-        self.encode_as(VERSION_SO_FAR)
+    /// The value in bytes, for [`crash_recovery_key`](Self::crash_recovery_key).
+    pub fn encode_crash_recovery(&self) -> Vec<u8> {
+        self.encode_as(VERSION_CRASH_RECOVERY)
     }
 
     /// Where it is at rest.
@@ -188,7 +191,7 @@ impl Lane {
                 out.extend_from_slice(&lane.lane.to_be_bytes());
                 put_number(&mut out, lane.epoch.into());
                 put_number(&mut out, lane.connected_ms);
-                if version == VERSION_SO_FAR {
+                if version == VERSION_CRASH_RECOVERY {
                     put_number(&mut out, lane.refused.len() as u64);
                     for number in &lane.refused {
                         put_number(&mut out, *number);
@@ -204,9 +207,9 @@ impl Lane {
 
     /// Reads the value at this key, which is not [`FLOOR_KEY`].
     pub fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, RecordError> {
-        let is_so_far = is_so_far(key);
-        let mut reader = if is_so_far {
-            Reader::of_version(VERSION_SO_FAR, bytes)?
+        let is_crash_recovery = is_crash_recovery(key);
+        let mut reader = if is_crash_recovery {
+            Reader::of_version(VERSION_CRASH_RECOVERY, bytes)?
         } else {
             Reader::versioned(bytes)?
         };
@@ -238,7 +241,7 @@ impl Lane {
                 lane: u64::from_be_bytes(reader.array("lane")?),
                 epoch: reader.small("epoch")?,
                 connected_ms: reader.number("time connected")?,
-                refused: if is_so_far {
+                refused: if is_crash_recovery {
                     let count = reader.number("count of refused numbers")?;
                     let refused = (0..count).map(|_| reader.number("refused number"));
                     refused.collect::<Result<_, _>>()?
@@ -257,11 +260,11 @@ impl Lane {
 
 const INGRESS: u8 = 0;
 const OWN: u8 = 1;
-const INGRESS_SO_FAR: u8 = 3;
-const OWN_SO_FAR: u8 = 4;
+const INGRESS_CRASH_RECOVERY: u8 = 3;
+const OWN_CRASH_RECOVERY: u8 = 4;
 
 /// Of what a broker that knows only lanes at rest must not read.
-const VERSION_SO_FAR: u8 = 2;
+const VERSION_CRASH_RECOVERY: u8 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -293,7 +296,7 @@ mod tests {
         for lane in [ingress(None), ingress(Some(told)), own] {
             let (key, bytes) = (lane.key(), lane.encode());
             assert_eq!(Lane::decode(&key, &bytes), Ok(lane.clone()));
-            assert!(is_at_rest(&key) && !is_so_far(&key));
+            assert!(is_clean_shutdown(&key) && !is_crash_recovery(&key));
             for length in 0..bytes.len() {
                 if let Ok(shorter) = Lane::decode(&key, &bytes[..length]) {
                     assert_eq!(shorter.encode(), bytes[..length], "cut at {length}");
@@ -306,18 +309,21 @@ mod tests {
                 }),
                 lane @ Lane::Ingress(_) => lane,
             };
-            let (key_so_far, so_far) = (lane.key_so_far(), lane.encode_so_far());
-            for length in 0..so_far.len() {
-                if let Ok(shorter) = Lane::decode(&key_so_far, &so_far[..length]) {
-                    let again = shorter.encode_so_far();
-                    assert_eq!(again, so_far[..length], "cut at {length}");
+            let (crash_recovery_key, crash_recovery) =
+                (lane.crash_recovery_key(), lane.encode_crash_recovery());
+            for length in 0..crash_recovery.len() {
+                if let Ok(shorter) = Lane::decode(&crash_recovery_key, &crash_recovery[..length]) {
+                    let again = shorter.encode_crash_recovery();
+                    assert_eq!(again, crash_recovery[..length], "cut at {length}");
                 }
             }
-            assert_eq!(Lane::decode(&key_so_far, &so_far), Ok(lane));
-            assert!(is_so_far(&key_so_far) && !is_at_rest(&key_so_far));
-            let newer = Lane::decode(&key, &so_far);
+            assert_eq!(Lane::decode(&crash_recovery_key, &crash_recovery), Ok(lane));
+            assert!(
+                is_crash_recovery(&crash_recovery_key) && !is_clean_shutdown(&crash_recovery_key)
+            );
+            let newer = Lane::decode(&key, &crash_recovery);
             assert_eq!(newer, Err(RecordError::Version(2)), "at rest it is not");
-            let older = Lane::decode(&key_so_far, &bytes);
+            let older = Lane::decode(&crash_recovery_key, &bytes);
             assert_eq!(older, Err(RecordError::Version(1)), "so far it is not");
         }
         let floor = Floor { epoch: u32::MAX };

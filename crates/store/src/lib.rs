@@ -32,24 +32,24 @@ mod codec;
 mod committer;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod data_directory;
 mod embedded;
 pub mod errand;
 mod error;
+pub mod expected_deliveries;
 mod faulty;
 pub mod hand_over;
 pub mod lane;
 mod memory;
 pub mod moves;
-pub mod owed;
-mod places;
 mod position;
 pub mod quarantine;
 mod record;
 mod selection;
 pub mod session;
-pub mod standing;
 mod stats;
 mod store;
+pub mod store_health;
 mod values;
 
 pub use self::{

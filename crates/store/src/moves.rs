@@ -71,7 +71,7 @@ pub fn of<S: Kv + ?Sized>(store: &S) -> Result<Moves, StoreError> {
 }
 
 /// What is noted may be older than the logs: the next start is a move, whatever number it has.
-pub(crate) fn doubt<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
+pub(crate) fn mark_unknown<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
     let noted = of(store)?;
     if noted.shards == 0 {
         return Ok(());
@@ -113,9 +113,9 @@ mod tests {
         batch.put(Space::Control, KEY.to_vec(), moves.encode());
         store.commit(&[batch]).unwrap();
         assert_eq!(of(&store).unwrap(), moves);
-        doubt(&store).unwrap();
-        let doubted = Moves { shards: 0, ..moves };
-        assert_eq!(of(&store).unwrap(), doubted);
+        mark_unknown(&store).unwrap();
+        let unknown = Moves { shards: 0, ..moves };
+        assert_eq!(of(&store).unwrap(), unknown);
     }
 
     #[test]

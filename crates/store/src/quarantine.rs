@@ -1,5 +1,5 @@
-//! What happens to a damaged store: it is set aside whole, what can still be read of it is copied
-//! into a new one, and the rest is listed.
+//! Quarantine of a damaged store: it is set aside whole, its readable content is copied to a new
+//! store, and losses are listed.
 //!
 //! ```text
 //! DIR/store       damaged
@@ -8,24 +8,26 @@
 //! DIR/damaged-T   the damaged one as it was found, and damage.txt     DIR/store  the new one
 //! ```
 //!
-//! `set-aside` in the new one names DIR/damaged-T until somebody has [said so](told): a start that
-//! is interrupted between has not, and the next one [hears of it](untold).
+//! `set-aside` in the new store names DIR/damaged-T until that is [reported](mark_reported). After
+//! an interrupted start the next one finds it [unreported](unreported).
 //!
 //! Invariants:
-//! - The damaged store is read from a copy, and not changed but for damage.txt. What a start finds
-//!   is found before the engine has it; see `embedded/examine.rs`.
-//! - At whatever moment this is interrupted, the next start finds the damaged store where it was,
-//!   or the new one whole.
-//! - The directory is locked from before the damage is looked for until the new store is given up.
-//! - Numbers of messages that were given before are not given again: every log goes on far above.
+//! - The damaged store is read from a copy, and not changed except for damage.txt. A start looks
+//!   for damage before the engine opens the store; see `embedded/examine.rs`.
+//! - After an interruption at any moment the next start finds the damaged store in its place, or
+//!   the complete new one.
+//! - The directory is locked from before the examination until the new store is closed.
+//! - Message numbers are not reused: every log continues far above.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::data_directory::{
+    self, DAMAGED, DataDirectory, SALVAGED, SALVAGING, STORE, exists, sync,
+};
 use crate::embedded::{Embedded, Options, salvage};
 use crate::error::StoreError;
-use crate::places::{self, DAMAGED, Place, SALVAGED, SALVAGING, STORE, exists, sync};
 
 /// What to do with a damaged store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,15 +61,15 @@ pub struct Salvaged {
     pub lost: Vec<String>,
 }
 
-/// Opens a store; a damaged one as [`OnCorruption`] says. Of damage that lies where this does not
-/// read, readers hear later, as [`StoreError::Damaged`]: they [`set_aside`] the store, or
-/// [`mark`] it for the next start.
+/// Opens a store; handles a damaged one according to [`OnCorruption`]. Damage that this does not
+/// find is met by reads, as [`StoreError::Damaged`]; then [`set_aside`] the store, or [`mark`] it
+/// for the next start.
 pub fn open(
     path: &Path,
     options: Options,
     on_corruption: OnCorruption,
 ) -> Result<(Embedded, Option<Quarantined>), StoreError> {
-    let place = Place::take(path)?;
+    let place = DataDirectory::take(path)?;
     let opened = match marked(path)? {
         Some(what) => Err(StoreError::damaged(path.display(), what)),
         None => Embedded::open_at(&place, options),
@@ -89,16 +91,19 @@ pub fn set_aside(store: Embedded, cause: &str) -> Result<(Embedded, Quarantined)
 }
 
 /// The damaged stores that were set aside in this directory, oldest first.
-pub fn kept(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    places::damaged_stores(path)
+pub fn damaged_stores(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    data_directory::damaged_stores(path)
 }
 
-/// Where the damaged store is that this one has taken the place of, if nobody has been told.
-pub fn untold(path: &Path) -> Result<Option<PathBuf>, StoreError> {
-    let note = path.join(STORE).join(UNTOLD);
+/// Where the replaced damaged store is, if that was not reported yet.
+pub fn unreported(path: &Path) -> Result<Option<PathBuf>, StoreError> {
+    let note = path.join(STORE).join(UNREPORTED);
     match fs::read_to_string(&note) {
         Ok(text) => {
-            let name = text.strip_prefix(UNTOLD_FORMAT).unwrap_or_default().trim();
+            let name = text
+                .strip_prefix(UNREPORTED_FORMAT)
+                .unwrap_or_default()
+                .trim();
             Ok(Some(path.join(name)))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -106,9 +111,9 @@ pub fn untold(path: &Path) -> Result<Option<PathBuf>, StoreError> {
     }
 }
 
-/// It is known where the damaged store is.
-pub fn told(path: &Path) -> Result<(), StoreError> {
-    let note = path.join(STORE).join(UNTOLD);
+/// The place of the damaged store was reported.
+pub fn mark_reported(path: &Path) -> Result<(), StoreError> {
+    let note = path.join(STORE).join(UNREPORTED);
     match fs::remove_file(&note) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(StoreError::io("removing", note.display(), error))
@@ -125,13 +130,13 @@ enum Step {
     /// The damaged one has the report, and still its name.
     Reported,
     SetAside,
-    /// The new store has its name, and nobody has opened it yet.
+    /// The new store has its name, and was not opened yet.
     Replaced,
 }
 
 /// Puts a new store in the place of a damaged one. A test stops it after a step with an error.
 fn replace(
-    place: &Place,
+    place: &DataDirectory,
     options: Options,
     cause: &str,
     done: &mut dyn FnMut(Step) -> Result<(), StoreError>,
@@ -145,11 +150,11 @@ fn replace(
         cause: cause.to_owned(),
         salvaged: what,
     };
-    // Before it is set aside: from then on nobody looks for what is missing.
+    // Before it is set aside: later nothing looks for missing data.
     let damaged = place.part(STORE);
     write(&damaged, "damage.txt", &quarantined.to_string())?;
-    let note = format!("{UNTOLD_FORMAT}\n{name}\n");
-    write(&place.part(SALVAGED), UNTOLD, &note)?;
+    let note = format!("{UNREPORTED_FORMAT}\n{name}\n");
+    write(&place.part(SALVAGED), UNREPORTED, &note)?;
     done(Step::Reported)?;
     place.rename(STORE, &name)?;
     done(Step::SetAside)?;
@@ -182,7 +187,7 @@ pub fn marked(path: &Path) -> Result<Option<String>, StoreError> {
             let text = String::from_utf8_lossy(&bytes);
             // However little of it was written, there was something to write.
             let what = text.strip_prefix(MARK_FORMAT).unwrap_or_default().trim();
-            Ok(Some(format!("it was found while it was in use: {what}")))
+            Ok(Some(format!("found while in use: {what}")))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(StoreError::io("reading", place.display(), error)),
@@ -208,8 +213,8 @@ impl std::fmt::Display for Quarantined {
 
 const MARK: &str = "damaged";
 const MARK_FORMAT: &str = "unbroken-damaged 1";
-const UNTOLD: &str = "set-aside";
-const UNTOLD_FORMAT: &str = "unbroken-set-aside 1";
+const UNREPORTED: &str = "set-aside";
+const UNREPORTED_FORMAT: &str = "unbroken-set-aside 1";
 
 /// Writes a file of a store, safe on the disk.
 fn write(directory: &Path, name: &str, text: &str) -> Result<(), StoreError> {
@@ -223,7 +228,7 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<(), StoreError> {
     write().map_err(|error| StoreError::io("writing", path.display(), error))
 }
 
-fn free_name(place: &Place) -> Result<String, StoreError> {
+fn free_name(place: &DataDirectory) -> Result<String, StoreError> {
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let first = format!("{DAMAGED}{now}");
     let (mut name, mut count) = (first.clone(), 1);
@@ -278,7 +283,7 @@ mod tests {
             let temp = tempfile::tempdir().unwrap();
             let path = temp.path();
             damaged(path);
-            let place = Place::take(path).unwrap();
+            let place = DataDirectory::take(path).unwrap();
             let stopped = replace(&place, Options::default(), "a test", &mut |step| {
                 // Somebody else who comes at that moment is refused, and changes nothing.
                 let before = names(path);
@@ -299,14 +304,14 @@ mod tests {
             let found = store.get(Space::Control, b"kept").unwrap();
             assert_eq!(found.unwrap().bytes, [7], "{stop:?}");
             drop(store);
-            let [aside] = &kept(path).unwrap()[..] else {
+            let [aside] = &damaged_stores(path).unwrap()[..] else {
                 panic!("{stop:?}: {:?}", names(path));
             };
             assert!(aside.join("damage.txt").is_file());
             assert!(aside.join("engine").is_dir());
-            assert_eq!(untold(path).unwrap().as_ref(), Some(aside), "{stop:?}");
-            told(path).unwrap();
-            assert_eq!(untold(path).unwrap(), None, "{stop:?}");
+            assert_eq!(unreported(path).unwrap().as_ref(), Some(aside), "{stop:?}");
+            mark_reported(path).unwrap();
+            assert_eq!(unreported(path).unwrap(), None, "{stop:?}");
             let aside = aside.file_name().unwrap().to_str().unwrap();
             assert_eq!(names(path), [aside, "lock", "store"], "{stop:?}");
             assert_eq!(open(path).unwrap().1, None, "{stop:?}");

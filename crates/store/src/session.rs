@@ -1,5 +1,5 @@
-//! What is kept of a session: many small values under the client's prefix, so that one PUBREC
-//! changes one key.
+//! The values of a session: many small ones under the client's prefix, so that one PUBREC changes
+//! one key.
 //!
 //! ```text
 //! key     client | part                      value
@@ -17,6 +17,8 @@
 //!
 //! Invariant: what a `decode` accepts, `encode` writes again byte for byte.
 
+mod key;
+
 use std::num::NonZeroU32;
 
 use unbroken_mqtt_proto::{PacketId, QoS, RetainHandling, SubscriptionFilter, SubscriptionOptions};
@@ -26,124 +28,8 @@ use crate::errand::Errand;
 use crate::position::{LogId, Position, Sequence};
 use crate::record::MessageBytes;
 
-/// Which value of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part<'a> {
-    /// [`Head`]: the session exists as long as it has one.
-    Head,
-    /// [`Subscription`]. One whose options change is ended where it was, and goes on as the next
-    /// era: what waits from before is for the options of its time.
-    Subscription {
-        /// As the client wrote it.
-        filter: &'a str,
-        /// Counts the changes, from 0.
-        era: u32,
-    },
-    /// [`Cursor`] in this log.
-    Cursor(LogId),
-    /// [`Outbound`]: a message that the client was given, by its number. Packet ids are used again
-    /// before the end of a delivery is on disk; numbers are not.
-    Outbound(u64),
-    /// [`Inbound`]: a message of QoS 2 from the client that is not released.
-    Inbound(PacketId),
-    /// [`Will`].
-    Will,
-    /// [`MaybeSent`].
-    MaybeSent,
-}
-
-/// What a key says about itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyView<'a> {
-    /// What all keys of the client begin with.
-    pub client: &'a [u8],
-    /// Which value it is.
-    pub part: PartView,
-}
-
-/// As [`Part`]; the filter is in the value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "see Part")]
-pub enum PartView {
-    Head,
-    Subscription { era: u32 },
-    Cursor(LogId),
-    Outbound(u64),
-    Inbound(PacketId),
-    Will,
-    MaybeSent,
-}
-
-/// What all keys of a client begin with, and no key of another.
-pub fn prefix(client_id: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(client_id.len() + 8);
-    put_name(&mut out, client_id);
-    out
-}
-
-/// The client whose keys begin so, to be shown: its id, or the hash of a long one.
-pub(crate) fn name(prefix: &[u8]) -> String {
-    match prefix.split_first() {
-        Some((&HASHED, hash)) => {
-            let digits = hash.iter().map(|byte| format!("{byte:02x}"));
-            format!("with BLAKE3 hash {}", digits.collect::<String>())
-        }
-        Some((_, name)) => format!("{:?}", String::from_utf8_lossy(name)),
-        None => String::new(),
-    }
-}
-
-/// The key of one value of a session.
-pub fn key(client_id: &str, part: Part<'_>) -> Vec<u8> {
-    let mut out = prefix(client_id);
-    match part {
-        Part::Head => out.push(HEAD),
-        Part::Subscription { filter, era } => {
-            out.push(SUBSCRIPTION);
-            put_name(&mut out, filter);
-            out.extend_from_slice(&era.to_be_bytes());
-        }
-        Part::Cursor(log) => {
-            out.push(CURSOR);
-            out.extend_from_slice(&log.0.to_be_bytes());
-        }
-        Part::Outbound(number) => {
-            out.push(OUTBOUND);
-            out.extend_from_slice(&number.to_be_bytes());
-        }
-        Part::Inbound(id) => {
-            out.push(INBOUND);
-            out.extend_from_slice(&id.get().to_be_bytes());
-        }
-        Part::Will => out.push(WILL),
-        Part::MaybeSent => out.push(MAYBE_SENT),
-    }
-    out
-}
-
-/// Reads a key.
-pub fn parse_key(bytes: &[u8]) -> Result<KeyView<'_>, RecordError> {
-    let mut reader = Reader::plain(bytes);
-    skip_name(&mut reader, "client id")?;
-    let client_bytes = bytes.len() - reader.len();
-    let client = bytes.get(..client_bytes).unwrap_or_default();
-    let part = match reader.byte("part")? {
-        HEAD => PartView::Head,
-        SUBSCRIPTION => {
-            skip_name(&mut reader, "filter")?;
-            let era = u32::from_be_bytes(reader.array("era")?);
-            PartView::Subscription { era }
-        }
-        CURSOR => PartView::Cursor(LogId(u16::from_be_bytes(reader.array("log")?))),
-        OUTBOUND => PartView::Outbound(u64::from_be_bytes(reader.array("number")?)),
-        INBOUND => PartView::Inbound(packet_id(&mut reader)?),
-        WILL => PartView::Will,
-        MAYBE_SENT => PartView::MaybeSent,
-        value => return Err(meaningless("part", value)),
-    };
-    reader.end()?;
-    Ok(KeyView { client, part })
-}
+pub use self::key::{KeyView, Part, PartView, key, parse_key, prefix};
+pub(crate) use self::key::{name, put_name};
 
 /// The session itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,7 +40,7 @@ pub struct Head {
     pub expiry_s: NonZeroU32,
     /// When its last connection ended, in milliseconds since 1970; none while it is connected, or
     /// if the broker ended first: then it was connected until then.
-    pub away_since_ms: Option<u64>,
+    pub offline_since_ms: Option<u64>,
 }
 
 /// A subscription, and in which part of each log it holds.
@@ -171,12 +57,12 @@ pub struct Subscription {
     /// What is retained is still to be sent for it, or some of it.
     pub retained_due: bool,
     /// At most one for each log, in ascending order of logs.
-    pub holds: Vec<Holding>,
+    pub ranges: Vec<LogRange>,
 }
 
 /// The messages of one log for which a subscription holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holding {
+pub struct LogRange {
     /// The log.
     pub log: LogId,
     /// The first message.
@@ -265,7 +151,7 @@ impl Head {
         let mut out = vec![VERSION];
         put_string(&mut out, self.client_id.as_bytes());
         put_number(&mut out, self.expiry_s.get().into());
-        if let Some(since) = self.away_since_ms {
+        if let Some(since) = self.offline_since_ms {
             put_number(&mut out, since);
         }
         out
@@ -277,7 +163,7 @@ impl Head {
         let client_id = reader.text("client id")?.to_owned();
         let expiry_s = reader.small("expiry")?;
         let expiry_s = NonZeroU32::new(expiry_s).ok_or(meaningless("expiry", 0))?;
-        let away_since_ms = if reader.len() == 0 {
+        let offline_since_ms = if reader.len() == 0 {
             None
         } else {
             Some(reader.number("end of connection")?)
@@ -286,7 +172,7 @@ impl Head {
         Ok(Self {
             client_id,
             expiry_s,
-            away_since_ms,
+            offline_since_ms,
         })
     }
 }
@@ -306,7 +192,7 @@ impl Subscription {
                 | (u8::from(self.retained_due) * RETAINED_DUE),
         );
         put_number(&mut out, self.identifier.map_or(0, NonZeroU32::get).into());
-        for holding in &self.holds {
+        for holding in &self.ranges {
             put_number(&mut out, holding.log.0.into());
             put_number(&mut out, holding.from.0);
             put_number(&mut out, holding.until.map_or(0, |until| until.0));
@@ -324,7 +210,7 @@ impl Subscription {
         let retained_due = byte & RETAINED_DUE != 0;
         let options = options(byte & !(ENDED | RETAINED_DUE))?;
         let identifier = NonZeroU32::new(reader.small("identifier")?);
-        let mut holds = Vec::new();
+        let mut ranges = Vec::new();
         let mut next_log = 0u64;
         while reader.len() > 0 {
             let log: u16 = reader.small("log")?;
@@ -338,7 +224,7 @@ impl Subscription {
                 until if until >= from.0 => Some(Sequence(until)),
                 _ => return Err(RecordError::Number("end")),
             };
-            holds.push(Holding {
+            ranges.push(LogRange {
                 log: LogId(log),
                 from,
                 until,
@@ -350,7 +236,7 @@ impl Subscription {
             identifier,
             ended,
             retained_due,
-            holds,
+            ranges,
         })
     }
 }
@@ -538,29 +424,6 @@ impl MaybeSent {
     }
 }
 
-pub(crate) fn put_name(out: &mut Vec<u8>, name: &str) {
-    if let Ok(length @ 1..) = u8::try_from(name.len()) {
-        out.push(length);
-        out.extend_from_slice(name.as_bytes());
-    } else {
-        out.push(HASHED);
-        out.extend_from_slice(blake3::hash(name.as_bytes()).as_bytes());
-    }
-}
-
-fn skip_name(reader: &mut Reader<'_>, field: &'static str) -> Result<(), RecordError> {
-    let count = match reader.byte(field)? {
-        HASHED => blake3::OUT_LEN,
-        length => length.into(),
-    };
-    reader.bytes(count, field).map(|_| ())
-}
-
-fn packet_id(reader: &mut Reader<'_>) -> Result<PacketId, RecordError> {
-    let id = u16::from_be_bytes(reader.array("packet id")?);
-    PacketId::new(id).ok_or(meaningless("packet id", 0))
-}
-
 fn options(byte: u8) -> Result<SubscriptionOptions, RecordError> {
     if byte & 0xc0 != 0 {
         return Err(meaningless("options", byte));
@@ -599,188 +462,6 @@ const FLAG: u8 = 1 << 4;
 const BY_GROUP: u8 = 1 << 5;
 /// ... that the name of a group follows.
 const GROUP: u8 = 1 << 6;
-/// The length that says that a hash follows.
-const HASHED: u8 = 0;
-const HEAD: u8 = 0;
-const SUBSCRIPTION: u8 = 1;
-const CURSOR: u8 = 2;
-const OUTBOUND: u8 = 3;
-const INBOUND: u8 = 4;
-const WILL: u8 = 5;
-const MAYBE_SENT: u8 = 6;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::MessageRecord;
-
-    fn id(id: u16) -> PacketId {
-        PacketId::new(id).unwrap()
-    }
-
-    #[test]
-    fn keys_of_a_client_begin_with_its_prefix_and_those_of_others_do_not() {
-        let long = "x".repeat(65_535);
-        for client in ["a", "ab", long.as_str()] {
-            let prefix = prefix(client);
-            for (part, view) in [
-                (Part::Head, PartView::Head),
-                (
-                    Part::Subscription {
-                        filter: &long,
-                        era: 3,
-                    },
-                    PartView::Subscription { era: 3 },
-                ),
-                (Part::Cursor(LogId(9)), PartView::Cursor(LogId(9))),
-                (Part::Outbound(1), PartView::Outbound(1)),
-                (Part::Inbound(id(2)), PartView::Inbound(id(2))),
-                (Part::Will, PartView::Will),
-                (Part::MaybeSent, PartView::MaybeSent),
-            ] {
-                let key = key(client, part);
-                assert!(key.len() < 600);
-                let client = &prefix[..];
-                assert_eq!(parse_key(&key), Ok(KeyView { client, part: view }));
-            }
-        }
-        assert!(!key("ab", Part::Head).starts_with(&prefix("a")));
-        assert!(!key(&long, Part::Head).starts_with(&prefix(&long[1..])));
-    }
-
-    #[test]
-    fn what_is_no_key_is_refused() {
-        for bytes in [
-            &b""[..],
-            b"\x02a",
-            b"\x01a",
-            b"\x01a\x07",
-            b"\x01a\x00\x00",
-            b"\x01a\x03\x00\x00",
-            b"\x00short\x00",
-        ] {
-            assert!(parse_key(bytes).is_err(), "{bytes:?}");
-        }
-    }
-
-    /// Each value reads as it was written, and no byte can be cut or added.
-    fn check<V: PartialEq + std::fmt::Debug>(
-        value: V,
-        encode: impl Fn(&V) -> Vec<u8>,
-        decode: impl Fn(&[u8]) -> Result<V, RecordError>,
-    ) {
-        let bytes = encode(&value);
-        assert_eq!(decode(&bytes), Ok(value));
-        for length in 0..bytes.len() {
-            if let Ok(shorter) = decode(&bytes[..length]) {
-                assert_eq!(encode(&shorter), bytes[..length], "cut at {length}");
-            }
-        }
-        for flip in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[flip / 8] ^= 1 << (flip % 8);
-            if let Ok(other) = decode(&flipped) {
-                assert_eq!(encode(&other), flipped, "bit {flip}");
-            }
-        }
-        assert!(matches!(decode(&[2]), Err(RecordError::Version(2))));
-    }
-
-    #[test]
-    fn values_read_as_they_were_written() {
-        let expiry_s = NonZeroU32::new(u32::MAX).unwrap();
-        for away_since_ms in [None, Some(1_790_000_000_000)] {
-            let head = Head {
-                client_id: "sensor".into(),
-                expiry_s,
-                away_since_ms,
-            };
-            check(head, Head::encode, Head::decode);
-        }
-        let subscription = Subscription {
-            filter: "$share/g/a/+".into(),
-            options: SubscriptionOptions {
-                qos: QoS::ExactlyOnce,
-                no_local: true,
-                retain_as_published: true,
-                retain_handling: RetainHandling::DoNotSend,
-            },
-            identifier: NonZeroU32::new(7),
-            ended: true,
-            retained_due: true,
-            holds: vec![
-                Holding {
-                    log: LogId(0),
-                    from: Sequence(5),
-                    until: Some(Sequence(900)),
-                },
-                Holding {
-                    log: LogId(3),
-                    from: Sequence(1),
-                    until: None,
-                },
-            ],
-        };
-        check(subscription, Subscription::encode, Subscription::decode);
-        let cursor = Cursor {
-            through: Sequence(10),
-        };
-        check(cursor, Cursor::encode, Cursor::decode);
-        let message = MessageRecord {
-            topic: "last",
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            stamp_ms: 5,
-            expires_ms: None,
-            publisher: Some("sensor"),
-            mark: None,
-            properties: unbroken_mqtt_proto::Properties::EMPTY,
-            payload: b"words",
-        };
-        let position = Position {
-            log: LogId(2),
-            sequence: Sequence(1 << 40),
-        };
-        for what in [Carried::Log(position), Carried::Own(message.encode())] {
-            let outbound = Outbound {
-                what,
-                packet_id: PacketId::new(300),
-                qos: QoS::ExactlyOnce,
-                received: true,
-                retain: true,
-                by_group: true,
-                group: Some("$share/g/last".into()),
-                identifiers: vec![NonZeroU32::MIN, NonZeroU32::MAX],
-            };
-            check(outbound, Outbound::encode, Outbound::decode);
-        }
-        check(Inbound::default(), Inbound::encode, Inbound::decode);
-        let inbound = Inbound {
-            retained: Some(ToRetain {
-                errand: Errand {
-                    from: 0,
-                    to: 2,
-                    number: 300,
-                },
-                message: message.encode(),
-            }),
-        };
-        check(inbound, Inbound::encode, Inbound::decode);
-        let will = Will {
-            delay_s: 30,
-            message: message.encode(),
-        };
-        check(will, Will::encode, Will::decode);
-        for logs in [&[][..], &[2], &[0, 3]] {
-            let through = logs.iter().map(|log| Position {
-                log: LogId(*log),
-                sequence: Sequence(300),
-            });
-            let maybe_sent = MaybeSent {
-                entries: 7,
-                through: through.collect(),
-            };
-            check(maybe_sent, MaybeSent::encode, MaybeSent::decode);
-        }
-    }
-}
+mod tests;

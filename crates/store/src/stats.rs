@@ -1,4 +1,4 @@
-//! What the committer has done, in counters that anybody may read.
+//! Counters of the committer, readable from any thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -105,7 +105,7 @@ pub trait Store: View {
     /// Bytes on disk, or in memory if there is no disk; about.
     fn size_bytes(&self) -> Result<u64, StoreError>;
 
-    /// What is kept for somebody, and grows and shrinks with that: what a limit may count.
+    /// Data that is stored for sessions, and grows and shrinks with them: what a limit may count.
     fn kept_bytes(&self) -> Result<KeptBytes, StoreError>;
 }
 

@@ -1,6 +1,6 @@
-//! All kinds of values that a broker keeps, by the space and the key they are at.
+//! The kinds of values of a broker, by their space and key.
 //!
-//! Deliberately absent: keys that no broker reads. What is there is nobody's business.
+//! Deliberately absent: keys that no broker reads.
 
 use crate::batch::Space;
 use crate::codec::RecordError;
@@ -11,8 +11,8 @@ use crate::record::MessageBytes;
 use crate::session::{
     Cursor, Head, Inbound, MaybeSent, Outbound, PartView, Subscription, Will, parse_key,
 };
-use crate::standing::Standing;
-use crate::{errand, hand_over, moves, owed, standing};
+use crate::store_health::StoreHealth;
+use crate::{errand, expected_deliveries, hand_over, moves, store_health};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident,)+) => {
@@ -52,14 +52,14 @@ kinds! {
     Lane,
     /// How far errands are: see [`errand`].
     Errand,
-    /// What groups may owe: see [`owed`].
+    /// Pending group deliveries: see [`expected_deliveries`].
     Owed,
     /// A [`Left`].
     HandOver,
     /// The [`Moves`].
     Moves,
-    /// The [`Standing`].
-    Standing,
+    /// The [`StoreHealth`].
+    StoreHealth,
 }
 
 impl ValueKind {
@@ -79,10 +79,10 @@ impl ValueKind {
             Space::Lanes if key == FLOOR_KEY => Self::Floor,
             Space::Lanes => Self::Lane,
             Space::Control if key.starts_with(errand::PREFIX) => Self::Errand,
-            Space::Control if key.starts_with(owed::PREFIX) => Self::Owed,
+            Space::Control if key.starts_with(expected_deliveries::PREFIX) => Self::Owed,
             Space::Control if key.starts_with(hand_over::PREFIX) => Self::HandOver,
             Space::Control if key == moves::KEY => Self::Moves,
-            Space::Control if key == standing::KEY => Self::Standing,
+            Space::Control if key == store_health::KEY => Self::StoreHealth,
             Space::Wills | Space::Control => return Ok(None),
         };
         Ok(Some(kind))
@@ -106,12 +106,14 @@ pub fn check_value(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordE
         ValueKind::Floor => Floor::decode(value).map(drop),
         ValueKind::Lane => Lane::decode(key, value).map(drop),
         ValueKind::Errand => errand::last_done(value).map(drop),
-        ValueKind::Owed => owed::parse_key(key).and_then(|_| owed::check(value)),
+        ValueKind::Owed => {
+            expected_deliveries::parse_key(key).and_then(|_| expected_deliveries::check(value))
+        }
         ValueKind::HandOver => {
             HandOver::parse_key(key)?;
             Left::decode(value).map(drop)
         }
         ValueKind::Moves => Moves::decode(value).map(drop),
-        ValueKind::Standing => Standing::decode(value).map(drop),
+        ValueKind::StoreHealth => StoreHealth::decode(value).map(drop),
     }
 }

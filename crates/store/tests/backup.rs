@@ -9,7 +9,7 @@ use std::path::Path;
 use unbroken_store::backup::{self, BackupError, Contents};
 use unbroken_store::{
     Batch, Durability, Embedded, Log, LogId, Memory, MessageBytes, MessageRecord, Options,
-    Sequence, Space, Store, View, standing,
+    Sequence, Space, Store, View, store_health,
 };
 
 fn options() -> Options {
@@ -83,9 +83,9 @@ fn what_was_backed_up_comes_back_in_a_store_of_either_kind() {
     assert_eq!(restored, contents);
     let restored = Embedded::open(&path, options()).unwrap();
     // Clients may remember more than this.
-    assert!(standing::of(&restored).unwrap().at_risk);
+    assert!(store_health::of(&restored).unwrap().at_risk);
     let mut batch = Batch::new();
-    batch.delete(Space::Control, standing::KEY.to_vec());
+    batch.delete(Space::Control, store_health::KEY.to_vec());
     assert!(restored.commit(&[batch]).unwrap()[0].is_ok());
     same(&on_disk, &restored);
     let into_memory = Memory::new();
@@ -190,7 +190,7 @@ fn rows_that_are_not_in_their_place_are_refused() {
         [value(1), value(1), end(2)],
     ] {
         let refused = read(&rows).unwrap_err().to_string();
-        assert!(refused.contains("is not in its place"), "{refused}");
+        assert!(refused.contains("is out of order"), "{refused}");
     }
 }
 
@@ -200,9 +200,9 @@ fn what_is_no_backup_or_a_newer_one_is_refused_by_name() {
         let refused = backup::read(&mut Cursor::new(bytes), &Memory::new());
         refused.unwrap_err().to_string()
     };
-    assert!(refused(b"").contains("this is no backup"));
-    assert!(refused(b"PK\x03\x04").contains("this is no backup"));
-    assert!(refused(b"unbroken-store 1\n").contains("this is no backup"));
+    assert!(refused(b"").contains("not a backup"));
+    assert!(refused(b"PK\x03\x04").contains("not a backup"));
+    assert!(refused(b"unbroken-store 1\n").contains("not a backup"));
     let newer = refused(b"unbroken-backup 2\n");
     assert!(
         newer.contains("has format 2") && newer.contains("up to 1"),

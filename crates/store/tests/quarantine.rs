@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use unbroken_mqtt_proto::{QoS, RetainHandling, SubscriptionOptions};
 use unbroken_store::quarantine::{OnCorruption, Quarantined, mark, marked, open};
-use unbroken_store::session::{self, Head, Holding, Part, Subscription};
+use unbroken_store::session::{self, Head, LogRange, Part, Subscription};
 use unbroken_store::{
     Batch, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Sequence, Space, Store,
-    StoreError, standing,
+    StoreError, store_health,
 };
 
 const LOG: LogId = LogId(1);
@@ -115,7 +115,7 @@ fn value(number: u64) -> Vec<u8> {
     vec![u8::try_from(number).unwrap(); 30]
 }
 
-fn subscription(holds: &[Holding], ended: bool) -> Subscription {
+fn subscription(holds: &[LogRange], ended: bool) -> Subscription {
     Subscription {
         filter: "plant/#".to_owned(),
         options: SubscriptionOptions {
@@ -127,7 +127,7 @@ fn subscription(holds: &[Holding], ended: bool) -> Subscription {
         identifier: None,
         ended,
         retained_due: false,
-        holds: holds.to_vec(),
+        ranges: holds.to_vec(),
     }
 }
 
@@ -146,7 +146,7 @@ fn contents(store: &Embedded) -> Result<(Vec<u64>, Vec<u64>), StoreError> {
     }
     let mut keys = Vec::new();
     for pair in store.scan(Space::Control, &[], None, usize::MAX)?.pairs {
-        if pair.key == standing::KEY {
+        if pair.key == store_health::KEY {
             continue; // of the new store
         }
         let number = u64::from_be_bytes(pair.key.try_into().unwrap());
@@ -251,7 +251,7 @@ fn a_bit_in_the_journal_costs_what_it_is_in_and_the_damaged_one_is_kept_as_it_wa
 #[test]
 fn damage_that_was_met_late_is_set_aside_or_refused_at_the_next_start() {
     let store = Damaged::new();
-    let damage = StoreError::damaged("log 1, message 7", "its checksum is another");
+    let damage = StoreError::damaged("log 1, message 7", "its checksum does not match");
     mark(&store.path(), &damage).unwrap();
     assert!(
         marked(&store.path())
@@ -286,7 +286,7 @@ fn a_log_that_is_lost_goes_on_where_a_subscription_holds() {
         let store = Damaged::new();
         let opened = Embedded::open(&store.path(), options()).unwrap();
         let logs = [LogId(2), LogId(3)];
-        let holds = logs.map(|log| Holding {
+        let holds = logs.map(|log| LogRange {
             log,
             from: Sequence(5_000_000),
             until,
@@ -373,7 +373,7 @@ fn a_bad_block_in_the_list_of_trees_costs_nothing_that_is_in_them() {
     let head = Head {
         client_id: "kept".to_owned(),
         expiry_s: NonZeroU32::MAX,
-        away_since_ms: None,
+        offline_since_ms: None,
     };
     let mut batch = Batch::new();
     batch

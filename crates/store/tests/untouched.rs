@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use unbroken_store::quarantine::{OnCorruption, Quarantined, open};
 use unbroken_store::{
     Batch, Durability, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Sequence,
-    Space, Store, StoreError, standing,
+    Space, Store, StoreError, store_health,
 };
 
 const LOG: LogId = LogId(1);
@@ -214,7 +214,7 @@ fn numbers(store: &Embedded) -> Vec<u64> {
 fn keys(store: &Embedded) -> Vec<u64> {
     let page = store.scan(Space::Control, &[], None, usize::MAX).unwrap();
     let keys = page.pairs.into_iter().map(|pair| pair.key);
-    let ours = keys.filter(|key| key != standing::KEY); // that is of the new store
+    let ours = keys.filter(|key| key != store_health::KEY); // that is of the new store
     ours.map(|key| u64::from_be_bytes(key.try_into().unwrap()))
         .collect()
 }
@@ -325,7 +325,7 @@ fn a_journal_that_is_missing_between_others_or_before_them_is_noticed() {
 fn a_journal_of_another_store_is_damage_and_nothing_of_it_is_taken() {
     let (store, other) = (Damaged::in_two_journals(), Damaged::in_two_journals());
     fs::copy(other.journal(1), store.journal(1)).unwrap();
-    store.is_refused_and_left("is of another store");
+    store.is_refused_and_left("belongs to another store");
     let (opened, _) = store.is_set_aside_as_it_was();
     assert!(*keys(&opened).last().unwrap() < COUNT);
 }
@@ -693,7 +693,7 @@ fn who_looks_is_told_of_all_damage_also_where_the_names_of_trees_cannot_be_read(
     let damage = store.damage();
     for (table, name) in [(list, "the list of all"), (log, "tree 7")] {
         let table = table.display();
-        let words = format!("{table} is damaged: it is a table of {name}, and its checksum is");
+        let words = format!("{table} is damaged: it is a table of {name}, and its checksum does");
         let of_it = |found: &&String| found.starts_with(&words);
         assert_eq!(damage.iter().filter(of_it).count(), 1, "{damage:?}");
     }

@@ -143,7 +143,7 @@ fn a_backup_that_is_made_under_load_has_all_of_one_moment() {
     publishing.join().expect("it published").disconnect();
     for (file, before, after) in backups {
         broker.kill();
-        fs::remove_dir_all(broker.data()).expect("it can be removed");
+        fs::remove_dir_all(broker.data()).expect("remove it when it is not needed any more");
         let data = broker.data();
         run(&[Path::new("restore"), Path::new("--data"), &data, &file]);
         broker.start_again();

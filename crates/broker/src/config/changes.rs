@@ -1,5 +1,4 @@
-//! What differs between two configurations, and what of it holds, for a broker that has read its
-//! configuration again.
+//! The differences between two configurations, and the configuration in force after a reload.
 
 use std::fmt;
 
@@ -9,9 +8,9 @@ use super::table::{LISTENER_KEYS, LISTENERS, RULES, SECTIONS};
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applies {
-    /// At once, for what happens from now on.
+    /// At once.
     Live,
-    /// When the broker is started again.
+    /// After a restart.
     Restart,
 }
 
@@ -48,8 +47,9 @@ impl fmt::Display for Change {
     }
 }
 
-/// What holds once `read` is applied to a broker that runs with `running`: values that need a
-/// restart stay. Which listeners are open is the server's to say; here they are those of `read`.
+/// The configuration in force once `read` is applied to a broker that runs with `running`: values
+/// that need a restart stay. The listeners are those of `read`; the server knows which ones are
+/// open.
 pub(crate) fn in_force(running: &Config, mut read: Config) -> Config {
     read.audit.rules.clone_from(&running.audit.rules);
     for key in SECTIONS.iter().flat_map(|section| section.keys) {

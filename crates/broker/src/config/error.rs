@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: every mistake, each with its place and a way out.
+//! Errors of a configuration: every mistake, each with its place and a remedy.
 
 use std::fmt;
 

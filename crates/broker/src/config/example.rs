@@ -12,10 +12,11 @@ use super::{Config, Listener};
 /// The text of the example file. It is valid and, as it stands, changes nothing.
 pub fn example() -> String {
     let mut text = String::from(
-        "# Configuration of `unbroken serve`. Every key shows its default; take away the # to\n\
-         # change it. `unbroken check -c FILE` says whether a file is right, and where each value\n\
-         # comes from. Flags override variables, and variables override this file: the variable\n\
-         # UNBROKEN__SECTION__KEY holds a value, UNBROKEN__SECTION__KEY_FILE names a file with it.\n",
+        "# Configuration of `unbroken serve`. Every key shows its default; remove the # to change\n\
+         # it. `unbroken check -c FILE` validates a file and shows where each value comes from.\n\
+         # Flags override variables, and variables override this file: the variable\n\
+         # UNBROKEN__SECTION__KEY holds a value, UNBROKEN__SECTION__KEY_FILE names a file with \
+         it.\n",
     );
     let (config, listener) = (Config::default(), Listener::default());
     // Writing to a String cannot fail, here and below.

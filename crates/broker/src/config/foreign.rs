@@ -1,11 +1,10 @@
-//! What users of other brokers write: Mosquitto's configuration file, settings of features that are
-//! not there yet, and settings that have another name here. Recognising them gives a better answer
-//! than "unknown key".
+//! Settings of other brokers: Mosquitto's configuration file, unsupported features, and settings
+//! with another name here. Recognising them gives a better answer than "unknown key".
 
 use super::error::Problem;
 use super::written::Origin;
 
-/// The page that names what each of Mosquitto's settings is here, and what is not there yet.
+/// The page that lists Mosquitto's settings with their names here, and unsupported features.
 const PAGE: &str = "docs/from-mosquitto.md";
 
 /// The line, from 1, that shows that a text is a `mosquitto.conf`: a setting of Mosquitto's and its
@@ -29,25 +28,25 @@ pub(super) fn mosquitto_line(text: &str, first: usize) -> Option<usize> {
         .map(|(index, _)| index + 1)
 }
 
-/// What to say of a `mosquitto.conf`.
+/// The answer to a `mosquitto.conf`.
 pub(super) fn is_mosquitto(origin: Origin) -> Problem {
     let what = "this is a mosquitto.conf; the broker's own config file is TOML";
     Problem::new(Some(origin), what).help(format!(
-        "{PAGE} says what each setting is called here; `unbroken check --example` prints a file \
+        "{PAGE} lists the names of its settings here; `unbroken check --example` prints a file \
          to start from"
     ))
 }
 
-/// A feature that is not there yet.
+/// An unsupported feature.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unsupported {
     /// With the verb "is".
     pub(super) feature: &'static str,
-    /// What is there meanwhile.
+    /// An alternative.
     instead: Option<&'static str>,
 }
 
-/// The feature that a section or key belongs to, if it is one that is not there yet.
+/// The unsupported feature that a section or key belongs to, if it does.
 pub(super) fn unsupported(name: &str) -> Option<Unsupported> {
     let name = name.to_lowercase().replace('-', "_");
     let found = UNSUPPORTED.iter().find(|(_, _, names)| is_of(&name, names));
@@ -64,16 +63,16 @@ pub(super) fn protocol(name: &str) -> Option<Unsupported> {
     })
 }
 
-/// Says that a feature is not there yet.
+/// Reports an unsupported feature.
 pub(super) fn not_yet(problem: Problem, what: &Unsupported) -> Problem {
-    let page = format!("{PAGE} says what is not there yet, and what to do meanwhile");
+    let page = format!("{PAGE} lists unsupported features and alternatives");
     problem.help(match what.instead {
         Some(instead) => format!("{instead}; {page}"),
         None => page,
     })
 }
 
-/// What stands for a section or key of other brokers here.
+/// The equivalent of a section or key of other brokers.
 pub(super) fn instead_of(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase().replace('-', "_");
     let found = ELSEWHERE.iter().find(|(_, names)| is_of(&name, names));
@@ -169,7 +168,7 @@ const MOSQUITTO: &[&str] = &[
     "websockets_*",
 ];
 
-/// A feature, what is there meanwhile, and names of sections and keys.
+/// A feature, an alternative, and names of sections and keys.
 type Feature = (&'static str, Option<&'static str>, &'static [&'static str]);
 
 /// Features that users of other brokers would configure, with names of their sections and keys
@@ -333,11 +332,11 @@ const UNSUPPORTED: &[Feature] = &[
     ("a mount point", None, &["mount_point", "mountpoint"]),
 ];
 
-/// What stands for sections and keys of other brokers here, and their names.
+/// The equivalents of sections and keys of other brokers, and their names.
 const ELSEWHERE: &[(&str, &[&str])] = &[
     (
         "users are in a file that `password_file` of a listener names, and `unbroken passwd` \
-         changes; `allow_anonymous` of a listener lets in clients without a user name",
+         changes; `allow_anonymous` of a listener admits clients without a user name",
         &[
             "accounts",
             "auth",
@@ -351,8 +350,8 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "what outlives a connection is on disk unless `in_memory` in `[storage]` says otherwise; \
-         `directory` says where",
+        "persistent data is on disk unless `in_memory` in `[storage]` is set; \
+         `directory` chooses where",
         &[
             "data",
             "data_dir",
@@ -424,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_there_is_called_unsupported() {
+    fn no_supported_setting_is_called_unsupported() {
         let sections = SECTIONS.iter().map(|section| section.name);
         let keys = SECTIONS
             .iter()

@@ -1,4 +1,4 @@
-//! From what was written to what is used: every value parsed, then all of them checked together.
+//! From written values to the configuration: every value parsed, then all of them checked together.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -258,7 +258,7 @@ fn beside(origin: &Origin, path: String) -> String {
     }
 }
 
-/// Decides who may come in where nobody has said so, and refuses to open a door by accident.
+/// The default for anonymous clients; refuses a listener that would admit all or none by accident.
 fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
     let said = Place {
         section: LISTENERS,
@@ -275,13 +275,13 @@ fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
     let address = listener.address();
     let message = if loopback {
         format!(
-            "nobody could come in at {address}: anonymous clients are refused, and there is no \
+            "no client could connect to {address}: anonymous clients are refused, and there is no \
              password file"
         )
     } else {
         format!(
-            "the listener on {address} can be reached from other machines, and nothing says who \
-             may come in"
+            "the listener on {address} is reachable from other machines, and does not specify \
+             which clients may connect"
         )
     };
     let anonymous = if loopback {
@@ -292,12 +292,12 @@ fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
     let origin = reader.near(index, &["allow_anonymous", "bind", "port"]);
     let help = if matches!(origin, Some(Origin::Flag { .. })) && !loopback {
         "add --password-file FILE (make one with `unbroken passwd FILE USER`), or \
-         --allow-anonymous to let everybody in"
+         --allow-anonymous to admit every client"
             .to_owned()
     } else {
         format!(
             "in its `[[listeners]]` table add `password_file = \"FILE\"` (make one with \
-             `unbroken passwd FILE USER`)\n        or {anonymous} to let everybody in; without a \
+             `unbroken passwd FILE USER`)\n        or {anonymous} to admit every client; without a \
              config file: UNBROKEN__LISTENERS__{index}__PASSWORD_FILE=FILE\n        \
              or UNBROKEN__LISTENERS__{index}__ALLOW_ANONYMOUS=true"
         )

@@ -1,18 +1,18 @@
 //! The configuration of `unbroken serve`: read, checked, explained, compared.
 //!
-//! Two types: `Written` is what somebody wrote, wherever they wrote it (file,
-//! environment, flags), and still has the place of each value; [`Config`] is what the broker uses:
-//! complete, typed and cross-checked. [`Sources::load`] leads from one to the other.
+//! Two types: `Written` has the values of all sources (file, environment, flags), each with its
+//! origin; [`Config`] is complete, typed and cross-checked. [`Sources::load`] leads from one to the
+//! other.
 //!
 //! Invariants:
-//! - `table` alone says which keys exist: reading, overriding, explaining, comparing and the
-//!   example file all walk it, so a key cannot exist in one and be missing in another. Defaults are
-//!   the `Default` of the types here and of [`Limits`].
+//! - `table` is the only list of keys: reading, overriding, explaining, comparing and the example
+//!   file all walk it, so a key cannot exist in one and be missing in another. Defaults are the
+//!   `Default` of the types here and of [`Limits`].
 //! - A later source wins: default, file, environment, flag. The origin of each value is kept.
 //! - All mistakes of all sources are reported at once, each with its place.
 //!
 //! Deliberately absent: reading password files ([`crate::passwords`]), opening sockets, and
-//! applying a changed configuration: [`changes`] only says what differs and what needs a restart.
+//! applying a changed configuration: [`changes`] only lists the differences.
 
 mod changes;
 mod error;
@@ -45,17 +45,17 @@ pub use written::{FlagValue, Origin};
 pub struct Config {
     /// The broker as a whole.
     pub broker: Broker,
-    /// Where it listens, and who may come in there. Never empty.
+    /// The listeners and their access rules. Never empty.
     pub listeners: Vec<Listener>,
-    /// What clients are told, and what the protocol leaves to the broker.
+    /// Choices that the protocol leaves to the broker.
     pub mqtt: Mqtt,
     /// Every limit.
     pub limits: Limits,
-    /// What outlives the broker.
+    /// The data directory.
     pub storage: Storage,
-    /// What is proven of what passes through.
+    /// Proof of delivery.
     pub audit: Audit,
-    /// What is logged, and how.
+    /// The log.
     pub log: Log,
 }
 
@@ -66,16 +66,16 @@ pub struct Broker {
     pub shards: Option<u8>,
     /// Time between two updates of the `$SYS` topics; `None`: they are not published.
     pub sys_interval: Option<Duration>,
-    /// How long a stopping broker waits for its clients to take what was sent to them.
+    /// How long a stopping broker waits for clients to read what was sent to them.
     pub drain_timeout: Duration,
-    /// Whether the event loop may wait for more to gather.
+    /// Whether the event loop may wait to gather more messages.
     pub batching: Batching,
 }
 
-/// Whether the event loop and group commit may wait for more to gather.
+/// Whether the event loop and group commit may wait to gather more messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Batching {
-    /// Under load, where it lets more through or makes messages cheaper.
+    /// Under load, if that increases the throughput or lowers the cost of a message.
     #[default]
     Adaptive,
     /// Never.
@@ -102,11 +102,11 @@ pub struct Listener {
     pub bind: IpAddr,
     /// The port; 0: one that is free.
     pub port: u16,
-    /// Whether a client without user name may come in.
+    /// Whether clients without a user name may connect.
     pub allow_anonymous: bool,
-    /// Who may come in by user name and password; `None`: nobody.
+    /// Users and passwords of clients that may connect; `None`: none.
     pub password_file: Option<PathBuf>,
-    /// Connections of this listener at once; `None`: only `limits.connections_max` holds.
+    /// Open connections of this listener; `None`: only `limits.connections_max` applies.
     pub max_connections: Option<u32>,
 }
 
@@ -124,12 +124,12 @@ impl Default for Listener {
 }
 
 impl Listener {
-    /// Where to listen.
+    /// The address and port.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.bind, self.port)
     }
 
-    /// Who may come in, in words for the line that tells what is open.
+    /// Describes which clients may connect, for the start message.
     pub fn admits(&self) -> &'static str {
         match (self.allow_anonymous, &self.password_file) {
             (true, None) => "anonymous allowed",
@@ -142,32 +142,32 @@ impl Listener {
 /// `[mqtt]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mqtt {
-    /// The longest keep alive of a 5.0 client; `None`: what it asks for.
+    /// The longest keep alive of 5.0 clients; `None`: as they request.
     pub server_keep_alive: Option<Duration>,
 }
 
 /// `[storage]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storage {
-    /// Whether sessions, queues and retained messages end with the broker.
+    /// Whether sessions, queues and retained messages are in memory only.
     pub in_memory: bool,
-    /// Where they are kept if not; `None`: a directory of the user's.
+    /// The data directory; `None`: the user's own.
     pub directory: Option<PathBuf>,
-    /// What an acknowledgement survives.
+    /// Safety of acknowledged data.
     pub durability: Durability,
-    /// What is done at a start with a damaged store.
+    /// Behaviour at a start with a damaged store.
     pub on_corruption: OnCorruption,
-    /// What is done when nothing can be stored any more.
+    /// Behaviour when the store fails.
     pub on_error: OnError,
 }
 
-/// What is done when nothing can be stored any more.
+/// Behaviour when the store fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
     /// The broker ends.
     #[default]
     Exit,
-    /// It goes on for clients that need nothing stored.
+    /// The broker continues for clients that need no storage.
     ReadOnly,
 }
 
@@ -184,20 +184,20 @@ impl Default for Storage {
 }
 
 impl Storage {
-    /// The directory of the store; `None`: everything is in memory.
+    /// The directory of the store; `None`: all data is in memory.
     pub fn place(&self) -> Option<PathBuf> {
         (!self.in_memory).then(|| self.directory.clone().unwrap_or_else(users_directory))
     }
 }
 
-/// Where programs keep what must outlive them: of the machine for root, else of the user.
+/// The customary place of persistent data: of the machine for root, else of the user.
 fn users_directory() -> PathBuf {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     let user = nix::unistd::Uid::effective().as_raw();
     directory_of(user, variable("XDG_STATE_HOME"), variable("HOME"))
 }
 
-/// Of a user without a home, a directory of its own where those of all are.
+/// For a user without a home: a directory beside those of all users.
 fn directory_of(user: u32, state: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
     const ROOT: u32 = 0;
     if user == ROOT {
@@ -214,11 +214,11 @@ fn directory_of(user: u32, state: Option<PathBuf>, home: Option<PathBuf>) -> Pat
 /// `[audit]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
-    /// Whether messages are numbered and hashed where they come in.
+    /// Whether the broker numbers and hashes received messages.
     pub stamping: bool,
-    /// What the topics of the audit begin with.
+    /// The first levels of the audit's topics.
     pub prefix: String,
-    /// What is done with some clients' messages; the first rule that fits decides.
+    /// Treatment of messages by client and topic; the first matching rule applies.
     pub rules: Vec<AuditRule>,
 }
 
@@ -235,11 +235,11 @@ impl Default for Audit {
 /// `[log]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// For people or for machines.
+    /// For people or for programs.
     pub format: LogFormat,
-    /// The least serious level that is written.
+    /// The least severe level that is logged.
     pub level: LogLevel,
-    /// Directives of `tracing`'s filter, stronger than `level`; `None`: none.
+    /// Directives of `tracing`'s filter, which override `level`; `None`: none.
     pub filter: Option<String>,
 }
 
@@ -253,7 +253,7 @@ impl Default for Log {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// One readable line for each event.
@@ -262,7 +262,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// How much is logged.
+/// The level of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the ones everybody knows")]
 pub enum LogLevel {
@@ -274,7 +274,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// The level as a word.
+    /// The level's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",

@@ -32,12 +32,12 @@ pub(super) struct Section {
 pub(super) const LISTENERS: &str = "listeners";
 /// What [`LISTENERS`] is about.
 pub(super) const LISTENERS_DOC: &str =
-    "Where clients connect, and who may come in. One table for each address.";
+    "Where clients connect, and which clients may. One table for each address.";
 /// The name of the array of tables whose keys are [`RULE_KEYS`].
 pub(super) const RULES: &str = "audit.rule";
 /// What [`RULES`] is about.
-pub(super) const RULES_DOC: &str = "How messages of some clients are treated. The first rule that fits decides; what fits none\n\
-     # is stamped, and verified if its publisher stamps itself. As many tables as needed.";
+pub(super) const RULES_DOC: &str = "Treatment of messages by client and topic. The first matching rule applies; other messages\n\
+     # are stamped, and verified if their publisher stamps them. As many tables as needed.";
 /// Stands for `bind` and `port` together.
 pub(super) const ADDRESS: &str = "address";
 
@@ -98,7 +98,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 },
                 Restart,
                 [
-                    "Threads that serve clients, each with its share of them. auto: one for each two cores,",
+                    "Threads that serve clients, each with a part of them. auto: one for each two cores,",
                     "rounded up, 64 at most; the kernel needs the other core for the same clients."
                 ],
                 broker.shards
@@ -107,7 +107,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 "sys_interval",
                 time(1, 86_400, Some("off")),
                 Restart,
-                ["Time between two updates of the $SYS topics. \"off\": they are not published."],
+                ["Interval between updates of the $SYS topics. \"off\": they are not published."],
                 broker.sys_interval
             ),
             key!(
@@ -122,8 +122,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["adaptive", "off"]),
                 Restart,
                 [
-                    "adaptive: under load the broker waits up to 4 ms before it reads and writes, and before",
-                    "it commits to disk, where measuring shows that more messages get through. off: never."
+                    "adaptive: under load the broker waits up to 4 ms before it reads, writes and commits to",
+                    "disk, if it measures that this increases the throughput. off: it never waits."
                 ],
                 broker.batching
             ),
@@ -131,27 +131,27 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section {
         name: "mqtt",
-        doc: "What the protocol leaves to the broker.",
+        doc: "Choices that the protocol leaves to the broker.",
         keys: &[key!(
             "server_keep_alive",
             time(1, 65_535, Some("off")),
             Restart,
             [
-                "The longest keep alive of a 5.0 client: one that asks for more, or for none, gets",
-                "this. \"off\": each gets what it asks for."
+                "Longest keep alive of 5.0 clients: a client that requests a longer one, or none, gets",
+                "this one. \"off\": each client gets the one that it requests."
             ],
             mqtt.server_keep_alive
         )],
     },
     Section {
         name: "limits",
-        doc: "What clients may take. At a limit something is refused or dropped, and counted.",
+        doc: "Limits of resources for clients. At a limit the broker refuses or drops, and counts it.",
         keys: &[
             key!(
                 "connections_max",
                 count(1, u32::MAX as u64 / 2),
                 Live,
-                ["Connections at once, all listeners together. About 1 KiB each while idle."],
+                ["Open connections of all listeners together. About 1 KiB each while idle."],
                 limits.connections_max
             ),
             key!(
@@ -159,9 +159,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 U32_OF_1,
                 Live,
                 [
-                    "Sessions at once, connected or not. Each takes about 720 bytes if it is only in memory,",
-                    "about 1,000 if it is persistent and on disk; queue and subscriptions come on top.",
-                    "Sessions that are there when this is lowered stay."
+                    "Sessions, connected or offline. Each takes about 720 bytes if it is only in memory,",
+                    "about 1,000 if it is persistent and on disk; queue and subscriptions are extra.",
+                    "Existing sessions stay when this is lowered."
                 ],
                 limits.sessions_max
             ),
@@ -179,7 +179,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 "receive_maximum",
                 U16_OF_1,
                 Live,
-                ["QoS 1 and 2 messages of a 5.0 client that the broker has not acknowledged yet."],
+                ["Unacknowledged QoS 1 and 2 messages that a 5.0 client may have sent."],
                 limits.receive_maximum
             ),
             key!(
@@ -187,8 +187,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 count(1, 32_767),
                 Live,
                 [
-                    "QoS 1 and 2 messages in flight to one client: sent, and not acknowledged yet. At",
-                    "most 32,767."
+                    "QoS 1 and 2 messages in flight to one client: sent but not acknowledged. At most",
+                    "32,767."
                 ],
                 limits.inflight_max
             ),
@@ -197,7 +197,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 U32_OF_1,
                 Live,
                 [
-                    "Messages waiting in one session beyond those in flight. 24 bytes each plus the",
+                    "Queued messages of one session, beside those in flight. 24 bytes each plus the",
                     "message, which all receivers share."
                 ],
                 limits.queue_messages_max
@@ -207,9 +207,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 SIZE64,
                 Live,
                 [
-                    "Bytes of topics, properties and payloads waiting in one session. The same limit",
-                    "holds for what its client has published to be retained at QoS 2 and not released:",
-                    "beyond it such a message is refused, whatever queue_full says."
+                    "Bytes of topics, properties and payloads queued in one session. The same limit applies",
+                    "to retained QoS 2 messages of its client that are not released with PUBREL: beyond it",
+                    "such a message is refused, whatever the value of queue_full."
                 ],
                 limits.queue_bytes_max
             ),
@@ -218,11 +218,10 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["drop_oldest", "refuse"]),
                 Live,
                 [
-                    "What happens at these two; what is dropped or refused is named queue-full.",
-                    "drop_oldest: of what waits on disk the oldest is dropped, of what waits in memory",
-                    "the newest. refuse: a message that a full persistent session would have to keep is",
-                    "refused: a 5.0 publisher gets 0x97 Quota exceeded, an older one is disconnected",
-                    "without an acknowledgement."
+                    "Behaviour at the two limits above; the drop reason is queue-full. drop_oldest: of the",
+                    "messages on disk the oldest is dropped, of those in memory the newest. refuse: a message",
+                    "that a full persistent session would have to store is refused: a 5.0 publisher gets 0x97",
+                    "Quota exceeded, an older one is disconnected without an acknowledgement."
                 ],
                 limits.queue_full
             ),
@@ -231,8 +230,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 kind: time(1, u32::MAX as u64 - 1, Some("never")),
                 applies: Applies::Live,
                 doc: &[
-                    "Longest time a message waits in a session; then it is dropped (too-old). So a",
-                    "device that is away holds on to the log for no longer.",
+                    "Longest time that a message waits in a session; then it is dropped (too-old). So an",
+                    "offline session cannot prevent the log from being trimmed for longer.",
                 ],
                 get: |config| ExpirySeconds(config.limits.queue_age_max_s).to_value(),
                 set: |config, value| {
@@ -246,11 +245,10 @@ pub(super) const SECTIONS: &[Section] = &[
                 SIZE64,
                 Live,
                 [
-                    "Bytes the store may keep: messages that somebody waits for, sessions, retained",
-                    "messages. The directory takes up to 192 MiB, and 64 MiB for each shard, on top of",
-                    "that: for journals, and because logs are deleted 64 MiB at a time. While the disk has",
-                    "no room for both, what it has room for is the limit; and where dropping would make no",
-                    "room, nothing is dropped, and publishers are refused."
+                    "Bytes of stored data: messages that sessions wait for, sessions, retained messages. The",
+                    "directory may take 192 MiB more, and 64 MiB for each shard, for journals and because",
+                    "logs are deleted in parts of 64 MiB. On a disk without space for both, the available",
+                    "space is the limit. If dropping would free no space, publishers are refused instead."
                 ],
                 limits.store_bytes_max
             ),
@@ -259,11 +257,10 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["drop_oldest", "refuse"]),
                 Live,
                 [
-                    "What happens at store_bytes_max. drop_oldest: what has waited longest is dropped",
-                    "(store-full), unless sessions, retained messages and wills alone take up as much:",
-                    "nothing would be gained then, so it is as with refuse. refuse: what would have to be",
-                    "stored is refused: a 5.0 publisher gets 0x97 Quota exceeded, an older one is",
-                    "disconnected without an acknowledgement."
+                    "Behaviour at store_bytes_max. drop_oldest: the oldest messages are dropped (store-full),",
+                    "unless sessions, retained messages and wills alone reach the limit: then as refuse.",
+                    "refuse: a message that must be stored is refused: a 5.0 publisher gets 0x97 Quota",
+                    "exceeded, an older one is disconnected without an acknowledgement."
                 ],
                 limits.store_full
             ),
@@ -272,8 +269,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 SIZE32,
                 Live,
                 [
-                    "Bytes waiting for one connection that does not read. Beyond it QoS 0 messages are",
-                    "dropped (slow-receiver), and QoS 1 and 2 wait in the session's queue."
+                    "Unsent bytes of one connection. Beyond it QoS 0 messages are dropped (slow-receiver),",
+                    "and QoS 1 and 2 messages wait in the session's queue."
                 ],
                 limits.output_bytes_max
             ),
@@ -344,8 +341,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 time(1, 3_600, None),
                 Live,
                 [
-                    "Longest time from the opening of a connection to its CONNECT, and from that to the",
-                    "answer about its password."
+                    "Longest time from the opening of a connection to its CONNECT, and from the CONNECT to",
+                    "the end of password verification."
                 ],
                 limits.connect_timeout
             ),
@@ -354,8 +351,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 kind: time(0, u32::MAX as u64 - 1, Some("never")),
                 applies: Applies::Live,
                 doc: &[
-                    "Longest time a session outlives its connection. Also ends sessions whose clients",
-                    "are disconnected already.",
+                    "Longest time that a session outlives its connection. Also applies to sessions that are",
+                    "offline already.",
                 ],
                 get: |config| ExpirySeconds(config.limits.session_expiry_max_s).to_value(),
                 set: |config, value| {
@@ -368,13 +365,13 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section {
         name: "storage",
-        doc: "What outlives the broker: persistent sessions, what waits for them, retained messages.",
+        doc: "Persistent data: sessions, their queued messages, retained messages.",
         keys: &[
             key!(
                 "in_memory",
                 Kind::Flag,
                 Restart,
-                ["true: nothing is written to disk, and everything ends with the broker."],
+                ["true: nothing is written to disk, and all data is lost when the broker ends."],
                 storage.in_memory
             ),
             key!(
@@ -393,8 +390,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["strict", "relaxed", "off"]),
                 Restart,
                 [
-                    "How safe acknowledged data is. strict: it survives a crash of the broker and of the",
-                    "machine. relaxed: the same, but a crash of the machine may cost the last second.",
+                    "Safety of acknowledged data. strict: it survives a crash of the broker and of the",
+                    "machine. relaxed: the same, but a crash of the machine may lose the last second.",
                     "off: it survives a crash of the broker only."
                 ],
                 storage.durability
@@ -404,8 +401,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["quarantine", "refuse"]),
                 Restart,
                 [
-                    "What a start does with a damaged store. quarantine: it is set aside whole, and what",
-                    "can still be read is copied into a new one. refuse: the broker does not start."
+                    "Behaviour at a start with a damaged store. quarantine: it is set aside as it is, and its",
+                    "readable content is copied to a new one. refuse: the broker does not start."
                 ],
                 storage.on_corruption
             ),
@@ -414,9 +411,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["exit", "read_only"]),
                 Live,
                 [
-                    "What happens when nothing can be stored any more. exit: the broker exits with code",
-                    "74. read_only: it goes on serving clients that need nothing stored; others are",
-                    "disconnected, and refused until it is started again."
+                    "Behaviour when the store fails. exit: the broker exits with code 74. read_only: it",
+                    "serves clients that need no storage; others are disconnected, and refused until it is",
+                    "restarted."
                 ],
                 storage.on_error
             ),
@@ -424,15 +421,15 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section {
         name: "audit",
-        doc: "What is proven of what passes through. See docs/audit-broker.md.",
+        doc: "Proof of delivery. See docs/audit-broker.md.",
         keys: &[
             key!(
                 "stamping",
                 Kind::Flag,
                 Restart,
                 [
-                    "Whether each message is numbered and hashed as it comes in, inside the broker.",
-                    "Clients see no difference. Deliveries are counted either way."
+                    "Whether the broker numbers and hashes each message that it receives. Clients see no",
+                    "difference. Deliveries are counted in both cases."
                 ],
                 audit.stamping
             ),
@@ -441,8 +438,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Text,
                 Restart,
                 [
-                    "What the topics of checkpoints begin with, those of publishers that stamp themselves",
-                    "and those of the broker for stamps that it forwards. All who take part use the same."
+                    "First levels of the topics of checkpoints, of publishers with stamps of their own and of",
+                    "the broker for stamps that it forwards. All participants must use the same."
                 ],
                 audit.prefix
             ),
@@ -450,7 +447,7 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section {
         name: "log",
-        doc: "What is logged. Payloads never are.",
+        doc: "The log. Payloads are never logged.",
         keys: &[
             key!(
                 "format",
@@ -464,8 +461,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
                 Live,
                 [
-                    "The least serious level that is written: error, warn, info, debug or trace. The",
-                    "last three are of the broker's own records, not of the libraries in it."
+                    "The least severe level that is logged: error, warn, info, debug or trace. The last",
+                    "three apply to the broker's own records, not to those of its libraries."
                 ],
                 log.level
             ),
@@ -486,7 +483,7 @@ pub(super) const RULE_KEYS: &[Key<AuditRule>] = &[
         "client",
         Kind::Text,
         Restart,
-        ["Client ids; a * stands for any characters."],
+        ["Client ids; * matches any characters."],
         client
     ),
     key!("topic", Kind::Text, Restart, ["A topic filter."], topic),
@@ -495,8 +492,8 @@ pub(super) const RULE_KEYS: &[Key<AuditRule>] = &[
         Kind::Choice(&["verify", "stamp", "off"]),
         Restart,
         [
-            "stamp: messages are numbered and hashed. verify: the same, and what the publisher",
-            "says in the user property `audit` is verified. off: neither."
+            "stamp: messages are numbered and hashed. verify: the same, and the publisher's stamp in",
+            "the user property `audit` is verified. off: neither."
         ],
         action
     ),
@@ -536,7 +533,7 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
             absent: None
         },
         Restart,
-        ["Port; 0 takes a free one and prints it."],
+        ["Port; 0 chooses a free one and prints it."],
         port
     ),
     key!(
@@ -544,8 +541,8 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         Kind::Flag,
         Live,
         [
-            "Whether clients without a user name are let in. Without this line: only on loopback,",
-            "and only if there is no password_file."
+            "Whether clients without a user name may connect. Default: only on loopback, and only",
+            "without a password_file."
         ],
         allow_anonymous
     ),
@@ -568,9 +565,9 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         },
         Live,
         [
-            "Connections of this listener at once, within limits.connections_max. A client beyond",
-            "either is refused with 0x97 (before 5.0: 3), unless it has a connection already: it",
-            "takes the place of that."
+            "Open connections of this listener, within limits.connections_max. A client beyond",
+            "either limit is refused with 0x97 (before 5.0: 3), unless it replaces a connection of",
+            "its own."
         ],
         max_connections
     ),

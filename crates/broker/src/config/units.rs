@@ -1,4 +1,4 @@
-//! Durations and sizes with their units, read and shown.
+//! Durations and sizes with their units, parsed and formatted.
 
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
-//! Values as people write them: counts, durations, sizes, words; and back.
+//! Values as text: counts, durations, sizes, choices; parsed and formatted.
 //!
-//! A [`Kind`] says what a key takes, parses it, and explains what it takes when something else was
-//! written.
+//! A [`Kind`] parses the values of a key, and describes them in error messages.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -15,21 +14,21 @@ pub(super) enum Value {
     Number(u64),
     Time(Duration),
     Text(String),
-    /// The word of the kind for "not set": auto, off, never, unlimited.
+    /// The value for "not set": auto, off, never, unlimited.
     Absent,
 }
 
-/// What a key takes.
+/// The values of a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Flag,
-    /// A whole number in this range, or the word for absent.
+    /// A whole number in this range, or the value for absent.
     Count {
         min: u64,
         max: u64,
         absent: Option<&'static str>,
     },
-    /// A time with units in this range, or the word for absent.
+    /// A time with units in this range, or the value for absent.
     Time {
         min: Duration,
         max: Duration,
@@ -46,11 +45,11 @@ pub(super) enum Kind {
     Path,
     /// An IP address, or `localhost`.
     Address,
-    /// One of these words.
+    /// One of these.
     Choice(&'static [&'static str]),
 }
 
-/// How the value stood in its source: environment variables and flags are always text.
+/// The form of a value in its source: environment variables and flags are always text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Text,
@@ -61,7 +60,7 @@ pub(super) enum Form {
 }
 
 impl Kind {
-    /// Reads `text`; what is wrong with it is said in one sentence.
+    /// Parses `text`; an error is one sentence.
     pub(super) fn parse(self, text: &str, form: Form) -> Result<Value, String> {
         let text = text.trim();
         let wrong = || Err(format!("`{text}` is not {}", self.expects()));
@@ -107,7 +106,7 @@ impl Kind {
         }
     }
 
-    /// What it takes, to stand behind "is not" or "it takes".
+    /// Describes the values, to follow "is not" or "it takes".
     pub(super) fn expects(self) -> String {
         let or =
             |absent: Option<&str>| absent.map_or(String::new(), |word| format!(" or \"{word}\""));
@@ -119,7 +118,7 @@ impl Kind {
             }
             Self::Time { min, max, absent } => {
                 let shown = show_duration(max);
-                // Of weeks, days, hours and more the weeks say enough.
+                // Of weeks, days, hours and more the weeks are enough.
                 let largest = match *shown.split(' ').collect::<Vec<_>>().as_slice() {
                     [largest, _, _, ..] => largest.to_owned(),
                     _ => shown,
@@ -170,7 +169,7 @@ impl Kind {
     }
 }
 
-/// A range in words: one of the largest numbers that a computer knows is no bound to a reader.
+/// Describes a range; one of the largest representable numbers is not shown as a bound.
 fn range(min: u64, max: u64, show: impl Fn(u64) -> String) -> String {
     match max {
         u64::MAX => format!("of {} or more", show(min)),
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_without_or_with_a_wrong_unit_says_what_is_allowed() {
+    fn a_duration_with_a_wrong_or_missing_unit_reports_the_units() {
         for (text, why) in [
             ("30", "`30` has no unit"),
             ("30 KiB", "`30 KiB` has an unknown unit"),
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_outside_its_range_says_the_range() {
+    fn a_count_outside_its_range_reports_the_range() {
         let kind = Kind::Count {
             min: 1,
             max: 64,

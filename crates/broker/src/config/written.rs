@@ -1,4 +1,4 @@
-//! What somebody wrote: values by name, each with its place, before it is known whether they fit.
+//! The configuration as written: values by name, each with its origin, before they are checked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::value::Form;
 /// Where an effective value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody wrote it.
+    /// The default.
     Default,
     /// A line of the config file, from 1.
     File {
@@ -93,7 +93,7 @@ pub(super) struct Raw {
     pub(super) origin: Origin,
 }
 
-/// Everything that was written, later sources over earlier ones.
+/// All written values, later sources over earlier ones.
 #[derive(Default)]
 pub(super) struct Written {
     pub(super) values: BTreeMap<Place, Raw>,
@@ -380,7 +380,7 @@ impl Written {
         );
     }
 
-    /// Splits `host:port`, so that everything behind this knows only `bind` and `port`.
+    /// Splits `host:port`; later steps know only `bind` and `port`.
     fn put_address(&mut self, index: Option<usize>, raw: Raw) {
         let Some((bind, port)) = raw.text.rsplit_once(':') else {
             let message = format!("`{}` is not an address and a port", raw.text);
@@ -404,7 +404,7 @@ impl Written {
     }
 }
 
-/// There is one protocol, which needs not be named.
+/// There is only one protocol; it may be left out.
 fn wrong_protocol(raw: Raw) -> Option<Problem> {
     let Raw { text, origin, .. } = raw;
     if text == "mqtt" {

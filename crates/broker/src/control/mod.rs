@@ -1,16 +1,17 @@
-//! What a running broker tells of its data directory: a unix socket in it, for the command line.
+//! The control socket: a unix socket in the data directory through which commands query a running
+//! broker.
 //!
-//! A connection asks one line at a time and gets a line for each (`protocol`). What it reads is
-//! of one moment, that of its first question, so that a backup is consistent while the broker goes
-//! on; [`Remote`] is the other end, and reads like a store.
+//! A connection sends one line at a time and gets a line for each (`protocol`). It reads a
+//! snapshot, taken at its first request, so that a backup is consistent while the broker goes on.
+//! [`Remote`] is the client's end, and reads like a store.
 //!
 //! Invariants:
 //! - Only the broker's user and root can connect: the socket has mode 0600 from its first moment.
-//! - It is made when the directory is locked, so one that is found there is stale, and replaced.
-//! - Connections, the length of a question, and how long one may be silent are bounded
-//!   (`bounds`); no shard waits for any of this.
-//! - Nothing is changed behind the shards' back, who have in memory what is on disk: what is to be
-//!   removed goes to them ([`Operator`]).
+//! - It is created while the directory is locked, so an existing one is stale, and is replaced.
+//! - Connections, the length of a request, and idle time are bounded (`bounds`); no shard waits for
+//!   any of this.
+//! - No data is changed without the shards, which have it in memory: removals go to them
+//!   ([`Operator`]).
 
 mod protocol;
 mod remote;
@@ -52,20 +53,20 @@ struct Shared {
     listener: UnixListener,
     operator: Box<dyn Operator>,
     ending: AtomicBool,
-    /// Those that are open, by number.
+    /// The open ones, by number.
     connections: Mutex<BTreeMap<u64, UnixStream>>,
 }
 
-/// Who removes what a command asks for.
+/// Carries out removals for commands.
 pub trait Operator: Send + Sync + Debug {
-    /// Returns when it is gone, on disk as well. An error says why that is not known.
+    /// Returns when it is removed, on disk too. An error gives the reason why that is not known.
     fn forget(&self, what: Forget) -> Result<(), String>;
 
-    /// Why the store takes nothing any more, if so.
+    /// Why the store has failed, if it has.
     fn failure(&self) -> Option<&str>;
 }
 
-/// Answers questions about a store, whose directory this process has, until it is dropped.
+/// Answers requests about a store, whose directory this process has locked, until it is dropped.
 pub fn start(
     store: Arc<dyn BrokerStore>,
     directory: &Path,
@@ -99,8 +100,8 @@ impl Drop for Control {
         for stream in self.shared.connections().values() {
             let _ = stream.shutdown(Shutdown::Both); // the other end may have gone
         }
-        // Wakes the thread from accepting: the first where that is an end of it, the second
-        // elsewhere. If it cannot be woken it is left alone.
+        // Ends the thread's `accept`: `shutdown` does on some systems, a connection on the others.
+        // If neither works the thread is left alone.
         let socket = SockRef::from(&self.shared.listener);
         let woken = socket.shutdown(Shutdown::Both).is_ok();
         if (woken || connect(&self.shared.directory).is_ok())
@@ -108,7 +109,7 @@ impl Drop for Control {
         {
             let _ = thread.join(); // a panic there ends nothing here
         }
-        // What cannot be removed is replaced at the next start.
+        // A remaining socket is replaced at the next start.
         let _ = fs::remove_file(self.shared.directory.join(NAME));
     }
 }
@@ -124,7 +125,7 @@ impl Shared {
                 match accepted.and_then(|(stream, _)| self.admit(number, stream)) {
                     Ok(Some(stream)) => {
                         scope.spawn(move || {
-                            // A connection that fails concerns whoever asked.
+                            // A failed connection concerns its command only.
                             let _ = answer(&stream, store, &*self.operator);
                             self.connections().remove(&number);
                         });
@@ -139,7 +140,7 @@ impl Shared {
         });
     }
 
-    /// None if there are too many, which it is told.
+    /// `None` if there are too many; the client gets an error.
     fn admit(&self, number: u64, mut stream: UnixStream) -> io::Result<Option<UnixStream>> {
         stream.set_read_timeout(Some(CONTROL_SILENCE))?;
         stream.set_write_timeout(Some(CONTROL_SILENCE))?;
@@ -147,7 +148,7 @@ impl Shared {
         if connections.len() >= CONTROL_CONNECTIONS {
             drop(connections);
             let busy = Answer::Failed(format!(
-                "{CONTROL_CONNECTIONS} other commands are looking at it; try again when one ends"
+                "{CONTROL_CONNECTIONS} other commands are reading it; try again when one ends"
             ));
             busy.write(&mut stream)?;
             return Ok(None);
@@ -162,7 +163,7 @@ impl Shared {
     }
 }
 
-/// Answers until the other end is gone, silent for too long, or asks what cannot be read.
+/// Answers until the other end closes, is idle for too long, or sends a line that is too long.
 fn answer(stream: &UnixStream, store: &dyn BrokerStore, operator: &dyn Operator) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut writer = stream;
@@ -174,14 +175,13 @@ fn answer(stream: &UnixStream, store: &dyn BrokerStore, operator: &dyn Operator)
             return Ok(());
         }
         if line.last() != Some(&b'\n') {
-            let what = format!("a question has at most {CONTROL_REQUEST_BYTES} bytes");
+            let what = format!("the request has more than {CONTROL_REQUEST_BYTES} bytes");
             return Answer::Failed(what).write(&mut writer);
         }
         let request: Request = match serde_json::from_slice(&line) {
             Ok(request) => request,
             Err(error) => {
-                let what =
-                    format!("this version of the broker does not know what is asked: {error}");
+                let what = format!("this version of the broker does not know the request: {error}");
                 Answer::Failed(what).write(&mut writer)?;
                 continue;
             }
@@ -208,7 +208,7 @@ fn reply<'s>(
             failure: operator.failure().map(str::to_owned),
         },
         Request::Forget { what } => {
-            // What is asked next is of a moment after it.
+            // The next request gets a new snapshot.
             *seen = None;
             let done = operator.forget(what.into());
             done.map_or_else(Answer::Failed, |()| Answer::Done)
@@ -249,7 +249,7 @@ fn reply<'s>(
     })
 }
 
-/// The socket, which nobody else can ever connect to.
+/// The socket, to which only this user and root can ever connect.
 fn listen(directory: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     // The file takes the mode of the socket where it is bound; elsewhere it is set right after.
@@ -269,8 +269,8 @@ fn connect(directory: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(OwnedFd::from(socket)))
 }
 
-/// The address of the socket. One whose path is too long for an address is reached through an open
-/// file of its directory.
+/// The address of the socket. If its path is too long for an address, the path of an open file of
+/// its directory is used.
 fn with_address<T>(
     directory: &Path,
     with: impl FnOnce(&SockAddr) -> io::Result<T>,
@@ -284,5 +284,5 @@ fn with_address<T>(
 }
 
 const NAME: &str = "control";
-/// Connections that the kernel keeps until they are accepted.
+/// Connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 16;

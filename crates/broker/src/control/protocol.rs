@@ -1,7 +1,7 @@
-//! Questions and answers as lines of JSON.
+//! Requests and answers as lines of JSON.
 //!
-//! What is bytes in a store is base64 here. A question that this version does not know gets an
-//! answer that says so, and the connection goes on.
+//! Bytes are in base64. A request that this version does not know is answered with an error, and
+//! the connection goes on.
 
 use std::io::{self, Write};
 use std::ops::{Deref, Range};
@@ -15,7 +15,7 @@ use unbroken_store::{Bounds, Chunk, LogId, Page, Selection, Sequence, Space, Sto
 
 use crate::bounds::CONTROL_REQUEST_BYTES;
 
-/// What can be asked.
+/// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Request {
@@ -46,7 +46,7 @@ pub(super) enum Request {
     },
 }
 
-/// What is to be removed.
+/// What to remove.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Forgotten {
@@ -64,25 +64,25 @@ pub(super) struct Read {
     pub(super) bytes_max: usize,
 }
 
-/// What is answered, each to its question, or why it is not.
+/// An answer, each to one kind of request, or an error.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     Who {
         process: u32,
         version: String,
-        /// Why its store takes nothing any more, if so.
+        /// Why its store has failed, if it has.
         #[serde(default)]
         failure: Option<String>,
     },
     Size(u64),
     Logs(Vec<u16>),
-    /// The number with which each begins.
+    /// The first number of each.
     Generations(Vec<u64>),
     Bounds {
         first: u64,
         next: u64,
-        /// Beginnings and ends of what is left out in between.
+        /// Ranges of numbers within it that are missing.
         #[serde(default)]
         left_out: Vec<(u64, u64)>,
     },
@@ -95,14 +95,14 @@ pub(super) enum Answer {
         pairs: Vec<Keyed>,
         more: bool,
     },
-    /// It is removed, on disk as well.
+    /// It is removed, on disk too.
     Done,
-    /// What is on disk is not what was written.
+    /// The data on disk is damaged.
     Damaged {
         place: String,
         what: String,
     },
-    /// It could not be answered.
+    /// The request failed.
     Failed(String),
 }
 
@@ -129,7 +129,7 @@ pub(super) struct Keyed {
 #[derive(Debug)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
 
-/// A space, by its name.
+/// A key space, by its name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpaceName(Space);
 
@@ -138,7 +138,7 @@ impl Request {
         write_line(self, out)
     }
 
-    /// It is not longer than what is answered.
+    /// Refuses keys that are longer than those of answers.
     pub(super) fn fits(&self) -> bool {
         let line = serde_json::to_vec(self);
         line.is_ok_and(|line| (line.len() as u64) < CONTROL_REQUEST_BYTES)
@@ -169,7 +169,7 @@ impl Read {
         Sequence(self.from)..Sequence(self.until)
     }
 
-    /// None: all. An error says which filter is none.
+    /// `None`: all messages. An error names the invalid filter.
     pub(super) fn wanted(&self) -> Result<Option<Selection>, String> {
         let Some(filters) = &self.filters else {
             return Ok(None);

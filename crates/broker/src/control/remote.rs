@@ -1,4 +1,4 @@
-//! The other end of the socket: the store of a running broker, as it is when it is first asked.
+//! The client's end of the control socket: a snapshot of the running broker's store.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read as _};
@@ -17,8 +17,8 @@ use unbroken_store::{
 use super::protocol::{Answer, Bytes, Forgotten, Read, Request};
 use crate::bounds::CONTROL_PIECE_BYTES;
 
-/// A connection to the broker that has a data directory. What it reads is of one moment: that of
-/// the first question, or of the first after something was removed.
+/// A connection to the broker that has a data directory. It reads a snapshot: of the first request,
+/// or of the first request after a removal.
 #[derive(Debug)]
 pub struct Remote {
     directory: PathBuf,
@@ -28,36 +28,36 @@ pub struct Remote {
 /// The broker that has a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
-    /// Its process.
+    /// Its process id.
     pub process: u32,
     /// Its version.
     pub version: String,
-    /// Why its store takes nothing any more, if so.
+    /// Why its store has failed, if it has.
     pub failure: Option<String>,
 }
 
-/// Why a broker that has a directory cannot be asked.
+/// Why a broker cannot be queried.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// This user may not.
+    /// This user is not allowed to.
     #[error(
-        "the broker that has {} answers only its user, who is {owner}, and root, and this is user \
-         {user}; run it as that user: sudo -u '#{owner}' unbroken …",
+        "the broker of {} answers only its own user ({owner}) and root, not user {user}; run the \
+         command as that user: sudo -u '#{owner}' unbroken …",
         directory.display()
     )]
     NotPermitted {
-        /// What the broker has.
+        /// The broker's directory.
         directory: PathBuf,
-        /// Who may.
+        /// Users that are allowed to.
         owner: u32,
-        /// Who asks.
+        /// This user.
         user: u32,
     },
-    /// It cannot be reached.
-    #[error("asking the broker that has {}: {source}", directory.display())]
+    /// The connection failed.
+    #[error("cannot query the broker of {}: {source}", directory.display())]
     Io {
-        /// What the broker has.
+        /// The broker's directory.
         directory: PathBuf,
         /// Why not.
         source: io::Error,
@@ -84,7 +84,7 @@ impl RemoteError {
 }
 
 impl Remote {
-    /// Connects to the broker that has this directory; `None` if nobody answers there.
+    /// Connects to the broker that has this directory; `None` if no broker answers.
     pub fn connect(directory: &Path) -> Result<Option<Self>, RemoteError> {
         use io::ErrorKind::{ConnectionRefused, NotFound};
 
@@ -98,7 +98,7 @@ impl Remote {
         }
     }
 
-    /// Which broker it is, and how it is.
+    /// Which broker it is, and its state.
     pub fn who(&self) -> Result<Who, StoreError> {
         match self.ask(&Request::Who)? {
             Answer::Who {
@@ -122,7 +122,7 @@ impl Remote {
         }
     }
 
-    /// The number with which each generation of a log begins, oldest first.
+    /// The first number of each generation of a log, oldest first.
     pub fn generations(&self, log: LogId) -> Result<Vec<Sequence>, StoreError> {
         match self.ask(&Request::Generations { log: log.0 })? {
             Answer::Generations(firsts) => Ok(firsts.into_iter().map(Sequence).collect()),
@@ -130,7 +130,7 @@ impl Remote {
         }
     }
 
-    /// Ends a session, with all that waits for it.
+    /// Ends a session, with all messages that wait for it.
     pub fn remove_session(&self, client_id: &str) -> Result<(), StoreError> {
         self.forget(Forgotten::Session(client_id.to_owned()))
     }
@@ -151,11 +151,13 @@ impl Remote {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let mut line = Vec::new();
         let written = request.write(stream.get_mut());
-        // Read even if it was not written: who refuses says why first, and then closes.
+        // Read even after a failed write: a broker that refuses sends the reason first, and then
+        // closes.
         let mut bounded = (&mut *stream).take(ANSWER_BYTES_MAX);
         let read = bounded.read_until(b'\n', &mut line);
         if line.last() != Some(&b'\n') {
-            let ended = "it closed the connection; is it ending, or was it not asked for too long?";
+            let ended = "the broker closed the connection: it is ending, or the connection \
+                         was idle for too long";
             let error = written.and(read).err();
             return Err(self.failed(error.unwrap_or_else(|| io::Error::other(ended))));
         }
@@ -177,7 +179,7 @@ impl Remote {
         if let Some(wanted) = wanted
             && !request.fits()
         {
-            // More filters than a question may have: they select here.
+            // Filters beyond the limit of a request are applied here.
             let mut all = self.read_range(log, range, None, CONTROL_PIECE_BYTES)?;
             let matcher = wanted.matcher();
             all.entries
@@ -201,12 +203,12 @@ impl Remote {
         }
     }
 
-    /// An answer that is an error, or to another question.
+    /// For an answer that is an error, or belongs to another request.
     fn unasked(&self, answer: Answer) -> StoreError {
         match answer {
             Answer::Damaged { place, what } => StoreError::Damaged { place, what },
             Answer::Failed(what) => self.failed(io::Error::other(what)),
-            _ => self.failed(io::Error::other("it answers another question")),
+            _ => self.failed(io::Error::other("the broker answered another request")),
         }
     }
 
@@ -309,5 +311,5 @@ impl Kv for &Remote {
     }
 }
 
-/// More than the largest message or value, in base64, and what is asked for at a time.
+/// More than the largest message or value in base64, and than the bytes of one read.
 const ANSWER_BYTES_MAX: u64 = 512 * 1024 * 1024;

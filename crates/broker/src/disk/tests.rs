@@ -1,30 +1,33 @@
-//! Stores that are damaged, and what a start says of what it finds.
+//! Damaged stores, and the messages of a start that finds one.
 
 use std::sync::Mutex;
 
 use unbroken_broker_core::{
-    Message, MessageParts, Presence, Progress, Record, Settings, ShardOptions,
+    Frontier, Message, MessageParts, Presence, Progress, Record, Settings, ShardOptions, StoreId,
+    StoreRequest,
 };
 use unbroken_mqtt_proto::{Properties, QoS};
 use unbroken_store::{
-    Answer, Committed, Conflict, Embedded, Fault, Faulty, Kv, LogId, Memory, MessageRecord, On,
-    Revision, Sequence, Space, Store,
+    Answer, Batch, Committed, Conflict, Embedded, Fault, Faulty, Kv, LogId, Memory, MessageRecord,
+    On, Refusal, Revision, Sequence, Space, Store,
 };
 
+use unbroken_persist::batch_of;
+
 use super::*;
+use crate::channel::{DriverEvent, EventReceiver, event_channel};
 use crate::handle::Requests;
 use crate::log::tests::log_of;
-use crate::mailbox::{Incoming, outside_feed};
 
-fn found(directory: &Path, on_corruption: OnCorruption) -> Result<Found, DiskError> {
+fn opened(directory: &Path, on_corruption: OnCorruption) -> Result<OpenedStore, DiskError> {
     let storage = Storage {
         on_corruption,
         ..Storage::default()
     };
-    Found::open(&storage, directory, 1)
+    OpenedStore::open(&storage, directory, 1)
 }
 
-/// A store with a value that the store reads and no broker begins with.
+/// A store with a record that the store can read and the broker cannot.
 fn damaged(directory: &Path) {
     let store = Embedded::open(directory, Options::default()).unwrap();
     let mut batch = Batch::new();
@@ -34,13 +37,13 @@ fn damaged(directory: &Path) {
 }
 
 #[test]
-fn damage_that_is_met_at_the_start_is_set_aside_and_the_broker_begins() {
+fn damage_found_at_the_start_is_set_aside_and_the_broker_starts() {
     let temp = tempfile::tempdir().unwrap();
     let directory = temp.path().join("data");
     damaged(&directory);
-    let begun = found(&directory, OnCorruption::Quarantine).unwrap();
+    let begun = opened(&directory, OnCorruption::Quarantine).unwrap();
     assert_eq!(begun.restored.retained.len(), 0);
-    let aside = &quarantine::kept(&directory).unwrap()[0];
+    let aside = &quarantine::damaged_stores(&directory).unwrap()[0];
     let report = std::fs::read_to_string(aside.join("damage.txt")).unwrap();
     assert!(
         report.contains("Not copied: retained: the value of key kitchen"),
@@ -48,15 +51,15 @@ fn damage_that_is_met_at_the_start_is_set_aside_and_the_broker_begins() {
     );
     assert!(report.contains("1 values"), "{report}");
     drop(begun);
-    found(&directory, OnCorruption::Refuse).unwrap();
+    opened(&directory, OnCorruption::Refuse).unwrap();
 }
 
-/// A disk for one shard, and where its answers come.
-pub(crate) fn started(directory: &Path) -> (Disk, Incoming) {
+/// A disk for one shard, and the channel for its answers.
+pub(crate) fn started(directory: &Path) -> (Disk, EventReceiver) {
     let storage = Storage::default();
-    let found = Found::open(&storage, directory, 1).unwrap();
-    let (shard, answers) = outside_feed();
-    let disk = found.start(
+    let opened = OpenedStore::open(&storage, directory, 1).unwrap();
+    let (shard, answers) = event_channel();
+    let disk = opened.start(
         &storage,
         vec![shard],
         Vec::new(),
@@ -69,26 +72,26 @@ pub(crate) fn started(directory: &Path) -> (Disk, Incoming) {
 /// How a run of a broker ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    InGoodOrder,
-    WithoutAWord,
-    /// Something kept it from beginning, such as an address in use.
-    BeforeItBegins,
+    Clean,
+    Killed,
+    /// The start failed, for instance because an address was in use.
+    BeforeStart,
 }
 
-/// A broker begins, if it does, and ends; with how many gaps it began.
+/// Runs a broker; returns the number of gaps that it began with.
 fn run(directory: &Path, durability: Durability, end: End) -> u64 {
     let storage = Storage {
         durability,
         ..Storage::default()
     };
-    let found = Found::open(&storage, directory, 1).unwrap();
-    let gaps = found.restored.gaps;
-    if end == End::BeforeItBegins {
+    let opened = OpenedStore::open(&storage, directory, 1).unwrap();
+    let gaps = opened.restored.gaps;
+    if end == End::BeforeStart {
         return gaps;
     }
-    let store = Arc::clone(&found.store);
+    let store = Arc::clone(&opened.store);
     let (notify, _notices) = mpsc::channel();
-    let mut disk = found
+    let mut disk = opened
         .start(
             &storage,
             Vec::new(),
@@ -97,39 +100,39 @@ fn run(directory: &Path, durability: Durability, end: End) -> u64 {
             notify,
         )
         .unwrap();
-    let told = standing::of(&*store).unwrap();
-    assert_eq!(told.gaps, gaps);
+    let health = store_health::of(&*store).unwrap();
+    assert_eq!(health.gaps, gaps);
     disk.end().unwrap();
-    if end == End::WithoutAWord && durability != Durability::Strict {
+    if end == End::Killed && durability != Durability::Strict {
         // As it was before the end.
-        assert!(told.at_risk);
+        assert!(health.at_risk);
         let mut batch = Batch::new();
-        batch.put(Space::Control, standing::KEY.to_vec(), told.encode());
+        batch.put(Space::Control, store_health::KEY.to_vec(), health.encode());
         store.commit(&[batch]).unwrap();
     }
     gaps
 }
 
 #[test]
-fn a_start_knows_whether_the_run_before_may_have_told_what_it_did_not_sync() {
+fn a_start_detects_acknowledgements_that_the_previous_run_did_not_sync() {
     use Durability::{Off, Relaxed, Strict};
-    use End::{BeforeItBegins, InGoodOrder, WithoutAWord};
+    use End::{BeforeStart, Clean, Killed};
 
     let temp = tempfile::tempdir().unwrap();
     for (durability, end, gaps) in [
-        (Strict, WithoutAWord, 0),
-        (Off, BeforeItBegins, 0),
-        (Relaxed, InGoodOrder, 0),
-        (Off, WithoutAWord, 0),
-        (Off, BeforeItBegins, 1),
-        (Relaxed, BeforeItBegins, 1),
-        (Strict, WithoutAWord, 1),
-        (Relaxed, WithoutAWord, 1),
-        (Relaxed, InGoodOrder, 2),
-        (Strict, InGoodOrder, 2),
+        (Strict, Killed, 0),
+        (Off, BeforeStart, 0),
+        (Relaxed, Clean, 0),
+        (Off, Killed, 0),
+        (Off, BeforeStart, 1),
+        (Relaxed, BeforeStart, 1),
+        (Strict, Killed, 1),
+        (Relaxed, Killed, 1),
+        (Relaxed, Clean, 2),
+        (Strict, Clean, 2),
     ] {
-        let found = run(temp.path(), durability, end);
-        assert_eq!(found, gaps, "{durability:?} {end:?}");
+        let opened = run(temp.path(), durability, end);
+        assert_eq!(opened, gaps, "{durability:?} {end:?}");
     }
 }
 
@@ -149,13 +152,13 @@ fn message(topic: &str, expires: Option<Instant>) -> Message {
 }
 
 #[test]
-fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
+fn records_written_after_a_suspend_have_the_right_age() {
     const HOUR: Duration = Duration::from_hours(1);
     let temp = tempfile::tempdir().unwrap();
     let (mut disk, _told) = started(temp.path());
-    // The broker was started ten hours ago, and the machine has slept since.
+    // The broker was started ten hours ago, and the machine was suspended since.
     disk.times = Times::new(Instant::now(), SystemTime::now() - 10 * HOUR);
-    let mut desk = disk.desk(ShardId(0)).unwrap();
+    let mut store_handle = disk.store_handle(ShardId(0)).unwrap();
     let now = Instant::now();
     let client_id: Arc<str> = "s".into();
     let opened = Record::SessionOpened {
@@ -185,26 +188,26 @@ fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
     };
     for (number, record) in (1..).zip([opened, gone, retained]) {
         let id = StoreId(number);
-        desk.store(now, &StoreRequest { id, record });
+        store_handle.store(now, &StoreRequest { id, record });
     }
-    desk.submit_gathered();
-    desk.submit_all();
-    drop(desk);
+    store_handle.submit_gathered();
+    store_handle.submit_all();
+    drop(store_handle);
     disk.end().unwrap();
     drop(disk);
-    let found = Found::open(&Storage::default(), temp.path(), 1).unwrap();
-    let session = &found.restored.sessions[0];
+    let opened = OpenedStore::open(&Storage::default(), temp.path(), 1).unwrap();
+    let session = &opened.restored.sessions[0];
     assert!(session.away.unwrap() < HOUR, "{session:?}");
-    let expires = found.restored.retained[0].parts().expires;
+    let expires = opened.restored.retained[0].parts().expires;
     assert!(expires.unwrap() > Instant::now());
 }
 
 #[test]
-fn what_a_turn_asks_for_is_in_one_commit() {
+fn requests_of_one_turn_are_in_one_commit() {
     let temp = tempfile::tempdir().unwrap();
     let (mut disk, _told) = started(temp.path());
-    let mut desk = disk.desk(ShardId(0)).unwrap();
-    let stats = desk.committer.stats();
+    let mut store_handle = disk.store_handle(ShardId(0)).unwrap();
+    let stats = store_handle.committer.stats();
     for number in 1..=10 {
         let message = Arc::new(message("t", None));
         let record = Record::Retained {
@@ -212,21 +215,23 @@ fn what_a_turn_asks_for_is_in_one_commit() {
             errand: None,
         };
         let id = StoreId(number);
-        desk.store(Instant::now(), &StoreRequest { id, record });
-        desk.submit_gathered();
+        store_handle.store(Instant::now(), &StoreRequest { id, record });
+        store_handle.submit_gathered();
     }
-    assert!(desk.is_awaited() && desk.has_unsubmitted() && !desk.is_behind());
+    assert!(
+        store_handle.has_pending() && store_handle.has_unsubmitted() && !store_handle.is_behind()
+    );
     assert_eq!(stats.batches(), 0);
-    desk.submit_all();
-    assert!(!desk.has_unsubmitted());
-    drop(desk);
+    store_handle.submit_all();
+    assert!(!store_handle.has_unsubmitted());
+    drop(store_handle);
     disk.end().unwrap();
     assert_eq!((stats.batches(), stats.commits()), (10, 1));
 }
 
-/// No disk at all: what is asked of files has nothing to do.
+/// A store without files.
 impl BrokerStore for Faulty<Memory> {
-    fn let_go(&self, _: LogId, _: Sequence) {}
+    fn release_below(&self, _: LogId, _: Sequence) {}
 
     fn retire(&self, _: LogId) -> Result<bool, StoreError> {
         Ok(false)
@@ -242,21 +247,21 @@ impl BrokerStore for Faulty<Memory> {
 }
 
 #[test]
-fn any_store_will_do_and_its_failure_is_told() {
+fn any_store_works_and_its_failure_is_reported() {
     let temp = tempfile::tempdir().unwrap();
     let store = Arc::new(Faulty::new(Memory::new()));
     let now = Instant::now();
-    let found = Found {
+    let opened = OpenedStore {
         store: Arc::<Faulty<Memory>>::clone(&store),
         times: Times::new(now, SystemTime::now()),
         restored: Restored::default(),
         was_killed: false,
         directory: temp.path().to_owned(),
     };
-    let (shard, mut answers) = outside_feed();
+    let (shard, mut answers) = event_channel();
     let (notify, notices) = mpsc::channel();
     let requests = Requests::new(Vec::new());
-    let started = found.start(
+    let started = opened.start(
         &Storage::default(),
         vec![shard],
         Vec::new(),
@@ -264,19 +269,19 @@ fn any_store_will_do_and_its_failure_is_told() {
         notify,
     );
     let mut disk = started.unwrap();
-    let mut desk = disk.desk(ShardId(0)).unwrap();
+    let mut store_handle = disk.store_handle(ShardId(0)).unwrap();
     let mut ask = |number, topic| {
         let message = Arc::new(message(topic, None));
         let errand = None;
         let record = Record::Retained { message, errand };
         let id = StoreId(number);
-        desk.store(now, &StoreRequest { id, record });
-        desk.submit_gathered();
-        desk.submit_all();
+        store_handle.store(now, &StoreRequest { id, record });
+        store_handle.submit_gathered();
+        store_handle.submit_all();
     };
     ask(1, "kept");
     let stored = loop {
-        if let Ok(Parcel::Stored(id, _)) = answers.try_recv() {
+        if let Ok(DriverEvent::Stored(id, _)) = answers.try_recv() {
             break id;
         }
         thread::yield_now();
@@ -291,12 +296,12 @@ fn any_store_will_do_and_its_failure_is_told() {
     ask(2, "lost");
     assert!(matches!(notices.recv(), Ok(Notice::StoreFailed { .. })));
     assert!(store.get(Space::Retained, b"lost").unwrap().is_none());
-    drop(desk);
+    drop(store_handle);
     disk.end().unwrap_err();
 }
 
 #[test]
-fn retained_messages_beyond_a_limit_that_was_lowered_are_told() {
+fn retained_messages_beyond_a_lowered_limit_are_logged() {
     let temp = tempfile::tempdir().unwrap();
     let store = Embedded::open(temp.path(), Options::default()).unwrap();
     let now = Instant::now();
@@ -308,8 +313,8 @@ fn retained_messages_beyond_a_limit_that_was_lowered_are_told() {
     });
     assert!(store.commit(&batches).unwrap().iter().all(Result::is_ok));
     drop(store);
-    for (max, told) in [(3, false), (1, true)] {
-        let mut found = found(temp.path(), OnCorruption::Refuse).unwrap();
+    for (max, is_logged) in [(3, false), (1, true)] {
+        let mut opened = opened(temp.path(), OnCorruption::Refuse).unwrap();
         let mut limits = Limits::default();
         limits.retained_messages_max = max;
         let options = ShardOptions {
@@ -322,60 +327,60 @@ fn retained_messages_beyond_a_limit_that_was_lowered_are_told() {
             start: now,
         };
         let mut shards = [Shard::new(options)];
-        let words = log_of(|| found.restore(&mut shards, &limits).unwrap());
-        let line = words.lines().find(|line| line.contains("hidden=2"));
-        assert_eq!(line.is_some(), told, "{words}");
+        let log = log_of(|| opened.restore(&mut shards, &limits).unwrap());
+        let line = log.lines().find(|line| line.contains("hidden=2"));
+        assert_eq!(line.is_some(), is_logged, "{log}");
     }
 }
 
 #[test]
-fn a_log_of_a_shard_that_is_no_more_needs_room_as_long_as_something_is_in_it() {
+fn a_log_of_a_former_shard_counts_while_it_is_not_empty() {
     const LEFT: LogId = LogId(1);
     let temp = tempfile::tempdir().unwrap();
-    let found = found(temp.path(), OnCorruption::Refuse).unwrap();
+    let opened = opened(temp.path(), OnCorruption::Refuse).unwrap();
     let mut batch = Batch::new();
     for number in 1..=2 {
         let message = MessageRecord::plain("t", 0, b"x");
         batch.append(LEFT, Sequence(number), message.encode());
     }
-    assert!(found.store.commit(&[batch]).unwrap()[0].is_ok());
-    assert_eq!(found.count_logs(1), 2);
-    found.store.trim(LEFT, Sequence(3)).unwrap();
-    assert!(found.store.retire(LEFT).unwrap());
-    while found.store.trim(LEFT, Sequence(3)).unwrap() {}
+    assert!(opened.store.commit(&[batch]).unwrap()[0].is_ok());
+    assert_eq!(opened.count_logs(1), 2);
+    opened.store.trim(LEFT, Sequence(3)).unwrap();
+    assert!(opened.store.retire(LEFT).unwrap());
+    while opened.store.trim(LEFT, Sequence(3)).unwrap() {}
     // It stays listed, so that its numbers go on when there are as many shards again.
-    assert_eq!(found.store.logs().unwrap(), [LEFT]);
-    assert_eq!(found.count_logs(1), 1);
+    assert_eq!(opened.store.logs().unwrap(), [LEFT]);
+    assert_eq!(opened.count_logs(1), 1);
 }
 
 #[test]
-fn what_an_interrupted_start_has_set_aside_is_said_by_the_next_one_and_no_other() {
+fn a_quarantine_of_an_interrupted_start_is_logged_once_by_the_next() {
     let temp = tempfile::tempdir().unwrap();
-    let (directory, words) = (temp.path().join("data"), temp.path().join("log"));
+    let (directory, path) = (temp.path().join("data"), temp.path().join("log"));
     damaged(&directory);
     let store = Embedded::open(&directory, Options::default()).unwrap();
-    // Of the start that does this nobody hears more: it is killed.
+    // This start was killed before it could log the quarantine.
     drop(quarantine::set_aside(store, "a test").unwrap());
-    let said = || {
-        let file = std::fs::File::create(&words).unwrap();
+    let log_of_start = || {
+        let file = std::fs::File::create(&path).unwrap();
         let log = tracing_subscriber::fmt().with_ansi(false);
         let log = log.with_writer(Mutex::new(file)).finish();
         tracing::subscriber::with_default(log, || {
-            found(&directory, OnCorruption::Quarantine).unwrap();
+            opened(&directory, OnCorruption::Quarantine).unwrap();
         });
-        std::fs::read_to_string(&words).unwrap()
+        std::fs::read_to_string(&path).unwrap()
     };
-    let first = said();
-    let aside = quarantine::kept(&directory).unwrap().remove(0);
+    let first = log_of_start();
+    let aside = quarantine::damaged_stores(&directory).unwrap().remove(0);
     let aside = aside.display().to_string();
     let line = first.lines().find(|line| line.contains(&aside)).unwrap();
     assert!(line.contains(" WARN "), "{first}");
-    assert!(!said().contains(&aside));
+    assert!(!log_of_start().contains(&aside));
 }
 
 #[test]
-fn after_a_request_that_was_refused_nothing_is_answered() {
-    let (shard, mut told) = outside_feed();
+fn no_request_is_answered_after_a_refused_one() {
+    let (shard, mut events) = event_channel();
     let (notify, notices) = mpsc::channel();
     let (jobs, waiting) = mpsc::channel();
     let temp = tempfile::tempdir().unwrap();
@@ -404,25 +409,25 @@ fn after_a_request_that_was_refused_nothing_is_answered() {
     };
     let before = stored(Token::Stored(ShardId(0), id(1)));
     answerer.answer([before, refused].into_iter());
-    assert!(matches!(told.try_recv(), Ok(Parcel::Stored(stored, _)) if stored == id(1)));
+    assert!(matches!(events.try_recv(), Ok(DriverEvent::Stored(stored, _)) if stored == id(1)));
     assert!(matches!(notices.try_recv(), Ok(Notice::StoreFailed { .. })));
     let (done, is_done) = mpsc::channel();
     let later = [
         stored(Token::Stored(ShardId(0), id(3))),
         stored(Token::Needed(ShardId(0), Frontier::new())),
-        stored(Token::Told(done)),
+        stored(Token::Notify(done)),
     ];
     answerer.answer(later.into_iter());
-    assert!(told.try_recv().is_err());
+    assert!(events.try_recv().is_err());
     assert!(waiting.try_recv().is_err());
     assert!(is_done.recv().is_err());
 }
 
-/// Whatever is done with an error: it is there again at the next start.
+/// With any setting of `on_error`, the next start finds the damage.
 #[test]
-fn damage_that_is_met_by_what_is_to_be_stored_is_left_to_the_next_start() {
+fn damage_found_while_storing_is_left_to_the_next_start() {
     let temp = tempfile::tempdir().unwrap();
-    drop(found(temp.path(), OnCorruption::Refuse).unwrap());
+    drop(opened(temp.path(), OnCorruption::Refuse).unwrap());
     let (notify, notices) = mpsc::channel();
     let (jobs, _waiting) = mpsc::channel();
     let mut answerer = Answerer {
@@ -443,17 +448,17 @@ fn damage_that_is_met_by_what_is_to_be_stored_is_left_to_the_next_start() {
         matches!(&notice, Notice::StoreDamaged { reason } if reason == "table 4 is damaged"),
         "{notice:?}"
     );
-    let refused = found(temp.path(), OnCorruption::Refuse).unwrap_err();
+    let refused = opened(temp.path(), OnCorruption::Refuse).unwrap_err();
     assert!(refused.to_string().contains("table 4"), "{refused}");
-    found(temp.path(), OnCorruption::Quarantine).unwrap();
-    assert_eq!(quarantine::kept(temp.path()).unwrap().len(), 1);
+    opened(temp.path(), OnCorruption::Quarantine).unwrap();
+    assert_eq!(quarantine::damaged_stores(temp.path()).unwrap().len(), 1);
 }
 
 #[test]
-fn damage_that_is_met_at_the_start_is_refused_where_its_owner_wants_that() {
+fn damage_found_at_the_start_is_refused_if_configured() {
     let temp = tempfile::tempdir().unwrap();
     damaged(temp.path());
-    let refused = found(temp.path(), OnCorruption::Refuse).unwrap_err();
+    let refused = opened(temp.path(), OnCorruption::Refuse).unwrap_err();
     assert!(refused.to_string().contains("kitchen"), "{refused}");
 }
 
@@ -465,12 +470,12 @@ fn a_store_with_a_record_of_a_newer_version_is_refused_and_not_set_aside() {
     batch.put(Space::Retained, b"kitchen".to_vec(), vec![200]);
     assert!(store.commit(&[batch]).unwrap()[0].is_ok());
     drop(store);
-    let refused = found(temp.path(), OnCorruption::Quarantine).unwrap_err();
+    let refused = opened(temp.path(), OnCorruption::Quarantine).unwrap_err();
     assert!(
         refused
             .to_string()
             .contains("use the version that wrote it"),
         "{refused}"
     );
-    assert!(quarantine::kept(temp.path()).unwrap().is_empty());
+    assert!(quarantine::damaged_stores(temp.path()).unwrap().is_empty());
 }

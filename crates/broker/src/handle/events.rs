@@ -1,4 +1,4 @@
-//! Events for a thread that wants them: bounded, and counted where there is no room.
+//! Events for other threads: bounded, and counted where there is no room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use unbroken_broker_core::Event;
 
 use crate::request::{Permit, Watch};
 
-/// What happens in a broker, shard by shard in order. Dropping it ends it.
+/// Events of a broker, in order for each shard, until it is dropped.
 #[derive(Debug)]
 pub struct Events {
     receiver: Receiver<Event>,
@@ -29,7 +29,7 @@ pub enum EventsError {
 }
 
 impl Events {
-    /// The next event, waiting for so long.
+    /// The next event; waits for at most `timeout`.
     pub fn next(&self, timeout: Duration) -> Result<Event, EventsError> {
         let received = self.receiver.recv_timeout(timeout);
         received.map_err(|error| match error {
@@ -38,13 +38,13 @@ impl Events {
         })
     }
 
-    /// Events that found no room since the last call.
+    /// Events missed for lack of room since the last call.
     pub fn take_missed(&self) -> u64 {
         self.missed.swap(0, Ordering::Relaxed)
     }
 }
 
-/// With room for so many.
+/// A channel for so many events.
 pub(super) fn watch(waiting: usize, permit: Permit) -> (Watch, Events) {
     let (sender, receiver) = sync_channel(waiting);
     let missed = Arc::<AtomicU64>::default();

@@ -1,4 +1,4 @@
-//! A running broker from any thread: ask it, steer it, hear what happens.
+//! A running broker from any thread: queries, commands and events.
 //!
 //! ```text
 //! any thread ─▶ BrokerHandle ── one bounded queue for each shard ─▶ shard thread
@@ -7,15 +7,14 @@
 //! ```
 //!
 //! Invariants:
-//! - A request waits for a shard's turn, never a shard for a request: an answer has its place
-//!   before it is asked for, and an event that its receiver has no room for is counted instead.
-//! - What a shard does for one request is bounded ([`Shard`](unbroken_broker_core::Shard) answers
-//!   in pages); so are the requests that wait, the bytes of messages among them, and the receivers
-//!   of events.
+//! - Requests wait for shards, never a shard for a request: an answer has room before it is
+//!   requested, and an event without room at its receiver is counted.
+//! - The work of a shard for one request is bounded ([`Shard`](unbroken_broker_core::Shard) answers
+//!   in pages); so are waiting requests, the bytes of their messages, and event receivers.
 //! - A request ends by its timeout. A full queue is an error ([`HandleError::Busy`]), and so is a
 //!   broker that has ended or ends meanwhile ([`HandleError::Stopped`]).
 //!
-//! Deliberately absent: who may do what; a handle may do everything.
+//! Deliberately absent: access rules; a handle may do everything.
 
 mod events;
 mod reload;
@@ -33,15 +32,15 @@ use unbroken_mqtt_proto::TopicName;
 
 use crate::bounds::{HANDLE_BYTES, HANDLE_EVENTS, HANDLE_PAGE};
 use crate::config::{Change, Config};
-use crate::request::{Answer, Asked, Request};
+use crate::request::{Answer, PageRequest, Request};
 pub use events::{Events, EventsError};
 pub use reload::ReloadError;
-pub(crate) use reload::{InForce, doors, listener_limits};
+pub(crate) use reload::{InForce, auth_rules, listener_limits};
 pub(crate) use requests::Requests;
 use requests::receive;
 
-/// A running broker. Clones are the same broker; it stops when its [`Server`](crate::Server) does,
-/// however many handles there are.
+/// A running broker. Clones are the same broker, which stops when its [`Server`](crate::Server)
+/// does.
 #[derive(Clone, Debug)]
 pub struct BrokerHandle {
     requests: Requests,
@@ -67,24 +66,23 @@ impl Default for Within {
     }
 }
 
-/// An answer, or as much of it as was asked for. It is not of one moment: what is there from its
-/// beginning to its end is in it once.
+/// A listing, or a part of it. It is not a snapshot: an entry that exists throughout is in it once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listing<T> {
-    /// In no order.
+    /// In no particular order.
     pub entries: Vec<T>,
-    /// Where the rest begins; `None` if this is all.
+    /// Where the next part begins; `None` after the last.
     pub next: Option<Cursor>,
 }
 
-/// Where a listing begins. The first one at the default.
+/// Where a part of a listing begins; the default is the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cursor {
     shard: u8,
     place: Place,
 }
 
-/// Why a request was not answered.
+/// Why a request failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandleError {
@@ -94,14 +92,14 @@ pub enum HandleError {
     /// Too many requests wait; none was added.
     #[error("{0}; try again when some of them are answered")]
     Busy(&'static str),
-    /// No answer came in time. What was asked for may be done all the same.
-    #[error("the broker did not answer within {}", in_words(*.0))]
+    /// No answer came in time. The request may still be carried out.
+    #[error("the broker did not answer within {}", seconds(*.0))]
     Timeout(Duration),
-    /// It cannot be published.
+    /// The message is not valid.
     #[error("the message cannot be published: {0}")]
     Message(String),
-    /// It was not published: the topic is beyond the limits or the broker's own
-    /// ([`DropReason::NotAuthorized`]), or the store takes nothing.
+    /// The broker did not publish it: the topic is beyond the limits or reserved
+    /// ([`DropReason::NotAuthorized`]), or the store has failed.
     #[error("the message was not published: {}", .0.name())]
     Refused(DropReason),
 }
@@ -112,6 +110,10 @@ impl BrokerHandle {
             requests,
             in_force: Arc::new(in_force),
         }
+    }
+
+    pub(crate) fn requests(&self) -> Requests {
+        self.requests.clone()
     }
 
     /// Clients that are connected.
@@ -153,8 +155,8 @@ impl BrokerHandle {
         })
     }
 
-    /// What all shards have counted together. `sleeping` is as of the last update of `$SYS`, and
-    /// `clients_maximum` the sum of the shards' maxima.
+    /// The sum of all shards' counters. `sleeping` is as of the last update of `$SYS`, and
+    /// `clients_maximum` is the sum of the shards' maxima.
     pub fn counters(&self, timeout: Duration) -> Result<Stats, HandleError> {
         let all = self.requests.ask_all(timeout, Request::Counters)?;
         let mut sum = Stats::default();
@@ -164,8 +166,8 @@ impl BrokerHandle {
         Ok(sum)
     }
 
-    /// Ends the connection of a client, if it is connected, and answers whether it was. Its session
-    /// and its will are treated as after any connection that the broker ends.
+    /// Ends the connection of a client, if it is connected, and returns whether it was. Session and
+    /// will are treated as after any connection that the broker ends.
     pub fn disconnect(&self, client_id: &str, timeout: Duration) -> Result<bool, HandleError> {
         let client_id: Arc<str> = client_id.into();
         let ended = self
@@ -177,8 +179,8 @@ impl BrokerHandle {
         Ok(ended.contains(&true))
     }
 
-    /// Publishes a message as the broker itself. Returns when it is routed, and stored where it has
-    /// to be. Messages of one thread arrive in order.
+    /// Publishes a message as the broker itself. Returns when it is routed and, where necessary,
+    /// stored. Messages of one thread arrive in order.
     pub fn publish(&self, message: OwnMessage, timeout: Duration) -> Result<(), HandleError> {
         if let Err(error) = TopicName::parse(&message.topic) {
             return Err(HandleError::Message(format!("its topic: {error}")));
@@ -186,62 +188,63 @@ impl BrokerHandle {
         let bytes = message.topic.len() as u64 + message.payload.len() as u64;
         let most = self.in_force.packet_bytes_max().min(HANDLE_BYTES);
         if bytes > most {
-            let what = format!("it has {bytes} bytes, and at most {most} are allowed");
+            let what = format!("it has {bytes} bytes; at most {most} are allowed");
             return Err(HandleError::Message(what));
         }
         let charge = self.requests.charge(bytes)?;
         let deadline = Instant::now() + timeout;
         let publish = |answer| Request::Publish(message, charge, answer);
-        match self.requests.ask(PUBLISHING, timeout, publish)? {
+        match self.requests.ask(PUBLISH_SHARD, timeout, publish)? {
             Ok(stored) => receive(&stored, deadline, timeout),
             Err(reason) => Err(HandleError::Refused(reason)),
         }
     }
 
-    /// Removes a session or a retained message. Returns when it is gone, on disk too.
+    /// Removes a session or a retained message. Returns when it is removed, on disk too.
     pub fn forget(&self, what: &Forget, timeout: Duration) -> Result<(), HandleError> {
         self.requests.forget(what, timeout)
     }
 
-    /// Events from now on: at most so many of them wait to be received, up to
-    /// 10,000; later ones are counted as missed.
+    /// Events from now on. At most `waiting` of them, up to 10,000, wait to be received; later ones
+    /// are counted as missed.
     pub fn events(&self, waiting: usize) -> Result<Events, HandleError> {
         let permit = self.requests.permit_events()?;
         let (watch, events) = events::watch(waiting.clamp(1, HANDLE_EVENTS), permit);
-        self.requests.tell_all(|| Request::Watch(watch.clone()))?;
+        self.requests
+            .send_request_to_all(|| Request::Watch(watch.clone()))?;
         Ok(events)
     }
 
-    /// Applies what can be applied while running: limits, passwords, who may connect. Reports what
-    /// has changed and what waits for a restart, compared with what is in force. Whoever connects
-    /// after it is met by the new configuration, unless a shard has no time for it for 5 s.
+    /// Applies the parts that can change at run time: limits, passwords, access. Returns the
+    /// changes relative to the configuration in force, and which of them need a restart. New
+    /// connections are subject to the new configuration, unless a shard is busy for more than 5 s.
     pub fn reload(&self, config: Config) -> Result<Vec<Change>, ReloadError> {
         self.in_force.reload(config, &self.requests)
     }
 
-    /// The configuration in force, which is not what was read last where a value needs a restart.
-    /// Its listeners are the open ones.
+    /// The configuration in force: values that need a restart are as at the start. Its listeners
+    /// are the open ones.
     pub fn config(&self) -> Arc<Config> {
         self.in_force.config()
     }
 
-    /// Connections now.
+    /// Open connections.
     pub fn connections(&self) -> u32 {
         self.in_force.connections()
     }
 
-    /// Page by page, one shard after the other.
+    /// Page by page, one shard after another.
     fn list<T>(
         &self,
         mut from: Cursor,
         within: Within,
-        request: impl Fn(Asked, Answer<Page<T>>) -> Request,
+        request: impl Fn(PageRequest, Answer<Page<T>>) -> Request,
     ) -> Result<Listing<T>, HandleError> {
         let deadline = Instant::now() + within.timeout;
         let most = within.entries.max(1);
         let mut entries = Vec::new();
         while from.shard < self.requests.shards() && entries.len() < most {
-            let asked = Asked {
+            let asked = PageRequest {
                 from: from.place,
                 most: HANDLE_PAGE.min(most - entries.len()),
             };
@@ -267,9 +270,9 @@ impl BrokerHandle {
     }
 }
 
-/// The shard that publishes, always the same one, so that messages keep their order.
-const PUBLISHING: ShardId = ShardId(0);
+/// The shard that publishes; always the same, so that messages keep their order.
+const PUBLISH_SHARD: ShardId = ShardId(0);
 
-fn in_words(timeout: Duration) -> String {
+fn seconds(timeout: Duration) -> String {
     format!("{} s", timeout.as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! The configuration in force, and a new one in its place.
+//! The configuration in force, and its replacement.
 //!
 //! Invariant: a changed configuration is applied whole or not at all, and no client is disconnected
 //! by it.
@@ -11,26 +11,26 @@ use std::time::Duration;
 use unbroken_broker_core::{LimitsError, Totals};
 
 use super::{HandleError, Requests};
-use crate::authenticator::{Door, Doors};
+use crate::authenticator::{AuthRules, ListenerAuth};
+use crate::channel::DriverEvent;
 use crate::config::{Change, Config, Listener, changes, in_force};
-use crate::listener::Seats;
-use crate::mailbox::Parcel;
+use crate::listener::ConnectionPermits;
 use crate::passwords::{PasswordFileError, Passwords};
 
-/// How long a reload waits for shards that are busy.
+/// How long a reload waits for busy shards.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
 
-/// What holds while the broker runs.
+/// What is in force while the broker runs.
 #[derive(Debug)]
 pub(crate) struct InForce {
-    /// What is in force, which is not what was read last where a value needs a restart. Its
-    /// listeners are the open ones, in the order in which they were opened.
+    /// Values that need a restart are as at the start. Its listeners are the open ones, in the
+    /// order in which they were opened.
     config: Mutex<Arc<Config>>,
-    seats: Arc<Seats>,
+    permits: Arc<ConnectionPermits>,
     totals: Arc<Totals>,
 }
 
-/// Why a changed configuration was not applied. Everything stays as it was.
+/// Why a changed configuration was not applied. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
@@ -40,16 +40,20 @@ pub enum ReloadError {
     /// A password file cannot be used.
     #[error("{0}")]
     Passwords(#[from] PasswordFileError),
-    /// The broker does not take it.
+    /// The broker did not accept it.
     #[error("{0}")]
     Handle(#[from] HandleError),
 }
 
 impl InForce {
-    pub(crate) fn new(config: Config, seats: Arc<Seats>, totals: Arc<Totals>) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        permits: Arc<ConnectionPermits>,
+        totals: Arc<Totals>,
+    ) -> Self {
         Self {
             config: Mutex::new(Arc::new(config)),
-            seats,
+            permits,
             totals,
         }
     }
@@ -63,7 +67,7 @@ impl InForce {
     }
 
     pub(super) fn connections(&self) -> u32 {
-        self.seats.taken()
+        self.permits.taken()
     }
 
     pub(super) fn reload(
@@ -76,15 +80,15 @@ impl InForce {
         let changed = {
             let mut running = self.lock();
             let rules = rules(&running.listeners, &config.listeners);
-            let doors = Arc::new(doors(&rules)?);
+            let auth_rules = Arc::new(auth_rules(&rules)?);
             let changed = changes(&running, &config);
             let listener_limits = listener_limits(&rules);
-            requests.send_all(|| Parcel::Reconfigured {
+            requests.send_all(|| DriverEvent::Reconfigured {
                 limits: Box::new(config.limits.clone()),
-                doors: Arc::clone(&doors),
+                auth_rules: Arc::clone(&auth_rules),
                 applied: Sender::clone(&applied),
             })?;
-            self.seats.set_limits(&config.limits, &listener_limits);
+            self.permits.set_limits(&config.limits, &listener_limits);
             self.totals.set_listener_limits(&listener_limits);
             *running = Arc::new(Config {
                 listeners: rules,
@@ -93,7 +97,7 @@ impl InForce {
             changed
         };
         drop(applied);
-        // Nothing comes: it ends when the last shard has dropped its end.
+        // Nothing is sent: it ends when the last shard has dropped its sender.
         let _ = all_applied.recv_timeout(RELOAD_WAIT);
         Ok(changed)
     }
@@ -103,9 +107,9 @@ impl InForce {
     }
 }
 
-/// What holds at the open listeners once `listeners` is configured: by address, since a changed
-/// file may list them in another order. One that is gone from the configuration stays open, as it
-/// was, until the restart.
+/// The rules of the open listeners once `listeners` is configured: matched by address, since a
+/// changed file may list them in another order. A listener that is gone from the configuration
+/// stays open unchanged until the restart.
 fn rules(open: &[Listener], listeners: &[Listener]) -> Vec<Listener> {
     let rule = |(index, now): (usize, &Listener)| {
         let same = |listener: &&Listener| listener.address() == now.address();
@@ -115,7 +119,7 @@ fn rules(open: &[Listener], listeners: &[Listener]) -> Vec<Listener> {
             .map_or_else(
                 || now.clone(),
                 |listener| Listener {
-                    name: now.name.clone(), // the start has told it
+                    name: now.name.clone(), // logged at the start
                     ..listener.clone()
                 },
             )
@@ -123,19 +127,21 @@ fn rules(open: &[Listener], listeners: &[Listener]) -> Vec<Listener> {
     open.iter().enumerate().map(rule).collect()
 }
 
-pub(crate) fn doors(rules: &[Listener]) -> Result<Doors, PasswordFileError> {
-    let door = |rule: &Listener| {
+pub(crate) fn auth_rules(rules: &[Listener]) -> Result<AuthRules, PasswordFileError> {
+    let listener_auth = |rule: &Listener| {
         let passwords = rule
             .password_file
             .as_deref()
             .map(Passwords::read)
             .transpose()?;
-        Ok(Door {
+        Ok(ListenerAuth {
             allow_anonymous: rule.allow_anonymous,
             passwords: passwords.map(Arc::new),
         })
     };
-    Ok(Doors(rules.iter().map(door).collect::<Result<_, _>>()?))
+    Ok(AuthRules(
+        rules.iter().map(listener_auth).collect::<Result<_, _>>()?,
+    ))
 }
 
 pub(crate) fn listener_limits(rules: &[Listener]) -> Vec<Option<u32>> {

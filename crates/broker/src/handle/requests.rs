@@ -9,7 +9,7 @@ use unbroken_broker_core::{Forget, ShardId};
 
 use super::HandleError;
 use crate::bounds::{HANDLE_BYTES, HANDLE_WATCHES};
-use crate::mailbox::{Outside, Parcel, TryFeedError};
+use crate::channel::{DriverEvent, EventSender, SendError};
 use crate::request::{Answer, Charge, Permit, Request};
 
 /// The queues of a handle, one for each shard.
@@ -18,8 +18,8 @@ pub(crate) struct Requests(Arc<Queues>);
 
 #[derive(Debug)]
 struct Queues {
-    /// No thread waits while it holds this.
-    feeds: Mutex<Vec<Outside>>,
+    /// Never held across a wait.
+    senders: Mutex<Vec<EventSender>>,
     shards: u8,
     /// Bytes of messages that wait to be published.
     bytes: Arc<AtomicU64>,
@@ -28,10 +28,10 @@ struct Queues {
 }
 
 impl Requests {
-    pub(crate) fn new(feeds: Vec<Outside>) -> Self {
-        let shards = u8::try_from(feeds.len()).expect("a shard's number is a u8");
+    pub(crate) fn new(senders: Vec<EventSender>) -> Self {
+        let shards = u8::try_from(senders.len()).expect("a shard's number is a u8");
         Self(Arc::new(Queues {
-            feeds: Mutex::new(feeds),
+            senders: Mutex::new(senders),
             shards,
             bytes: Arc::default(),
             watches: Arc::default(),
@@ -42,7 +42,7 @@ impl Requests {
         self.0.shards
     }
 
-    /// Asks one shard.
+    /// Sends a request to one shard and waits for the answer.
     pub(super) fn ask<T>(
         &self,
         shard: ShardId,
@@ -50,15 +50,15 @@ impl Requests {
         request: impl FnOnce(Answer<T>) -> Request,
     ) -> Result<T, HandleError> {
         let (answer, answered) = sync_channel(1);
-        let parcel = Parcel::Request(Box::new(request(answer)));
-        let mut feeds = self.feeds();
-        let feed = feeds.get_mut(usize::from(shard.0));
-        send(feed.ok_or(HandleError::Stopped)?, parcel)?;
-        drop(feeds);
+        let event = DriverEvent::Request(Box::new(request(answer)));
+        let mut senders = self.senders();
+        let sender = senders.get_mut(usize::from(shard.0));
+        send(sender.ok_or(HandleError::Stopped)?, event)?;
+        drop(senders);
         receive(&answered, Instant::now() + timeout, timeout)
     }
 
-    /// Asks all shards, at once.
+    /// Sends a request to all shards at once and waits for the answers.
     pub(super) fn ask_all<T>(
         &self,
         timeout: Duration,
@@ -66,46 +66,51 @@ impl Requests {
     ) -> Result<Vec<T>, HandleError> {
         let count = usize::from(self.0.shards);
         let (answer, answered) = sync_channel(count);
-        self.tell_all(|| request(answer.clone()))?;
+        self.send_request_to_all(|| request(answer.clone()))?;
         drop(answer);
         let deadline = Instant::now() + timeout;
         let answers = (0..count).map(|_| receive(&answered, deadline, timeout));
         answers.collect()
     }
 
-    /// Gives all shards a request, or none of them.
-    pub(super) fn tell_all(&self, request: impl Fn() -> Request) -> Result<(), HandleError> {
-        self.send_all(|| Parcel::Request(Box::new(request())))
+    /// Sends a request to all shards, or to none of them.
+    pub(super) fn send_request_to_all(
+        &self,
+        request: impl Fn() -> Request,
+    ) -> Result<(), HandleError> {
+        self.send_all(|| DriverEvent::Request(Box::new(request())))
     }
 
-    pub(super) fn send_all(&self, parcel: impl Fn() -> Parcel) -> Result<(), HandleError> {
-        let mut feeds = self.feeds();
-        // Nothing else fills them, so what has room now has it for this.
-        if !feeds.iter().all(Outside::has_room) {
+    pub(super) fn send_all(&self, event: impl Fn() -> DriverEvent) -> Result<(), HandleError> {
+        let mut senders = self.senders();
+        // Nothing else fills the channels, so the room remains.
+        if !senders.iter().all(EventSender::has_room) {
             return Err(FULL);
         }
-        feeds.iter_mut().try_for_each(|feed| send(feed, parcel()))
+        senders
+            .iter_mut()
+            .try_for_each(|sender| send(sender, event()))
     }
 
-    /// Removes what an operator names. Returns when it is gone, on disk too.
+    /// Removes a session or a retained message. Returns when it is removed, on disk too.
     pub(crate) fn forget(&self, what: &Forget, timeout: Duration) -> Result<(), HandleError> {
-        let (done, told) = channel();
-        self.tell_all(|| Request::Forget {
+        let (done, removed) = channel();
+        self.send_request_to_all(|| Request::Forget {
             what: what.clone(),
             done: Sender::clone(&done),
         })?;
         drop(done);
         let deadline = Instant::now() + timeout;
-        (0..self.0.shards).try_for_each(|_| receive(&told, deadline, timeout))
+        (0..self.0.shards).try_for_each(|_| receive(&removed, deadline, timeout))
     }
 
-    /// Counts bytes of a message that is to be published.
+    /// Reserves bytes for a message that is to be published.
     pub(super) fn charge(&self, bytes: u64) -> Result<Charge, HandleError> {
         let sum = Arc::clone(&self.0.bytes);
         let before = sum.fetch_add(bytes, Ordering::Relaxed);
         let charge = Charge::new(bytes, sum);
         if before + bytes > HANDLE_BYTES {
-            return Err(HandleError::Busy("the messages that wait have 4 MiB"));
+            return Err(HandleError::Busy("4 MiB of messages wait to be published"));
         }
         Ok(charge)
     }
@@ -120,17 +125,20 @@ impl Requests {
         Ok(permit)
     }
 
-    fn feeds(&self) -> MutexGuard<'_, Vec<Outside>> {
-        self.0.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+    fn senders(&self) -> MutexGuard<'_, Vec<EventSender>> {
+        self.0
+            .senders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-const FULL: HandleError = HandleError::Busy("64 requests to a shard wait");
+const FULL: HandleError = HandleError::Busy("64 requests wait for a shard");
 
-fn send(feed: &mut Outside, parcel: Parcel) -> Result<(), HandleError> {
-    feed.try_send(parcel).map_err(|error| match error {
-        TryFeedError::Full => FULL,
-        TryFeedError::Ended => HandleError::Stopped,
+fn send(sender: &mut EventSender, event: DriverEvent) -> Result<(), HandleError> {
+    sender.try_send(event).map_err(|error| match error {
+        SendError::Full => FULL,
+        SendError::Ended => HandleError::Stopped,
     })
 }
 
@@ -149,12 +157,12 @@ pub(super) fn receive<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mailbox::outside_feed_for;
+    use crate::channel::event_channel_of;
 
     #[test]
     fn a_full_queue_is_an_error_and_no_shard_gets_what_one_has_no_room_for() {
-        let (first, mut of_first) = outside_feed_for(2);
-        let (second, of_second) = outside_feed_for(1);
+        let (first, mut of_first) = event_channel_of(2);
+        let (second, of_second) = event_channel_of(1);
         let requests = Requests::new(vec![first, second]);
         let none = Duration::ZERO;
         let ask = || requests.ask_all(none, Request::Counters).map(drop);
@@ -171,9 +179,9 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_dropped_says_so_to_whoever_waits() {
-        let (feed, mut shard) = outside_feed_for(1);
-        let requests = Requests::new(vec![feed]);
+    fn a_dropped_request_ends_the_wait_for_its_answer() {
+        let (sender, mut shard) = event_channel_of(1);
+        let requests = Requests::new(vec![sender]);
         let minute = Duration::from_mins(1);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| requests.ask_all(minute, Request::Counters).map(drop));

@@ -1,4 +1,4 @@
-//! Listeners, seats, and connections for the tests of other modules.
+//! Listeners, permits, and connections for the tests of other modules.
 
 use std::net;
 
@@ -7,17 +7,17 @@ use unbroken_broker_core::RESERVE_MAX;
 
 use super::*;
 
-/// A seat of a broker that has no other connection.
-pub(crate) fn any_seat() -> Seat {
-    let seats = Seats::new(Room::default(), &Limits::default(), &[None]);
-    seats.take(0).unwrap()
+/// A permit of a broker that has no other connection.
+pub(crate) fn any_permit() -> ConnectionPermit {
+    let permits = ConnectionPermits::new(Room::default(), &Limits::default(), &[None]);
+    permits.take(0).unwrap()
 }
 
 /// A connection, and its peer.
-pub(crate) fn arrival_and_peer(unread: Vec<u8>) -> (Arrival, net::TcpStream) {
+pub(crate) fn incoming_and_peer(unread: Vec<u8>) -> (IncomingConnection, net::TcpStream) {
     let (socket, peer) = socket_and_peer();
-    let arrival = arrival_over(Transport::tcp(socket, Vec::new()));
-    (Arrival { unread, ..arrival }, peer)
+    let incoming = incoming_over(Transport::tcp(socket, Vec::new()));
+    (IncomingConnection { unread, ..incoming }, peer)
 }
 
 pub(crate) fn socket_and_peer() -> (TcpStream, net::TcpStream) {
@@ -28,24 +28,24 @@ pub(crate) fn socket_and_peer() -> (TcpStream, net::TcpStream) {
     (TcpStream::from_std(socket), peer)
 }
 
-pub(crate) fn arrival_over(transport: Transport) -> Arrival {
-    Arrival {
+pub(crate) fn incoming_over(transport: Transport) -> IncomingConnection {
+    IncomingConnection {
         transport,
         peer: Peer {
             address: None,
             listener: 0,
         },
-        seat: any_seat(),
+        permit: any_permit(),
         unread: Vec::new(),
     }
 }
 
 /// A connection whose peer is silent.
-pub(crate) fn any_arrival(unread: Vec<u8>) -> Arrival {
+pub(crate) fn any_incoming(unread: Vec<u8>) -> IncomingConnection {
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let arrival = arrival_over(Transport::tcp(socket, Vec::new()));
-    Arrival { unread, ..arrival }
+    let incoming = incoming_over(Transport::tcp(socket, Vec::new()));
+    IncomingConnection { unread, ..incoming }
 }
 
 fn acceptor(shards: u8, limit: Option<u32>) -> (Acceptor, Poll) {
@@ -59,18 +59,22 @@ fn acceptor_of(shards: u8, limits: &[Option<u32>]) -> (Acceptor, Poll) {
         (socket, address)
     });
     let sockets = sockets.collect();
-    let seats = Arc::new(Seats::new(Room::default(), &Limits::default(), limits));
+    let permits = Arc::new(ConnectionPermits::new(
+        Room::default(),
+        &Limits::default(),
+        limits,
+    ));
     let poll = Poll::new().unwrap();
-    let acceptor = Acceptor::new(sockets, seats, shards, poll.registry()).unwrap();
+    let acceptor = Acceptor::new(sockets, permits, shards, poll.registry()).unwrap();
     (acceptor, poll)
 }
 
-/// So many knock, and the acceptor has heard it.
-fn knock(acceptor: &mut Acceptor, poll: &mut Poll, count: usize) -> Vec<net::TcpStream> {
-    knock_at(acceptor, poll, 0, count)
+/// Opens so many connections, and waits until the acceptor knows of them.
+fn connect_one(acceptor: &mut Acceptor, poll: &mut Poll, count: usize) -> Vec<net::TcpStream> {
+    connect_to(acceptor, poll, 0, count)
 }
 
-fn knock_at(
+fn connect_to(
     acceptor: &mut Acceptor,
     poll: &mut Poll,
     listener: usize,
@@ -90,10 +94,10 @@ fn knock_at(
 #[test]
 fn connections_go_to_the_shards_in_turn_and_wait_for_nothing_to_be_gathered() {
     let (mut acceptor, mut poll) = acceptor(3, None);
-    let _peers = knock(&mut acceptor, &mut poll, 4);
+    let _peers = connect_one(&mut acceptor, &mut poll, 4);
     let mut shards = Vec::new();
-    acceptor.accept(Instant::now(), |to, arrival| {
-        assert!(arrival.transport.tcp_stream().nodelay().unwrap());
+    acceptor.accept(Instant::now(), |to, incoming| {
+        assert!(incoming.transport.tcp_stream().nodelay().unwrap());
         shards.push(to.0);
     });
     assert_eq!(shards, [0, 1, 2, 0]);
@@ -103,7 +107,7 @@ fn connections_go_to_the_shards_in_turn_and_wait_for_nothing_to_be_gathered() {
 #[test]
 fn a_turn_accepts_some_and_leaves_the_others_to_the_next() {
     let (mut acceptor, mut poll) = acceptor(1, None);
-    let _peers = knock(&mut acceptor, &mut poll, ACCEPTS + 1);
+    let _peers = connect_one(&mut acceptor, &mut poll, ACCEPTS + 1);
     let now = Instant::now();
     for (count, is_left) in [(ACCEPTS, true), (1, false)] {
         let mut came = 0;
@@ -113,67 +117,67 @@ fn a_turn_accepts_some_and_leaves_the_others_to_the_next() {
 }
 
 #[test]
-fn many_at_one_listener_do_not_keep_out_who_comes_to_another() {
+fn many_connections_at_one_listener_do_not_starve_another() {
     let (mut acceptor, mut poll) = acceptor_of(1, &[None, None]);
-    let _many = knock_at(&mut acceptor, &mut poll, 0, 3 * ACCEPTS);
-    let _one = knock_at(&mut acceptor, &mut poll, 1, 1);
+    let _many = connect_to(&mut acceptor, &mut poll, 0, 3 * ACCEPTS);
+    let _one = connect_to(&mut acceptor, &mut poll, 1, 1);
     let mut came = Vec::new();
     for _ in 0..2 {
-        acceptor.accept(Instant::now(), |_, arrival| {
-            came.push(arrival.peer.listener);
+        acceptor.accept(Instant::now(), |_, incoming| {
+            came.push(incoming.peer.listener);
         });
     }
     assert!(came.contains(&1), "{came:?}");
 }
 
 #[test]
-fn who_is_turned_away_keeps_nobody_waiting_and_is_told_of_later() {
+fn closed_connections_delay_no_other_and_are_logged_later() {
     let (mut acceptor, mut poll) = acceptor(1, Some(1));
     let now = Instant::now();
     let (mut inside, mut peers) = (Vec::new(), Vec::new());
     let _reserve: Vec<_> = (0..RESERVE_MAX)
-        .map(|_| acceptor.seats.take(0).unwrap())
+        .map(|_| acceptor.permits.take(0).unwrap())
         .collect();
     // The first of them is logged at once, the next one a second later.
-    for let_in in [1, 1, 1] {
-        peers.push(knock(&mut acceptor, &mut poll, 1));
-        acceptor.accept(now, |_, arrival| inside.push(arrival));
-        assert_eq!(inside.len(), let_in);
+    for accepted in [1, 1, 1] {
+        peers.push(connect_one(&mut acceptor, &mut poll, 1));
+        acceptor.accept(now, |_, incoming| inside.push(incoming));
+        assert_eq!(inside.len(), accepted);
     }
-    assert_eq!(acceptor.next_deadline(), Some(now + TELL_EVERY));
+    assert_eq!(acceptor.next_deadline(), Some(now + REPORT_EVERY));
     inside.clear();
-    peers.push(knock(&mut acceptor, &mut poll, 1));
+    peers.push(connect_one(&mut acceptor, &mut poll, 1));
     assert!(acceptor.has_work(now));
-    acceptor.accept(now, |_, arrival| inside.push(arrival));
+    acceptor.accept(now, |_, incoming| inside.push(incoming));
     assert_eq!(inside.len(), 1);
-    let later = now + TELL_EVERY;
+    let later = now + REPORT_EVERY;
     assert!(acceptor.has_work(later));
-    acceptor.accept(later, |_, arrival| inside.push(arrival));
+    acceptor.accept(later, |_, incoming| inside.push(incoming));
     assert_eq!(acceptor.next_deadline(), None);
 }
 
 #[test]
-fn who_finds_no_seat_behind_others_waits_for_the_next_turn() {
+fn a_connection_beyond_the_last_permit_waits_for_the_next_turn() {
     let (mut acceptor, mut poll) = acceptor(1, Some(1));
     let now = Instant::now();
     let mut taken: Vec<_> = (1..RESERVE_MAX)
-        .map(|_| acceptor.seats.take(0).unwrap())
+        .map(|_| acceptor.permits.take(0).unwrap())
         .collect();
-    let _peers = knock(&mut acceptor, &mut poll, 4);
+    let _peers = connect_one(&mut acceptor, &mut poll, 4);
     let mut inside = Vec::new();
-    acceptor.accept(now, |_, arrival| inside.push(arrival));
+    acceptor.accept(now, |_, incoming| inside.push(incoming));
     assert_eq!((inside.len(), acceptor.has_work(now)), (2, true));
     taken.pop(); // who was silent is closed for those who came
-    acceptor.accept(now, |_, arrival| inside.push(arrival));
+    acceptor.accept(now, |_, incoming| inside.push(incoming));
     assert_eq!((inside.len(), acceptor.has_work(now)), (3, true));
-    acceptor.accept(now, |_, arrival| inside.push(arrival));
+    acceptor.accept(now, |_, incoming| inside.push(incoming));
     assert_eq!((inside.len(), acceptor.has_work(now)), (3, false));
 }
 
 #[test]
-fn what_the_system_refuses_is_asked_for_again_after_a_pause() {
+fn a_refused_accept_is_retried_after_a_pause() {
     let (mut acceptor, mut poll) = acceptor(1, None);
-    let _peers = knock(&mut acceptor, &mut poll, 1);
+    let _peers = connect_one(&mut acceptor, &mut poll, 1);
     let now = Instant::now();
     acceptor.retry_at = Some(now + ACCEPT_PAUSE);
     let mut came = 0;
@@ -186,7 +190,7 @@ fn what_the_system_refuses_is_asked_for_again_after_a_pause() {
 }
 
 #[test]
-fn running_out_of_descriptors_is_waited_out_and_a_gone_client_is_not() {
+fn running_out_of_descriptors_pauses_and_a_lost_connection_does_not() {
     #[cfg(unix)]
     for code in [
         libc_codes::EMFILE,
@@ -195,15 +199,18 @@ fn running_out_of_descriptors_is_waited_out_and_a_gone_client_is_not() {
         libc_codes::ENOMEM,
     ] {
         assert_eq!(
-            Refusal::of(&io::Error::from_raw_os_error(code)),
-            Refusal::Exhausted
+            AcceptFailure::of(&io::Error::from_raw_os_error(code)),
+            AcceptFailure::Exhausted
         );
     }
     assert_eq!(
-        Refusal::of(&ErrorKind::ConnectionAborted.into()),
-        Refusal::ThisOne
+        AcceptFailure::of(&ErrorKind::ConnectionAborted.into()),
+        AcceptFailure::ConnectionLost
     );
-    assert_eq!(Refusal::of(&ErrorKind::WouldBlock.into()), Refusal::Nobody);
+    assert_eq!(
+        AcceptFailure::of(&ErrorKind::WouldBlock.into()),
+        AcceptFailure::NonePending
+    );
 }
 
 /// Numbers of errno(3) on Linux.
@@ -216,76 +223,76 @@ mod libc_codes {
 }
 
 #[test]
-fn a_seat_is_free_again_when_its_connection_ends() {
+fn a_permit_is_free_again_when_its_connection_ends() {
     let limits = Limits::default();
-    let seats = Seats::new(Room::default(), &limits, &[Some(2), None]);
-    let reserve: Vec<_> = (0..RESERVE_MAX).map(|_| seats.take(0)).collect();
-    let first = seats.take(0);
-    let second = seats.take(0);
+    let permits = ConnectionPermits::new(Room::default(), &limits, &[Some(2), None]);
+    let reserve: Vec<_> = (0..RESERVE_MAX).map(|_| permits.take(0)).collect();
+    let first = permits.take(0);
+    let second = permits.take(0);
     assert!(first.is_ok() && second.is_ok());
-    assert_eq!(seats.take(0).err(), Some(Full::Listener));
-    assert!(seats.take(1).is_ok(), "the other one is not full");
+    assert_eq!(permits.take(0).err(), Some(LimitReached::Listener));
+    assert!(permits.take(1).is_ok(), "the other one is not full");
     drop(first);
-    assert!(seats.take(0).is_ok());
+    assert!(permits.take(0).is_ok());
     drop((second, reserve));
-    assert_eq!(seats.taken(), 0);
+    assert_eq!(permits.taken(), 0);
 }
 
 #[test]
-fn a_lowered_limit_keeps_those_who_are_in() {
+fn a_lowered_limit_closes_no_open_connection() {
     let mut limits = Limits::default();
     limits.connections_max = 2;
-    let seats = Seats::new(Room::default(), &limits, &[None]);
+    let permits = ConnectionPermits::new(Room::default(), &limits, &[None]);
     let inside: Vec<_> = (0..2 + RESERVE_MAX)
-        .map(|_| seats.take(0).unwrap())
+        .map(|_| permits.take(0).unwrap())
         .collect();
-    assert_eq!(seats.take(0).err(), Some(Full::Broker));
+    assert_eq!(permits.take(0).err(), Some(LimitReached::Broker));
     limits.connections_max = 1;
-    seats.set_limits(&limits, &[None]);
-    assert_eq!(seats.taken(), 2 + RESERVE_MAX);
+    permits.set_limits(&limits, &[None]);
+    assert_eq!(permits.taken(), 2 + RESERVE_MAX);
     drop(inside);
-    assert!(seats.take(0).is_ok());
+    assert!(permits.take(0).is_ok());
 }
 
 #[test]
-fn there_are_no_more_seats_than_the_system_has_room_for() {
+fn there_are_no_more_permits_than_open_files() {
     let limits = Limits::default();
     let (places, reserve) = (1, 1);
-    let seats = Seats::new(Room { places, reserve }, &limits, &[None]);
-    let _taken = [seats.take(0).unwrap(), seats.take(0).unwrap()];
-    assert_eq!(seats.take(0).err(), Some(Full::Broker));
-    seats.set_limits(&limits, &[None]);
-    assert_eq!(seats.take(0).err(), Some(Full::Broker));
-    assert!(seats.limit_of_all().contains("open files"));
+    let permits = ConnectionPermits::new(Room { places, reserve }, &limits, &[None]);
+    let _taken = [permits.take(0).unwrap(), permits.take(0).unwrap()];
+    assert_eq!(permits.take(0).err(), Some(LimitReached::Broker));
+    permits.set_limits(&limits, &[None]);
+    assert_eq!(permits.take(0).err(), Some(LimitReached::Broker));
+    assert!(permits.broker_limit().contains("open files"));
 }
 
 #[test]
-fn a_connection_that_only_waits_for_its_peer_is_in_the_way_while_the_reserve_is_used() {
+fn a_finished_connection_is_closed_while_the_reserve_is_used() {
     let limits = Limits::default();
     for (places, listener) in [(2, None), (u32::MAX - 8, Some(2))] {
         let room = Room { places, reserve: 8 };
-        let seats = Seats::new(room, &limits, &[listener]);
-        let mut taken: Vec<_> = (0..4).map(|_| seats.take(0).unwrap()).collect();
-        assert!(!taken[0].is_in_the_way());
-        taken.push(seats.take(0).unwrap());
-        assert!(taken[0].is_in_the_way());
+        let permits = ConnectionPermits::new(room, &limits, &[listener]);
+        let mut taken: Vec<_> = (0..4).map(|_| permits.take(0).unwrap()).collect();
+        assert!(!taken[0].is_needed_elsewhere());
+        taken.push(permits.take(0).unwrap());
+        assert!(taken[0].is_needed_elsewhere());
     }
 }
 
 #[test]
-fn everybody_turned_away_is_told_at_most_once_a_second() {
-    let (mut turned_away, start) = (TurnedAway::default(), Instant::now());
-    assert_eq!(turned_away.take(start), Told::Nothing);
-    turned_away.count(Full::Listener);
-    let told = |broker, listener| Told::Now { broker, listener };
-    assert_eq!(turned_away.take(start), told(0, 1));
-    turned_away.count(Full::Listener);
-    turned_away.count(Full::Listener);
-    turned_away.count(Full::Broker);
-    let soon = start + TELL_EVERY / 4;
-    assert_eq!(turned_away.take(soon), Told::Later(TELL_EVERY * 3 / 4));
-    assert_eq!(turned_away.take(start + TELL_EVERY), told(1, 2));
-    assert_eq!(turned_away.take(start + 3 * TELL_EVERY), Told::Nothing);
+fn closed_connections_are_logged_at_most_once_a_second() {
+    let (mut rejected, start) = (Rejected::default(), Instant::now());
+    assert_eq!(rejected.take(start), Report::Nothing);
+    rejected.count(LimitReached::Listener);
+    let report = |broker, listener| Report::Now { broker, listener };
+    assert_eq!(rejected.take(start), report(0, 1));
+    rejected.count(LimitReached::Listener);
+    rejected.count(LimitReached::Listener);
+    rejected.count(LimitReached::Broker);
+    let soon = start + REPORT_EVERY / 4;
+    assert_eq!(rejected.take(soon), Report::Later(REPORT_EVERY * 3 / 4));
+    assert_eq!(rejected.take(start + REPORT_EVERY), report(1, 2));
+    assert_eq!(rejected.take(start + 3 * REPORT_EVERY), Report::Nothing);
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Changing a password file: lines that are not meant stay as they are, and a crash leaves the old
-//! file.
+//! Changes a password file: other lines stay as they are, and a crash leaves the old file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -25,10 +24,10 @@ pub enum EditError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is nobody of that name to remove.
+    /// The user to remove does not exist.
     #[error("there is no user `{user}` in {}", path.display())]
     NoSuchUser {
         /// The user.
@@ -96,7 +95,7 @@ impl PasswordFile {
         Ok(())
     }
 
-    /// Hashes every password that is plain text; says how many there were.
+    /// Hashes every plain-text password; returns how many there were.
     pub fn hash_plain(&mut self, scheme: Scheme) -> Result<usize, EditError> {
         let mut hashed = 0;
         for line in &mut self.lines {

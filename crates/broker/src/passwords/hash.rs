@@ -72,7 +72,7 @@ pub enum HashError {
 }
 
 impl StoredHash {
-    /// Reads what stands behind the colon of an entry.
+    /// Parses the part after the colon of an entry.
     pub(super) fn parse(text: &str) -> Result<Self, HashError> {
         let Some(text) = text.strip_prefix('$') else {
             return Err(HashError::Plain);
@@ -216,7 +216,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 const SHA512_BYTES: usize = 64;
 const ARGON2_HASH_MIN: usize = 16;
 
-// A login must not cost more than a second or a gigabyte, whatever a file says.
+// A login must not cost more than a second or a gigabyte, even if the file asks for it.
 const ITERATIONS_MAX: u32 = 10_000_000;
 const ARGON2_KIB_MAX: u32 = 1024 * 1024;
 const ARGON2_PASSES_MAX: u32 = 64;

@@ -1,5 +1,5 @@
-//! What shards have to say to each other while no client is served: before the first comes, and
-//! when the last has gone. One thread has them all then.
+//! Messages between shards while no client is connected: before the first connection, and after the
+//! last. One thread has all shards then.
 
 use std::time::Instant;
 
@@ -9,9 +9,8 @@ use super::ShardThread;
 use crate::batching::Turn;
 use crate::driver::input;
 
-/// Shards that were restored have something to say to each other. They read it before any client
-/// comes.
-pub(crate) fn introduce(shards: &mut [ShardThread]) {
+/// Restored shards exchange their state before any client connects.
+pub(crate) fn exchange_initial(shards: &mut [ShardThread]) {
     let now = Instant::now();
     for thread in &mut *shards {
         let timeout = Input::Timeout { heard: now };
@@ -20,37 +19,37 @@ pub(crate) fn introduce(shards: &mut [ShardThread]) {
     exchange(shards, now);
 }
 
-/// Until nothing is on its way between them.
+/// Until no message is in a channel.
 fn exchange(shards: &mut [ShardThread], now: Instant) {
     loop {
         for thread in &mut *shards {
-            if let Some(desk) = &mut thread.driver.desk {
-                desk.turn(now, &thread.shard);
+            if let Some(store_handle) = &mut thread.driver.store_handle {
+                store_handle.turn(now, &thread.shard);
             }
-            thread.driver.flush_feeds();
+            thread.driver.flush_channels();
         }
-        let letters =
+        let messages =
             |thread: &ShardThread| thread.from_shards.iter().flatten().any(|f| !f.is_empty());
         let unsent = |thread: &ShardThread| thread.driver.has_unsent();
         if !shards
             .iter()
-            .any(|thread| letters(thread) || unsent(thread))
+            .any(|thread| messages(thread) || unsent(thread))
         {
             return;
         }
         for thread in &mut *shards {
-            thread.take_parcels(now, &mut Turn::default());
+            thread.take_events(now, &mut Turn::default());
         }
     }
 }
 
-/// All shards have ended, and no client is left: lets them read what they have written to each
-/// other since, so that each message in it is named.
-pub(crate) fn settle(shards: &mut [ShardThread]) {
+/// All shards have ended and no client is left: they process the messages that remain between them,
+/// so that each lost message is counted under a drop reason.
+pub(crate) fn exchange_final(shards: &mut [ShardThread]) {
     let now = Instant::now();
     exchange(shards, now);
     for thread in &mut *shards {
-        // Once more, for what was counted since it was last told.
+        // Once more, for counts since the last report.
         input(&mut thread.shard, &mut thread.driver, now, Input::Drain);
     }
     exchange(shards, now);

@@ -1,4 +1,4 @@
-//! What a shard does with the request of a handle.
+//! Carries out requests of a handle.
 
 use std::sync::mpsc::channel;
 use std::time::Instant;
@@ -8,8 +8,7 @@ use unbroken_broker_core::{Input, Operation, Shard};
 use crate::driver::{Driver, input};
 use crate::request::Request;
 
-/// Does what is asked of this shard. Each answer has room, unless the thread that asked has given
-/// up.
+/// Carries out one request. An answer has room, unless the requesting thread has given up.
 pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, request: Request) {
     match request {
         Request::Clients { page, answer } => {
@@ -34,13 +33,13 @@ pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, re
             let refused = shard.refuses(&message);
             operate(shard, driver, now, Operation::Publish(message));
             drop(charge);
-            let (done, told) = channel();
-            driver.tell_when_stored(done);
-            let _ = answer.try_send(refused.map_or(Ok(told), Err));
+            let (done, stored) = channel();
+            driver.notify_when_stored(done);
+            let _ = answer.try_send(refused.map_or(Ok(stored), Err));
         }
         Request::Forget { what, done } => {
             operate(shard, driver, now, Operation::Forget(what));
-            driver.tell_when_stored(done);
+            driver.notify_when_stored(done);
         }
         Request::Watch(watch) => driver.watches.push(watch),
     }

@@ -3,17 +3,17 @@
 mod transforms;
 
 use super::*;
-use crate::authenticator::{Door, authenticator};
+use crate::authenticator::{ListenerAuth, authenticator};
+use crate::channel::{ShardSender, event_channel, shard_channel};
 use crate::disk::tests::started;
-use crate::listener::tests::{any_arrival, arrival_and_peer};
-use crate::mailbox::{feed, outside_feed};
+use crate::listener::tests::{any_incoming, incoming_and_peer};
 use crate::tuning::READ_QUANTUM;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use unbroken_broker_core::{Limits, Settings, ShardOptions, Totals};
 
 #[test]
-fn a_message_for_a_shard_that_has_ended_is_named() {
+fn a_message_for_an_ended_shard_is_counted_under_a_drop_reason() {
     let now = Instant::now();
     let mut shards = linked_shards(4);
     // Its session lives on the second shard, and outlives the connection.
@@ -25,7 +25,7 @@ fn a_message_for_a_shard_that_has_ended_is_named() {
         (0, [CONNECT, publish].concat()),
     ] {
         let ShardThread { shard, driver, .. } = &mut shards[number];
-        open(shard, driver, now, any_arrival(bytes));
+        open(shard, driver, now, any_incoming(bytes));
         if number == 1 {
             hand_over(&mut shards, now);
         }
@@ -35,30 +35,30 @@ fn a_message_for_a_shard_that_has_ended_is_named() {
     }
     let dropped = |shards: &[ShardThread; 2]| shards[1].shard.stats().dropped_total();
     assert_eq!(dropped(&shards), 0, "the letter was not handed over");
-    settle(&mut shards);
+    exchange_final(&mut shards);
     assert_eq!(dropped(&shards), 1);
 }
 
 #[test]
-fn feeds_are_looked_into_once_one_of_them_has_rung() {
+fn channels_are_checked_once_one_of_them_has_notified() {
     let now = Instant::now();
-    let (mut from_server, to_shard) = outside_feed();
-    let (mut to_first, from_second) = feed(4);
+    let (mut from_server, to_shard) = event_channel();
+    let (mut to_first, from_second) = shard_channel(4);
     let mut first = shard_thread(0, [None, Some(from_second)], [None, None]);
     first.from_others.push(to_shard);
-    assert!(!first.hears_nothing(), "nobody has looked yet");
-    assert!(!first.arm_feeds());
-    assert!(first.hears_nothing());
-    from_server.send(Parcel::Drain { until: now });
-    assert!(!first.hears_nothing());
-    first.take_parcels(now, &mut Turn::default());
+    assert!(!first.has_no_news(), "nobody has looked yet");
+    assert!(!first.arm_channels());
+    assert!(first.has_no_news());
+    from_server.send(DriverEvent::Drain { until: now });
+    assert!(!first.has_no_news());
+    first.take_events(now, &mut Turn::default());
     assert_eq!(first.driver.drain_until, Some(now));
-    assert!(!first.arm_feeds());
-    to_first.push(Parcel::Drain { until: now + LATER });
+    assert!(!first.arm_channels());
+    to_first.push(DriverEvent::Drain { until: now + LATER });
     to_first.flush();
-    first.take_parcels(now, &mut Turn::default());
+    first.take_events(now, &mut Turn::default());
     assert_eq!(first.driver.drain_until, Some(now + LATER));
-    assert!(!first.hears_nothing(), "not before all are empty again");
+    assert!(!first.has_no_news(), "not before all are empty again");
 }
 
 #[test]
@@ -71,13 +71,13 @@ fn a_connection_that_sends_alone_lets_others_in_after_each_quantum() {
     let mut quiet = enter(&mut thread, &subscribe(b"q"));
     let message = [&b"\x30\x83\x01\x00\x01b"[..], &[0; 128]].concat();
     let much = message.repeat(5 * READ_QUANTUM / message.len());
-    say(&mut thread, &mut busy, &much);
+    send_bytes(&mut thread, &mut busy, &much);
     // The loop has not looked since.
     quiet.set_nodelay(true).unwrap();
     quiet.write_all(b"\x30\x03\x00\x01q").unwrap();
     let mut turn = Turn::default();
     thread.read_clients(now, &mut turn);
-    // A quantum, then a look, then both.
+    // A quantum, then a poll, then both.
     assert!((3..=4).contains(&turn.reads), "{turn:?}");
     assert!(thread.driver.sockets.has_ready(), "the busy one has more");
     thread.write_clients(now, &mut turn);
@@ -121,7 +121,7 @@ fn a_turn_reads_so_many_connections_and_the_next_one_goes_on() {
         .map(|_| enter(&mut thread, b""))
         .collect();
     for peer in &mut peers {
-        say(&mut thread, peer, b"\xc0\x00");
+        send_bytes(&mut thread, peer, b"\xc0\x00");
     }
     for expected in [TURN_READS, more, 0] {
         let mut turn = Turn::default();
@@ -130,7 +130,7 @@ fn a_turn_reads_so_many_connections_and_the_next_one_goes_on() {
     }
 }
 
-/// Somebody who publishes, and so many receivers.
+/// A publisher, and so many receivers.
 fn many_receivers(receivers: usize) -> (ShardThread, TcpStream, Vec<TcpStream>) {
     let mut thread = shard_thread(0, [None, None], [None, None]);
     thread.shard = Shard::new(options(0, 1));
@@ -138,16 +138,16 @@ fn many_receivers(receivers: usize) -> (ShardThread, TcpStream, Vec<TcpStream>) 
     let publisher = enter(&mut thread, b"");
     let receivers = (0..receivers).map(|_| enter(&mut thread, subscribe));
     let receivers = receivers.collect();
-    // What it looks after from time to time.
+    // A timeout of the shard's own.
     thread.time_out(Instant::now(), &mut Turn::default());
     (thread, publisher, receivers)
 }
 
-/// Connects somebody, who says this.
+/// Connects a client that sends these bytes.
 fn enter(thread: &mut ShardThread, says: &[u8]) -> TcpStream {
     let now = Instant::now();
-    let (arrival, peer) = arrival_and_peer([CONNECT, says].concat());
-    open(&mut thread.shard, &mut thread.driver, now, arrival);
+    let (incoming, peer) = incoming_and_peer([CONNECT, says].concat());
+    open(&mut thread.shard, &mut thread.driver, now, incoming);
     thread.write_clients(now, &mut Turn::default());
     peer
 }
@@ -155,7 +155,7 @@ fn enter(thread: &mut ShardThread, says: &[u8]) -> TcpStream {
 /// A message to all of them.
 const TO_MANY: &[u8] = b"\x30\x03\x00\x01m";
 
-/// Those that wait for something to be written.
+/// Connections with pending output.
 fn waiting_for_it(thread: &ShardThread, receivers: usize) -> Vec<ConnectionId> {
     let ids = (1..=u32::try_from(receivers).unwrap()).map(|index| ConnectionId {
         index,
@@ -166,7 +166,7 @@ fn waiting_for_it(thread: &ShardThread, receivers: usize) -> Vec<ConnectionId> {
 }
 
 #[test]
-fn between_writes_to_many_who_has_sent_more_is_read() {
+fn clients_are_read_between_the_writes_of_a_large_fan_out() {
     let more = 5;
     let (mut thread, mut publisher, mut receivers) = many_receivers(TURN_WRITES + more);
     let now = Instant::now();
@@ -174,7 +174,7 @@ fn between_writes_to_many_who_has_sent_more_is_read() {
     let mut waited = Vec::new();
     for publishes in [true, true, false] {
         if publishes {
-            say(&mut thread, &mut publisher, TO_MANY);
+            send_bytes(&mut thread, &mut publisher, TO_MANY);
         }
         let mut turn = Turn::default();
         thread.read_clients(now, &mut turn);
@@ -205,7 +205,7 @@ fn all_are_written_to_once_much_was_read() {
         (TURN_READ_BYTES / 2, TURN_WRITES),
         (TURN_READ_BYTES, all),
     ] {
-        say(&mut thread, &mut publisher, TO_MANY);
+        send_bytes(&mut thread, &mut publisher, TO_MANY);
         thread.read_clients(now, &mut Turn::default());
         thread.unwritten += unwritten;
         let mut turn = Turn::default();
@@ -218,17 +218,17 @@ fn all_are_written_to_once_much_was_read() {
 }
 
 #[test]
-fn what_other_shards_send_counts_as_read() {
+fn bytes_of_other_shards_count_as_read() {
     let (mut thread, _publisher, _receivers) = many_receivers(0);
-    let (mut to_first, from_second) = feed(4);
+    let (mut to_first, from_second) = shard_channel(4);
     thread.from_shards[1] = Some(from_second);
-    let mut arrival = any_arrival(Vec::new());
-    arrival.unread = vec![0; 100];
-    let parcel = Parcel::Connection(Box::new(arrival));
-    let bytes = parcel.bytes();
-    to_first.push(parcel);
+    let mut incoming = any_incoming(Vec::new());
+    incoming.unread = vec![0; 100];
+    let event = DriverEvent::Connection(Box::new(incoming));
+    let bytes = event.bytes();
+    to_first.push(event);
     to_first.flush();
-    thread.take_parcels(Instant::now(), &mut Turn::default());
+    thread.take_events(Instant::now(), &mut Turn::default());
     assert_eq!(thread.unwritten as u64, bytes);
 }
 
@@ -245,23 +245,23 @@ fn two_shards(subscribers: usize) -> ([ShardThread; 2], Vec<TcpStream>) {
 }
 
 #[test]
-fn small_messages_take_more_of_a_feed_than_they_are_to_write() {
+fn small_messages_cost_more_in_a_channel_than_their_bytes() {
     let now = Instant::now();
     let (mut shards, _subscriber) = two_shards(1);
     let _publisher = enter(&mut shards[0], &TO_MANY.repeat(10));
-    shards[0].driver.flush_feeds();
-    let feed = shards[1].from_shards[0].as_mut().unwrap();
-    let parcel = feed.try_recv().unwrap();
-    assert!(parcel.cost() > 10_000, "{} of the feed", parcel.cost());
-    assert!(parcel.bytes() < 1_000, "{} bytes", parcel.bytes());
-    // In their order, for letters have numbers.
+    shards[0].driver.flush_channels();
+    let channel = shards[1].from_shards[0].as_mut().unwrap();
+    let event = channel.try_recv().unwrap();
+    assert!(event.cost() > 10_000, "{} of the feed", event.cost());
+    assert!(event.bytes() < 1_000, "{} bytes", event.bytes());
+    // In their order, because messages between shards are numbered.
     let [first, second] = &mut shards;
-    use_parcel(
+    handle_event(
         &mut second.shard,
         &mut second.driver,
         now,
         Some(ShardId(0)),
-        parcel,
+        event,
     );
     let _other = enter(first, TO_MANY);
     hand_over(&mut shards, now);
@@ -269,20 +269,20 @@ fn small_messages_take_more_of_a_feed_than_they_are_to_write() {
 }
 
 #[test]
-fn of_what_other_shards_send_all_is_written_before_an_output_is_full() {
+fn messages_of_other_shards_are_written_before_an_output_is_full() {
     let now = Instant::now();
     let (mut shards, mut subscriber) = two_shards(1);
     let mut limits = Limits::default();
     limits.output_bytes_max = 4_096;
     let ShardThread { shard, driver, .. } = &mut shards[1];
     input(shard, driver, now, Input::Reconfigured(Box::new(limits)));
-    // Each in a letter of its own, and all of them there at once.
+    // Each in a message of its own, and all of them there at once.
     let message = [&b"\x30\xeb\x07\x00\x01m"[..], &[0; 1_000]].concat();
     let _publishers: Vec<_> = (0..8).map(|_| enter(&mut shards[0], &message)).collect();
-    shards[0].driver.flush_feeds();
+    shards[0].driver.flush_channels();
     let mut turn = Turn::default();
-    shards[1].take_mail(now, &mut turn);
-    assert!(turn.letters >= 8);
+    shards[1].receive(now, &mut turn);
+    assert!(turn.messages >= 8);
     shards[1].write_clients(now, &mut turn);
     assert_eq!(shards[1].shard.stats().dropped_total(), 0);
     let mut found = vec![0; 4 + 5 + 8 * message.len()];
@@ -291,9 +291,9 @@ fn of_what_other_shards_send_all_is_written_before_an_output_is_full() {
 }
 
 #[test]
-fn who_has_more_than_one_write_takes_comes_behind_all_others() {
+fn a_connection_with_more_than_one_write_goes_behind_the_others() {
     let (mut thread, mut publisher, receivers) = many_receivers(3);
-    say(&mut thread, &mut publisher, TO_MANY);
+    send_bytes(&mut thread, &mut publisher, TO_MANY);
     thread.read_clients(Instant::now(), &mut Turn::default());
     let (mut first, mut all) = (Vec::new(), Vec::new());
     thread.shard.take_dirty(&mut first, 1);
@@ -304,7 +304,7 @@ fn who_has_more_than_one_write_takes_comes_behind_all_others() {
 }
 
 #[test]
-fn nobody_counts_as_slow_whose_turn_has_not_come() {
+fn no_receiver_counts_as_slow_before_its_turn() {
     for (messages, all_are_written_to) in [(1, false), (2, true)] {
         let (mut thread, mut publisher, receivers) = many_receivers(TURN_WRITES + 5);
         let now = Instant::now();
@@ -312,7 +312,7 @@ fn nobody_counts_as_slow_whose_turn_has_not_come() {
         limits.output_bytes_max = u32::try_from(OUTPUT_PARTS * 2 * TO_MANY.len()).unwrap();
         let (shard, driver) = (&mut thread.shard, &mut thread.driver);
         input(shard, driver, now, Input::Reconfigured(Box::new(limits)));
-        say(&mut thread, &mut publisher, &TO_MANY.repeat(messages));
+        send_bytes(&mut thread, &mut publisher, &TO_MANY.repeat(messages));
         let mut turn = Turn::default();
         thread.read_clients(now, &mut turn);
         thread.write_some(now, &mut turn);
@@ -322,7 +322,7 @@ fn nobody_counts_as_slow_whose_turn_has_not_come() {
 }
 
 #[test]
-fn a_share_finds_outputs_as_empty_as_they_can_be() {
+fn a_part_of_a_fan_out_finds_outputs_flushed() {
     let mut thread = shard_thread(0, [None, None], [None, None]);
     let mut options = options(0, 1);
     options.settings.at_once = 1;
@@ -338,8 +338,8 @@ fn a_share_finds_outputs_as_empty_as_they_can_be() {
     let message = |topic| [&b"\x30\x83\xc0\x02\x00\x01"[..], topic, &payload].concat();
     let now = Instant::now();
     for bytes in [message(b"d"), message(b"c")] {
-        let (arrival, _peer) = arrival_and_peer([CONNECT, &bytes].concat());
-        open(&mut thread.shard, &mut thread.driver, now, arrival);
+        let (incoming, _peer) = incoming_and_peer([CONNECT, &bytes].concat());
+        open(&mut thread.shard, &mut thread.driver, now, incoming);
     }
     assert!(thread.shard.has_dirty());
     let mut turn = Turn::default();
@@ -351,7 +351,7 @@ fn a_share_finds_outputs_as_empty_as_they_can_be() {
 }
 
 #[test]
-fn a_share_of_a_message_to_a_crowd_leaves_before_anything_else_is_read() {
+fn a_part_of_a_large_fan_out_is_written_before_the_next_read() {
     let mut thread = shard_thread(0, [None, None], [None, None]);
     let mut options = options(0, 1);
     options.settings.at_once = 1;
@@ -362,8 +362,8 @@ fn a_share_of_a_message_to_a_crowd_leaves_before_anything_else_is_read() {
     let publish = b"\x30\x03\x00\x01c";
     let _peers =
         [(b"a", &subscribe[..]), (b"b", subscribe), (b"p", publish)].map(|(name, packet)| {
-            let (arrival, peer) = arrival_and_peer([&connect(name), packet].concat());
-            open(&mut thread.shard, &mut thread.driver, now, arrival);
+            let (incoming, peer) = incoming_and_peer([&connect(name), packet].concat());
+            open(&mut thread.shard, &mut thread.driver, now, incoming);
             thread.write_clients(now, &mut Turn::default());
             peer
         });
@@ -374,8 +374,8 @@ fn a_share_of_a_message_to_a_crowd_leaves_before_anything_else_is_read() {
     }
 }
 
-/// Those whose CONNACK waits for the disk, because their sessions stay.
-fn sleepers(count: usize) -> (ShardThread, tempfile::TempDir, Vec<TcpStream>) {
+/// Clients whose CONNACK waits for the disk, because their sessions are persistent.
+fn offline_sessions(count: usize) -> (ShardThread, tempfile::TempDir, Vec<TcpStream>) {
     let temp = tempfile::tempdir().unwrap();
     let (disk, from_disk) = started(temp.path());
     let mut thread = shard_thread(0, [None, None], [None, None]);
@@ -383,13 +383,13 @@ fn sleepers(count: usize) -> (ShardThread, tempfile::TempDir, Vec<TcpStream>) {
     options.settings.durable = true;
     thread.shard = Shard::new(options);
     thread.from_others.push(from_disk);
-    thread.driver.desk = disk.desk(ShardId(0));
+    thread.driver.store_handle = disk.store_handle(ShardId(0));
     let now = Instant::now();
     let connect = b"\x10\x0f\x00\x04MQTT\x04\x00\x00\x00\x00\x03";
     let peers = (0..count).map(|number| {
         let name = format!("{number:03}");
-        let (arrival, peer) = arrival_and_peer([&connect[..], name.as_bytes()].concat());
-        open(&mut thread.shard, &mut thread.driver, now, arrival);
+        let (incoming, peer) = incoming_and_peer([&connect[..], name.as_bytes()].concat());
+        open(&mut thread.shard, &mut thread.driver, now, incoming);
         peer
     });
     let peers = peers.collect();
@@ -401,11 +401,11 @@ fn sleepers(count: usize) -> (ShardThread, tempfile::TempDir, Vec<TcpStream>) {
 }
 
 #[test]
-fn what_waited_for_the_disk_leaves_when_its_answer_is_taken() {
+fn output_held_for_the_disk_leaves_when_its_answer_is_taken() {
     let answers: [fn(&mut ShardThread, Instant, &mut Turn); 2] =
-        [ShardThread::take_mail, ShardThread::take_late_news];
+        [ShardThread::receive, ShardThread::receive_late];
     for take in answers {
-        let (mut thread, _temp, peers) = sleepers(TURN_WRITES + 5);
+        let (mut thread, _temp, peers) = offline_sessions(TURN_WRITES + 5);
         let mut turn = Turn::default();
         while thread.driver.waits_for_disk() {
             assert_eq!(turn.writes, 0);
@@ -422,24 +422,24 @@ fn a_client_is_silent_once_all_that_it_may_have_sent_was_read() {
     let now = Instant::now();
     // With a keep alive of one second.
     let anybody = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x01\x00\x00";
-    let arrival = any_arrival(anybody.to_vec());
-    open(&mut thread.shard, &mut thread.driver, now, arrival);
+    let incoming = any_incoming(anybody.to_vec());
+    open(&mut thread.shard, &mut thread.driver, now, incoming);
     let connected = |thread: &ShardThread| thread.shard.stats().clients_connected;
-    // The thread stood still: nobody has asked the kernel since.
+    // The thread stood still: the kernel was not polled since.
     thread.time_out(now + 5 * LATER, &mut Turn::default());
     assert_eq!(connected(&thread), 1);
-    thread.hearing.polled(now + 5 * LATER, 0, 1, 0);
+    thread.read_watermark.polled(now + 5 * LATER, 0, 1, 0);
     thread.time_out(now + 6 * LATER, &mut Turn::default());
     assert_eq!(connected(&thread), 0);
 }
 
-/// Of somebody without a name.
+/// Without a client id.
 const CONNECT: &[u8] = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00";
 
 const LATER: Duration = Duration::from_secs(1);
 
-/// Has a peer send bytes, and the thread see that they are there.
-fn say(thread: &mut ShardThread, peer: &mut impl Write, bytes: &[u8]) {
+/// Lets a peer send bytes, and waits until the thread sees them.
+fn send_bytes(thread: &mut ShardThread, peer: &mut impl Write, bytes: &[u8]) {
     peer.write_all(bytes).unwrap();
     let before = thread.driver.sockets.to_take();
     while thread.driver.sockets.to_take() == before {
@@ -447,20 +447,20 @@ fn say(thread: &mut ShardThread, peer: &mut impl Write, bytes: &[u8]) {
     }
 }
 
-/// Hands letters over until there are none.
+/// Passes messages between shards until there are none.
 fn hand_over(shards: &mut [ShardThread; 2], now: Instant) {
     for _ in 0..4 {
         for thread in &mut *shards {
-            thread.take_parcels(now, &mut Turn::default());
-            thread.driver.flush_feeds();
+            thread.take_events(now, &mut Turn::default());
+            thread.driver.flush_channels();
         }
     }
 }
 
-/// Two, and a feed for so many letters from each to the other.
-fn linked_shards(letters: u32) -> [ShardThread; 2] {
-    let (to_second, from_first) = feed(letters);
-    let (to_first, from_second) = feed(letters);
+/// Two shards, connected by channels for so many messages.
+fn linked_shards(messages: u32) -> [ShardThread; 2] {
+    let (to_second, from_first) = shard_channel(messages);
+    let (to_first, from_second) = shard_channel(messages);
     [
         shard_thread(0, [None, Some(from_second)], [None, Some(to_second)]),
         shard_thread(1, [Some(from_first), None], [Some(to_first), None]),
@@ -469,27 +469,30 @@ fn linked_shards(letters: u32) -> [ShardThread; 2] {
 
 fn shard_thread(
     id: u8,
-    from_shards: [Option<Incoming>; 2],
-    to_shards: [Option<Outgoing>; 2],
+    from_shards: [Option<EventReceiver>; 2],
+    to_shards: [Option<ShardSender>; 2],
 ) -> ShardThread {
     let poll = Poll::new().unwrap();
-    let bell = Doorbell::new(poll.registry(), BELL).unwrap();
-    let (mut askers, _verifier) = authenticator(vec![outside_feed().0]);
-    let anybody = Door {
+    let thread_waker = ThreadWaker::new(poll.registry(), WAKER).unwrap();
+    let (mut authenticators, _verifier) = authenticator(vec![event_channel().0]);
+    let anybody = ListenerAuth {
         allow_anonymous: true,
         passwords: None,
     };
     ShardThread::new(Parts {
         shard: Shard::new(options(id, 2)),
-        poll,
-        bell,
-        from_shards: from_shards.into(),
-        to_shards: to_shards.into(),
-        from_others: Vec::new(),
+        endpoints: Endpoints {
+            id: ShardId(id),
+            poll,
+            thread_waker,
+            from_shards: from_shards.into(),
+            to_shards: to_shards.into(),
+            from_others: Vec::new(),
+        },
         acceptor: None,
-        authenticator: askers.remove(0),
-        doors: Arc::new(Doors(vec![anybody])),
-        desk: None,
+        authenticator: authenticators.remove(0),
+        auth_rules: Arc::new(AuthRules(vec![anybody])),
+        store_handle: None,
         is_batching_adaptive: true,
     })
     .unwrap()

@@ -8,7 +8,7 @@ use mio::{Events, Poll};
 
 use super::*;
 use crate::bounds::READ_BUFFER_BYTES;
-use crate::listener::tests::arrival_and_peer;
+use crate::listener::tests::incoming_and_peer;
 
 /// Until so many are to be read.
 fn note_readable(poll: &mut Poll, sockets: &mut Sockets, count: usize) {
@@ -27,8 +27,8 @@ fn a_connection_is_read_by_the_quantum_and_comes_behind_the_others() {
     let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
     let (mut peers, mut ids) = (Vec::new(), Vec::new());
     for _ in 0..2 {
-        let (arrival, peer) = arrival_and_peer(Vec::new());
-        ids.push(sockets.open(arrival).unwrap().0);
+        let (incoming, peer) = incoming_and_peer(Vec::new());
+        ids.push(sockets.open(incoming).unwrap().0);
         peers.push(peer);
     }
     let mut buffer = vec![0; READ_BUFFER_BYTES];
@@ -42,7 +42,7 @@ fn a_connection_is_read_by_the_quantum_and_comes_behind_the_others() {
     for missing in [0, 0, READ_QUANTUM + 1, 0] {
         let index = sockets.take_ready().unwrap();
         sockets.note_packet(ids[index as usize], (0, missing));
-        if let Found::Bytes { count, more, .. } = sockets.read(index, &mut buffer) {
+        if let SocketRead::Bytes { count, more, .. } = sockets.read(index, &mut buffer) {
             found.push((index, count, more));
         }
     }
@@ -62,8 +62,8 @@ fn a_connection_is_read_by_the_quantum_and_comes_behind_the_others() {
 fn packets_that_are_longer_than_a_quantum_are_read_whole() {
     let mut poll = Poll::new().unwrap();
     let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-    let (arrival, mut peer) = arrival_and_peer(Vec::new());
-    let id = sockets.open(arrival).unwrap().0;
+    let (incoming, mut peer) = incoming_and_peer(Vec::new());
+    let id = sockets.open(incoming).unwrap().0;
     let mut buffer = vec![0; READ_BUFFER_BYTES];
     let length = 2 * READ_QUANTUM;
     peer.write_all(&vec![0; 3 * length]).unwrap();
@@ -71,7 +71,7 @@ fn packets_that_are_longer_than_a_quantum_are_read_whole() {
     let mut counts = Vec::new();
     for begun in [Some((length, READ_QUANTUM)), None, Some((100, 50)), None] {
         sockets.take_ready();
-        if let Found::Bytes { count, .. } = sockets.read(id.index, &mut buffer) {
+        if let SocketRead::Bytes { count, .. } = sockets.read(id.index, &mut buffer) {
             counts.push(count);
         }
         if let Some(begun) = begun {

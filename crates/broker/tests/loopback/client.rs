@@ -1,4 +1,4 @@
-//! A client made of raw bytes: MQTT 5.0 unless said otherwise, and no more of it than the tests
+//! A client made of raw bytes: MQTT 5.0 by default, and no more of it than the tests
 //! need.
 
 use std::io::{ErrorKind, Read, Write};
@@ -13,7 +13,7 @@ pub(crate) struct Client {
 
 /// What a read of a packet can come to.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     /// First byte and body.
     Packet(u8, Vec<u8>),
     /// The peer closed the connection in order.
@@ -34,7 +34,7 @@ impl Client {
         }
     }
 
-    /// A connection that has been let in.
+    /// A connection with a successful CONNACK.
     pub(crate) fn connect(address: SocketAddr, id: &str) -> Self {
         let mut client = Self::open(address);
         client.send(&connect(id));
@@ -52,12 +52,12 @@ impl Client {
 
     pub(crate) fn subscribe(&mut self, filter: &str) {
         self.send(&subscribe(filter));
-        assert!(matches!(self.hear(), Heard::Packet(0x90, _)));
+        assert!(matches!(self.receive(), Received::Packet(0x90, _)));
     }
 
     pub(crate) fn expect_connack(&mut self, reason: u8) {
-        match self.hear() {
-            Heard::Packet(0x20, body) => assert_eq!(body[1], reason),
+        match self.receive() {
+            Received::Packet(0x20, body) => assert_eq!(body[1], reason),
             other => panic!("not CONNACK: {other:?}"),
         }
     }
@@ -65,13 +65,13 @@ impl Client {
     /// Waits until the broker has handled everything sent so far.
     pub(crate) fn ping(&mut self) {
         self.send(&[0xc0, 0]);
-        assert_eq!(self.hear(), Heard::Packet(0xd0, vec![]));
+        assert_eq!(self.receive(), Received::Packet(0xd0, vec![]));
     }
 
     /// The next packet, which must be a PUBLISH at QoS 0, retained or not: its topic and payload.
     pub(crate) fn expect_message(&mut self) -> (String, Vec<u8>) {
-        match self.hear() {
-            Heard::Packet(0x30 | 0x31, body) => {
+        match self.receive() {
+            Received::Packet(0x30 | 0x31, body) => {
                 let topic = usize::from(body[0]) << 8 | usize::from(body[1]);
                 let properties = usize::from(body[2 + topic]);
                 let payload = body[2 + topic + 1 + properties..].to_vec();
@@ -85,17 +85,17 @@ impl Client {
     }
 
     /// The next packet, or the end.
-    pub(crate) fn hear(&mut self) -> Heard {
+    pub(crate) fn receive(&mut self) -> Received {
         let mut chunk = vec![0; 64 * 1024];
         loop {
             if let Some((header, length)) = frame(&self.received) {
                 let body = self.received[header..header + length].to_vec();
                 let first = self.received[0];
                 self.received.drain(..header + length);
-                return Heard::Packet(first, body);
+                return Received::Packet(first, body);
             }
             match self.stream.read(&mut chunk) {
-                Ok(0) => return Heard::Closed,
+                Ok(0) => return Received::Closed,
                 Ok(count) => self.received.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("{error} after {:?}", self.received),

@@ -10,7 +10,7 @@ use unbroken_broker::handle::{
 };
 use unbroken_broker::{ReloadError, Server};
 
-use crate::client::{Client, Heard, subscribe_at};
+use crate::client::{Client, Received, subscribe_at};
 use crate::restart::{kept, resume};
 use crate::{config, start};
 
@@ -96,11 +96,11 @@ fn a_client_is_disconnected_with_the_reason_and_an_unknown_one_is_reported() {
     for (n, client) in clients.iter_mut().enumerate() {
         let name = format!("client-{n}");
         assert!(elsewhere(&server, |it| it.disconnect(&name, PATIENCE)).unwrap());
-        match client.hear() {
-            Heard::Packet(0xe0, body) => assert_eq!(body[0], 0x98),
+        match client.receive() {
+            Received::Packet(0xe0, body) => assert_eq!(body[0], 0x98),
             other => panic!("no DISCONNECT: {other:?}"),
         }
-        assert_eq!(client.hear(), Heard::Closed);
+        assert_eq!(client.receive(), Received::Closed);
     }
     assert!(!server.handle().disconnect("client-0", PATIENCE).unwrap());
 }
@@ -146,21 +146,21 @@ fn messages_of_a_handle_arrive_in_order_and_may_be_retained() {
 fn a_message_that_is_published_has_been_stored() {
     let directory = tempfile::tempdir().unwrap();
     let (server, address) = start(kept(1, directory.path()));
-    let mut sleeper = Client::open(address);
-    resume(&mut sleeper, "sleeper");
-    sleeper.send(&subscribe_at("news", 1));
-    assert!(matches!(sleeper.hear(), Heard::Packet(0x90, _)));
-    drop(sleeper);
+    let mut session = Client::open(address);
+    resume(&mut session, "sleeper");
+    session.send(&subscribe_at("news", 1));
+    assert!(matches!(session.receive(), Received::Packet(0x90, _)));
+    drop(session);
     let mut news = message("news", b"for later");
     news.qos = QoS::AtLeastOnce;
     elsewhere(&server, |handle| handle.publish(news, PATIENCE)).unwrap();
     drop(server);
     let (_server, address) = start(kept(1, directory.path()));
-    let mut sleeper = Client::open(address);
-    assert!(resume(&mut sleeper, "sleeper"));
-    match sleeper.hear() {
+    let mut session = Client::open(address);
+    assert!(resume(&mut session, "sleeper"));
+    match session.receive() {
         // The broker may have sent it before it saw the connection end.
-        Heard::Packet(0x32 | 0x3a, body) => assert!(body.ends_with(b"for later")),
+        Received::Packet(0x32 | 0x3a, body) => assert!(body.ends_with(b"for later")),
         other => panic!("{other:?}"),
     }
 }
@@ -228,7 +228,7 @@ fn another_thread_reloads_the_configuration() {
 }
 
 #[test]
-fn a_broker_that_stops_meanwhile_answers_or_says_so() {
+fn requests_to_a_stopping_broker_are_answered_or_fail() {
     for shards in [1, 3] {
         let (server, address) = start(config(shards));
         let clients: Vec<_> = (0..20)

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{Client, Heard, connect, connect_as, connect_with_will, publish, subscribe};
+use client::{Client, Received, connect, connect_as, connect_with_will, publish, subscribe};
 use unbroken_broker::Server;
 use unbroken_broker::config::{Config, Listener};
 
@@ -68,7 +68,7 @@ fn a_message_reaches_its_subscriber_whatever_shards_the_two_live_on() {
 }
 
 #[test]
-fn what_came_behind_connect_moves_with_the_connection() {
+fn bytes_after_connect_move_with_the_connection() {
     let (_server, address) = start(config(8));
     for n in 0..32 {
         let topic = format!("own/{n}");
@@ -83,11 +83,11 @@ fn what_came_behind_connect_moves_with_the_connection() {
             .concat(),
         );
         client.expect_connack(0);
-        // SUBACK waits for the other shards; PINGRESP waits for nobody.
+        // SUBACK waits for the other shards; PINGRESP does not.
         let mut heard: Vec<u8> = (0..3)
-            .map(|_| match client.hear() {
-                Heard::Packet(first, _) => first,
-                Heard::Closed => panic!("closed"),
+            .map(|_| match client.receive() {
+                Received::Packet(first, _) => first,
+                Received::Closed => panic!("closed"),
             })
             .collect();
         heard.sort_unstable();
@@ -109,15 +109,15 @@ fn a_connect_that_comes_byte_by_byte_is_understood() {
 }
 
 #[test]
-fn a_client_that_has_said_everything_still_gets_its_answers() {
+fn a_client_that_has_shut_down_its_side_still_gets_answers() {
     let (_server, address) = start(config(4));
     for n in 0..8 {
         let mut client = Client::open(address);
         client.send(&[connect(&format!("half-closed-{n}")), vec![0xc0, 0]].concat());
         client.stream().shutdown(Shutdown::Write).unwrap();
         client.expect_connack(0);
-        assert_eq!(client.hear(), Heard::Packet(0xd0, vec![]));
-        assert_eq!(client.hear(), Heard::Closed);
+        assert_eq!(client.receive(), Received::Packet(0xd0, vec![]));
+        assert_eq!(client.receive(), Received::Closed);
     }
 }
 
@@ -154,7 +154,7 @@ fn a_reset_publishes_the_will_and_a_disconnect_before_it_does_not() {
 }
 
 #[test]
-fn a_packet_larger_than_any_buffer_passes_whole() {
+fn a_packet_larger_than_any_buffer_is_delivered() {
     let (_server, address) = start(config(2));
     let payload: Vec<u8> = (0..3_000_000u32).map(|n| n.to_le_bytes()[0]).collect();
     let mut subscriber = Client::connect(address, "large-subscriber");
@@ -200,7 +200,7 @@ fn shards_that_flood_each_other_lose_nothing_and_keep_order() {
 }
 
 #[test]
-fn a_subscriber_that_does_not_read_holds_up_nobody() {
+fn a_subscriber_that_does_not_read_delays_no_other() {
     let (_server, address) = start(config(1));
     let mut idler = Client::connect(address, "idler");
     idler.subscribe("stream");
@@ -222,7 +222,7 @@ fn a_subscriber_that_does_not_read_holds_up_nobody() {
 }
 
 #[test]
-fn what_a_connection_that_is_closed_never_took_is_counted_as_lost() {
+fn messages_that_a_closed_connection_did_not_take_count_as_lost() {
     const MESSAGES: u64 = 400;
     let mut config = config(1);
     config.broker.sys_interval = Some(Duration::from_secs(1));
@@ -250,7 +250,7 @@ fn what_a_connection_that_is_closed_never_took_is_counted_as_lost() {
         }
     }
     let mut taken = 0;
-    while let Heard::Packet(first, _) = idler.hear() {
+    while let Received::Packet(first, _) = idler.receive() {
         assert_eq!(first, 0x30);
         taken += 1;
     }
@@ -258,18 +258,18 @@ fn what_a_connection_that_is_closed_never_took_is_counted_as_lost() {
 }
 
 #[test]
-fn last_words_arrive_though_the_peer_went_on_talking() {
+fn final_bytes_arrive_although_the_peer_keeps_sending() {
     let (_server, address) = start(config(1));
     let mut client = Client::connect(address, "babbler");
     let mut bytes = vec![0xf1, 0xff, 0xff, 0xff, 0xff]; // no packet begins like this
     bytes.resize(1_000_000, 0);
     // The broker may have stopped reading before all of it has gone.
     let _ = client.stream().write_all(&bytes);
-    match client.hear() {
-        Heard::Packet(0xe0, body) => assert_eq!(body.first(), Some(&0x81)),
+    match client.receive() {
+        Received::Packet(0xe0, body) => assert_eq!(body.first(), Some(&0x81)),
         other => panic!("no DISCONNECT: {other:?}"),
     }
-    assert_eq!(client.hear(), Heard::Closed);
+    assert_eq!(client.receive(), Received::Closed);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn draining_closes_every_connection_and_ends() {
     let draining = thread::spawn(move || server.drain(Duration::from_secs(20)));
     for client in &mut clients {
         // No DISCONNECT, so that libmosquitto's clients connect again.
-        assert_eq!(client.hear(), Heard::Closed);
+        assert_eq!(client.receive(), Received::Closed);
     }
     drop((clients, silent));
     draining.join().unwrap().unwrap();
@@ -314,12 +314,12 @@ fn draining_does_not_wait_for_a_client_that_has_its_fin_and_does_not_close() {
     // All of them have had everything all the same.
     for holder in &mut holders {
         assert_eq!(holder.expect_message(), ("last".into(), b"words".to_vec()));
-        assert_eq!(holder.hear(), Heard::Closed);
+        assert_eq!(holder.receive(), Received::Closed);
     }
 }
 
 #[test]
-fn draining_does_not_wait_longer_than_told_for_a_client_that_does_not_read() {
+fn draining_waits_at_most_the_timeout_for_a_client_that_does_not_read() {
     let (server, address) = start(config(1));
     let mut idler = Client::connect(address, "idler");
     idler.subscribe("stream");
@@ -353,19 +353,19 @@ fn connections_beyond_a_listeners_limit_are_refused_with_a_reason() {
         let mut client = Client::open(address);
         client.send(&connect(id));
         client.expect_connack(0x97);
-        assert_eq!(client.hear(), Heard::Closed);
+        assert_eq!(client.receive(), Received::Closed);
     };
     refuse("third");
     let mut third = Client::connect(elsewhere, "third");
     refuse("third");
     third.ping();
     let mut again = Client::connect(address, "second");
-    assert!(matches!(second.hear(), Heard::Packet(0xe0, body) if body[0] == 0x8e));
-    assert_eq!(second.hear(), Heard::Closed);
+    assert!(matches!(second.receive(), Received::Packet(0xe0, body) if body[0] == 0x8e));
+    assert_eq!(second.receive(), Received::Closed);
     refuse("fourth");
     let mut moved = Client::connect(elsewhere, "second");
-    again.hear();
-    assert_eq!(again.hear(), Heard::Closed);
+    again.receive();
+    assert_eq!(again.receive(), Received::Closed);
     moved.ping();
     let _fourth = Client::connect(address, "fourth");
     refuse("fifth");
@@ -377,7 +377,7 @@ fn connections_beyond_a_listeners_limit_are_refused_with_a_reason() {
 }
 
 #[test]
-fn a_client_beyond_the_brokers_limit_is_told_so() {
+fn a_client_beyond_the_brokers_limit_is_refused_with_a_reason() {
     let mut config = config(2);
     config.limits.connections_max = 2;
     let (_server, address) = start(config);
@@ -386,7 +386,7 @@ fn a_client_beyond_the_brokers_limit_is_told_so() {
     let mut third = Client::open(address);
     third.send(&connect("third"));
     third.expect_connack(0x97);
-    assert_eq!(third.hear(), Heard::Closed);
+    assert_eq!(third.receive(), Received::Closed);
 }
 
 #[test]
@@ -407,9 +407,9 @@ fn retained_messages_of_all_shards_reach_a_subscriber_that_reads_late() {
     let mut topics = std::collections::HashSet::new();
     let mut granted = false;
     while !granted || topics.len() < RETAINED {
-        match late.hear() {
-            Heard::Packet(0x90, _) => granted = true,
-            Heard::Packet(0x31, body) => {
+        match late.receive() {
+            Received::Packet(0x90, _) => granted = true,
+            Received::Packet(0x31, body) => {
                 let length = usize::from(body[0]) << 8 | usize::from(body[1]);
                 assert!(topics.insert(body[2..2 + length].to_vec()), "each once");
             }
@@ -419,7 +419,7 @@ fn retained_messages_of_all_shards_reach_a_subscriber_that_reads_late() {
 }
 
 #[test]
-fn a_password_opens_the_door_and_reload_changes_the_lock() {
+fn reload_replaces_the_password_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("passwords");
     std::fs::write(&file, HASHED_SECRET).unwrap();

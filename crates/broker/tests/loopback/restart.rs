@@ -5,7 +5,7 @@ use std::path::Path;
 use unbroken_broker::config::Config;
 use unbroken_broker::{Server, StartError};
 
-use crate::client::{Client, Heard, packet, publish, string, subscribe_at};
+use crate::client::{Client, Received, packet, publish, string, subscribe_at};
 use crate::{config, start};
 
 pub(crate) fn kept(shards: u8, directory: &Path) -> Config {
@@ -29,27 +29,27 @@ fn publish_at_1(topic: &str, id: u8, payload: &[u8]) -> Vec<u8> {
 /// Comes back to its session; whether there was one.
 pub(crate) fn resume(client: &mut Client, id: &str) -> bool {
     client.send(&stay(id));
-    match client.hear() {
-        Heard::Packet(0x20, body) if body[1] == 0 => body[0] == 1,
+    match client.receive() {
+        Received::Packet(0x20, body) if body[1] == 0 => body[0] == 1,
         other => panic!("not CONNACK: {other:?}"),
     }
 }
 
 #[test]
-fn what_sleepers_wait_for_and_what_is_retained_survives_a_restart_with_other_shards() {
+fn offline_sessions_and_retained_messages_survive_a_change_of_shards() {
     let directory = tempfile::tempdir().unwrap();
     let (server, address) = start(kept(1, directory.path()));
     for n in 0..8 {
-        let mut sleeper = Client::open(address);
-        assert!(!resume(&mut sleeper, &format!("sleeper-{n}")));
-        sleeper.send(&subscribe_at(&format!("to/{n}"), 1));
-        assert!(matches!(sleeper.hear(), Heard::Packet(0x90, _)));
+        let mut session = Client::open(address);
+        assert!(!resume(&mut session, &format!("sleeper-{n}")));
+        session.send(&subscribe_at(&format!("to/{n}"), 1));
+        assert!(matches!(session.receive(), Received::Packet(0x90, _)));
     }
     let mut publisher = Client::connect(address, "publisher");
     for n in 0..8_u8 {
         for payload in [b"first", b"later"] {
             publisher.send(&publish_at_1(&format!("to/{n}"), 1, payload));
-            assert!(matches!(publisher.hear(), Heard::Packet(0x40, _)));
+            assert!(matches!(publisher.receive(), Received::Packet(0x40, _)));
         }
     }
     let mut retained = publish("kept", b"here");
@@ -65,12 +65,12 @@ fn what_sleepers_wait_for_and_what_is_retained_survives_a_restart_with_other_sha
         late.subscribe("kept");
         assert_eq!(late.expect_message(), ("kept".to_owned(), b"here".to_vec()));
         for n in 0..8 {
-            let mut sleeper = Client::open(address);
-            assert!(resume(&mut sleeper, &format!("sleeper-{n}")));
+            let mut session = Client::open(address);
+            assert!(resume(&mut session, &format!("sleeper-{n}")));
             for payload in [b"first", b"later"] {
-                match sleeper.hear() {
+                match session.receive() {
                     // In the last round they are under way, and sent again.
-                    Heard::Packet(0x32 | 0x3a, body) => assert!(body.ends_with(payload), "{n}"),
+                    Received::Packet(0x32 | 0x3a, body) => assert!(body.ends_with(payload), "{n}"),
                     other => panic!("{other:?}"),
                 }
             }
@@ -83,37 +83,37 @@ fn a_message_is_routed_to_a_restored_session_of_another_shard_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let (server, address) = start(kept(3, directory.path()));
     for n in 0..8 {
-        let mut sleeper = Client::open(address);
-        resume(&mut sleeper, &format!("sleeper-{n}"));
-        sleeper.send(&subscribe_at("all", 1));
-        assert!(matches!(sleeper.hear(), Heard::Packet(0x90, _)));
+        let mut session = Client::open(address);
+        resume(&mut session, &format!("sleeper-{n}"));
+        session.send(&subscribe_at("all", 1));
+        assert!(matches!(session.receive(), Received::Packet(0x90, _)));
     }
     drop(server);
     let (_server, address) = start(kept(3, directory.path()));
     for publisher in 0..4 {
         let mut publisher = Client::connect(address, &format!("publisher-{publisher}"));
         publisher.send(&publish_at_1("all", 1, b"x"));
-        assert!(matches!(publisher.hear(), Heard::Packet(0x40, _)));
+        assert!(matches!(publisher.receive(), Received::Packet(0x40, _)));
     }
     for n in 0..8 {
-        let mut sleeper = Client::open(address);
-        assert!(resume(&mut sleeper, &format!("sleeper-{n}")));
+        let mut session = Client::open(address);
+        assert!(resume(&mut session, &format!("sleeper-{n}")));
         for _ in 0..4 {
-            assert!(matches!(sleeper.hear(), Heard::Packet(0x32, _)));
+            assert!(matches!(session.receive(), Received::Packet(0x32, _)));
         }
     }
 }
 
 #[test]
-fn a_second_broker_is_told_who_has_the_directory() {
+fn a_second_broker_reports_which_process_has_the_directory() {
     let directory = tempfile::tempdir().unwrap();
     let (_server, _) = start(kept(1, directory.path()));
     let refused = Server::start(kept(1, directory.path())).unwrap_err();
     assert!(matches!(refused, StartError::Disk(_)), "{refused}");
-    let told = refused.to_string();
+    let error = refused.to_string();
     let process = format!("process {}", std::process::id());
     assert!(
-        told.contains("in use by") && told.contains(&process),
-        "{told}"
+        error.contains("in use by") && error.contains(&process),
+        "{error}"
     );
 }

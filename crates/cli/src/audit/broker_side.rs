@@ -23,7 +23,7 @@ const UNHEARD_MAX: usize = 1_024;
 
 /// What is said of a loss in a lane without a key.
 pub(super) const MAY_BE_FORGED: &str =
-    "the lane has no key, so a checkpoint or a message that tells of it may be forged";
+    "the lane has no key, so a checkpoint or a message about it may be forged";
 
 /// What the broker has said.
 #[derive(Debug, Default)]

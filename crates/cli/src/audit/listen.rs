@@ -66,8 +66,8 @@ pub(super) enum ListenError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(
-        "the broker was not there, or did not answer CONNECT and SUBSCRIBE, before the time was \
-         over: see whether it is what listens there, or give it more time with -W"
+        "the broker was unreachable or did not answer CONNECT and SUBSCRIBE in time: check the \
+         address, or allow more time with -W"
     )]
     Late,
 }

@@ -182,14 +182,13 @@ impl fmt::Display for News {
             } => write!(f, "{} not delivered: {reason}, by {by}", numbers(of)),
             Self::Overtaken { number, by, .. } => write!(
                 f,
-                "number {number} came behind {by} with higher numbers; which of them moved is told \
-                 when nothing before them is missing"
+                "number {number} came after {by} with higher numbers; which of them moved is \
+                 reported when nothing before them is missing"
             ),
             Self::Doubt(_, doubt) => write!(f, "{doubt}"),
             Self::Forgotten(_, of) => write!(
                 f,
-                "{} lost long ago and no longer remembered: a copy that still comes is called \
-                 repeated",
+                "{} lost long ago and no longer remembered: a later copy is reported as repeated",
                 numbers(of)
             ),
             Self::Expected(lane, presence) => {

@@ -457,7 +457,7 @@ impl Observer {
 
     fn lost(&mut self, lane: LaneKey, numbers: &Range<u64>, tail: bool) {
         let reason = if tail {
-            "only a checkpoint tells of it, and no drop record: the end was cut off"
+            "only a checkpoint contains it, and no drop record: the end was cut off"
         } else {
             "it was issued and did not come, and no drop record names it"
         };
@@ -513,8 +513,8 @@ impl Observer {
 /// What is said of a lane of which all checkpoints that came were old.
 pub(super) fn old_sentence((made_us, age): (u64, Duration)) -> String {
     format!(
-        "old: checkpoints of {}, {} before they were heard: they are replayed, or the producer was \
-         away, or this listener is behind, or a clock is wrong",
+        "old: checkpoints of {}, {} before they were received: they are replayed, or the \
+         producer was offline, or this listener is behind, or a clock is wrong",
         date(made_us),
         span(age)
     )
@@ -524,12 +524,12 @@ pub(super) fn old_sentence((made_us, age): (u64, Duration)) -> String {
 pub(super) const OTHER_WINDOWS: &str =
     "counts in windows of another size, and is not used: it proves nothing here";
 /// What is said of events for which there was no room.
-pub(super) const UNNAMED: &str = "more events came up at once and are not named one by one";
+pub(super) const UNNAMED: &str = "more events occurred at once and are not listed";
 
 /// The fault that a verdict names, if it does.
 fn told(verdict: Verdict) -> Option<(&'static str, &'static str)> {
     Some(match verdict {
-        Verdict::Duplicate => ("duplicated", "it had come before, the same in every byte"),
+        Verdict::Duplicate => ("duplicated", "it had come before, identical in every byte"),
         Verdict::Repeated => (
             "repeated",
             "its number had come before; the content of the first is no longer known, so this one \
@@ -543,7 +543,7 @@ fn told(verdict: Verdict) -> Option<(&'static str, &'static str)> {
         Verdict::Altered => ("altered", "topic or payload does not fit its stamp"),
         Verdict::Injected => (
             "injected",
-            "a message came under its number that nobody issued",
+            "a message came under its number that was not issued",
         ),
         _ => return None,
     })

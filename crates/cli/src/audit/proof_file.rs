@@ -79,10 +79,7 @@ pub(crate) enum NotProven {
     Path(ProofError),
     #[error(transparent)]
     Key(#[from] MissingKey),
-    #[error(
-        "it is made with {0:?}, for which nobody needs the key that was given: leave the key out \
-         if the lane has none"
-    )]
+    #[error("it is made with {0:?}, which uses no key: omit --key if the lane has none")]
     NotKeyed(Algorithm),
     #[error("topic or payload is not what the producer stamped")]
     Altered,
@@ -98,7 +95,7 @@ pub(crate) enum NotProven {
     },
     #[error(
         "the saved root is the lane's, and the proof leads to the window's only: it was exported \
-         by somebody who had joined the lane later"
+         by a listener that had joined the lane later"
     )]
     WindowOnly,
 }

@@ -302,7 +302,7 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
     if observer.lanes().next().is_none() && observer.other_keys.is_empty() {
         writeln!(
             out,
-            "no stamped message was heard: is anybody publishing on these topics with a stamp?"
+            "no stamped message was received: does a client publish on these topics with a stamp?"
         )?;
     }
     if observer.unstamped > 0 {
@@ -321,8 +321,8 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
             let forgotten = watched.forgotten;
             writeln!(
                 out,
-                "lane {lane} epoch {epoch}: {forgotten} lost messages are no longer remembered: a \
-                 copy that still comes is called repeated"
+                "lane {lane} epoch {epoch}: {forgotten} lost messages are no longer remembered: \
+                 a later copy is reported as repeated"
             )?;
         }
         let doubts = observer.in_doubt(watched).filter(|doubts| {
@@ -340,7 +340,7 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
         Some(verdict) => writeln!(out, "the broker says: {verdict}"),
         None => writeln!(
             out,
-            "the broker keeps no account of its own ($SYS/audit/verdict): this is what the \
+            "the broker has no account of its own ($SYS/audit/verdict): this is what the \
              messages prove"
         ),
     }
@@ -351,7 +351,7 @@ fn declared(observer: &Observer, watched: &Watched) -> impl Iterator<Item = Stri
     let forged = if observer.has_key() {
         ""
     } else {
-        "; the lane has no key, so the record that says so may be forged"
+        "; the lane has no key, so this record may be forged"
     };
     let sentences = watched.declared.sentences();
     sentences.map(move |sentence| format!("{sentence}{forged}"))

@@ -20,8 +20,8 @@ pub(super) fn reasons(observer: &Observer) -> Vec<String> {
     for ((lane, epoch), watched) in observer.partly_judged() {
         let below = watched.doubts.out_of_scope();
         reasons.push(format!(
-            "lane {lane} epoch {epoch}: numbers below {below} were not judged although this listener \
-             was there: what came first did not begin with number 0"
+            "lane {lane} epoch {epoch}: numbers below {below} were not judged although this \
+             listener was connected: what came first did not begin with number 0"
         ));
     }
     for (key, watched) in observer.lanes() {
@@ -43,7 +43,7 @@ pub(super) fn reasons(observer: &Observer) -> Vec<String> {
     let elsewhere = observer.broker.faults_perhaps_elsewhere();
     if elsewhere > 0 {
         reasons.push(format!(
-            "the broker names {elsewhere} faults in lanes that are heard here, without a topic: they \
+            "the broker names {elsewhere} faults in lanes received here, without a topic: they \
              may be on topics that are not listened to (--part)"
         ));
     }

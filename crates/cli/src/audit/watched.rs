@@ -333,7 +333,7 @@ impl Watched {
         let out_of_scope = self.doubts.out_of_scope();
         let Some(number) = number.filter(|number| *number >= out_of_scope) else {
             return format!(
-                "it was under way before, and is judged from number {out_of_scope} on: wait longer \
+                "it had begun before, and is verified from number {out_of_scope} on: wait longer \
                  (-W), or listen before it begins"
             );
         };

@@ -19,9 +19,8 @@ Examples:
   unbroken backup --data /var/lib/unbroken - | zstd | ssh vault 'cat > monday.zst'
   unbroken restore monday.backup --data /var/lib/unbroken
 
-The file is of one moment, whatever the broker does meanwhile, and readable for this user alone. It
-is checked as a whole when it is restored, and any version from the one that wrote it on can
-restore it.
+The file is a consistent snapshot, and readable for this user alone. It is verified as a whole when
+it is restored. The version that wrote it, and every later one, can restore it.
 
 Exit codes: 0 it is written, and safe on the disk; 2 wrong usage; 65 the store is damaged; 66 there
 is none; 69 another process has it; 73 the file cannot be made; 74 reading or writing failed; 77 it

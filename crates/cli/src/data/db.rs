@@ -31,7 +31,7 @@ Examples:
   unbroken db export --data /var/lib/unbroken > everything.jsonl
   unbroken db export --data /var/lib/unbroken | jq -r 'select(.kind == \"message\").topic'
 
-docs/cli.md says what the objects hold. To move to another machine use `backup`.
+docs/cli.md describes the objects. To move to another machine use `backup`.
 
 Exit codes: 0 done; 2 wrong usage; 65 the store is damaged; 66 there is none; 69 another process
 has it; 74 reading or writing failed; 77 it is another user's; 78 wrong configuration.")]

@@ -15,33 +15,31 @@ use super::sessions::{connected, state};
 use super::{Data, DataArgs, failed_in_last_run, failure, now_ms, person, remote};
 use crate::exit::{self, Failure};
 
-/// Look at a data directory: what is in it, and what looks wrong
+/// Examine a data directory: contents, cost and faults
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   unbroken doctor --data /var/lib/unbroken
   unbroken doctor --data /var/lib/unbroken --json | jq .wrong
 
-All of it is read, so it takes as long as that. Wrong is what cannot be read, what contradicts
-itself, a message that has been stored for a session for more than a week, a damaged store that was
-set aside in the directory, a store that takes nothing any more or did not in the last run, and less
-than 1 GiB of free disk.
+The command reads the whole store. It reports as wrong: unreadable or contradictory data, a message
+that has been stored for a session for more than a week, a damaged store that was set aside in the
+directory, a store that has failed, now or in the last run, and less than 1 GiB of free disk space.
 
 The last table lists the sessions that messages are stored for, those with the oldest message first.
-IN FLIGHT are messages that the client was sent and has not acknowledged, BACKLOG those that wait
-for it and were not sent yet, and OLDEST is when the first of them came in. LOG KEPT is the part of
-the logs from there on, also with messages for others: it cannot be trimmed before the session has
-its messages. Ten sessions are shown, and counted; with --json all are listed.
+IN FLIGHT counts messages that were sent to the client and are not acknowledged, BACKLOG those that
+were not sent yet, and OLDEST is the age of the oldest of them. LOG PINNED is the part of the logs
+from there on, messages for others included: it cannot be trimmed before the session has received
+its messages. Ten sessions are shown, and the others counted; --json lists all.
 
-With --deep every byte of every table is compared with its checksum first, also of what is not
-needed any more, and damage is told with its file. That takes about 2 s for each GiB that the system
-has in its memory, and as long as the disk needs for the rest. No broker may have the directory.
-A store in which damage was found while it was in use is looked at in this way without being asked.
-It is not opened then, nor is one in which this finds damage: what is in it is not told, and every
-byte of it stays.
+With --deep every byte of every table is compared with its checksum first, and damage is reported
+with the file name. That takes about 2 s for each GiB in the system's cache, and as long as the disk
+needs for the rest. No broker may use the directory. Tables are checked in this way without --deep
+if damage was found while the store was in use. Such a store, or one with damage, is not opened: its
+contents are not listed, and no byte of it is changed.
 
-Exit codes: 0 nothing is wrong; 1 something is; 2 wrong usage; 66 there is no store; 69 another
-process has it; 74 reading or writing failed; 77 it is another user's; 78 wrong configuration.")]
+Exit codes: 0 no fault; 1 a fault; 2 wrong usage; 66 there is no store; 69 another process has it;
+74 reading or writing failed; 77 it belongs to another user; 78 wrong configuration.")]
 pub(crate) struct Args {
     #[command(flatten)]
     data: DataArgs,
@@ -187,10 +185,10 @@ fn held_long(examined: &Examined, now_ms: u64) -> impl Iterator<Item = String> {
 
 /// Damaged stores that were set aside.
 fn set_aside(path: &Path) -> Result<Vec<String>, StoreError> {
-    let found = quarantine::kept(path)?.into_iter().map(|path| {
+    let found = quarantine::damaged_stores(path)?.into_iter().map(|path| {
         format!(
-            "a damaged store was set aside in {}; its damage.txt says what was lost, \
-             and it can be removed",
+            "a damaged store was set aside in {}; its damage.txt lists what was lost; remove it \
+             when it is not needed any more",
             path.display()
         )
     });
@@ -230,7 +228,6 @@ impl Report {
 
     fn print_inside(&self, inside: &Inside, out: &mut dyn Write) -> io::Result<()> {
         let examined = &inside.examined;
-        let ago = |ms: u64| format!("{} ago", person::span(self.now_ms.saturating_sub(ms)));
         let store = person::size(inside.memory_bytes_max());
         let rest = person::size(inside.memory_bytes());
         let (subscriptions, in_flight) = (examined.subscriptions, examined.in_flight);
@@ -245,8 +242,15 @@ impl Report {
             Some(_) => "",
             None => " when the broker ended",
         };
-        writeln!(out, "sessions   {all}, {away} of them away{when}")?;
-        let logs: Vec<_> = examined
+        writeln!(out, "sessions   {all}, {away} of them offline{when}")?;
+        self.print_logs(inside, out)?;
+        print_spaces(examined, out)?;
+        self.print_holders(examined, out)
+    }
+
+    fn print_logs(&self, inside: &Inside, out: &mut dyn Write) -> io::Result<()> {
+        let logs: Vec<_> = inside
+            .examined
             .logs
             .iter()
             .zip(&inside.generations)
@@ -258,7 +262,7 @@ impl Report {
                     log.bounds.next.to_string(),
                     log.messages.to_string(),
                     person::size(log.bytes),
-                    log.oldest_ms.map_or("-".to_owned(), ago),
+                    log.oldest_ms.map_or("-".to_owned(), |ms| self.ago(ms)),
                 ]
             })
             .collect();
@@ -272,17 +276,11 @@ impl Report {
             "BYTES",
             "OLDEST",
         ];
-        person::table(out, titles, &logs)?;
-        let spaces: Vec<_> = examined
-            .spaces
-            .iter()
-            .map(|found| {
-                let bytes = person::size(found.bytes);
-                [found.space.to_string(), found.values.to_string(), bytes]
-            })
-            .collect();
-        writeln!(out)?;
-        person::table(out, ["VALUES OF", "COUNT", "BYTES"], &spaces)?;
+        person::table(out, titles, &logs)
+    }
+
+    /// The sessions that need most of the logs.
+    fn print_holders(&self, examined: &Examined, out: &mut dyn Write) -> io::Result<()> {
         let connected = connected(self.broker.as_ref());
         let holders: Vec<_> = examined
             .holders
@@ -292,10 +290,10 @@ impl Report {
                 let backlog = holder.backlog.map(|backlog| backlog.messages.to_string());
                 [
                     person::shown(&holder.client_id),
-                    state(holder.away_since_ms, connected, self.now_ms),
+                    state(holder.offline_since_ms, connected, self.now_ms),
                     holder.in_flight.to_string(),
                     backlog.unwrap_or_else(|| "unknown".to_owned()),
-                    ago(holder.oldest_ms),
+                    self.ago(holder.oldest_ms),
                     person::size(holder.log_bytes),
                 ]
             })
@@ -308,7 +306,7 @@ impl Report {
                 "IN FLIGHT",
                 "BACKLOG",
                 "OLDEST",
-                "LOG KEPT",
+                "LOG PINNED",
             ];
             person::table(out, titles, &holders)?;
             let more = examined.holders.len() - holders.len();
@@ -317,6 +315,10 @@ impl Report {
             }
         }
         Ok(())
+    }
+
+    fn ago(&self, ms: u64) -> String {
+        format!("{} ago", person::span(self.now_ms.saturating_sub(ms)))
     }
 
     fn json(&self) -> Value {
@@ -342,6 +344,19 @@ impl Report {
             "wrong": self.wrong,
         })
     }
+}
+
+fn print_spaces(examined: &Examined, out: &mut dyn Write) -> io::Result<()> {
+    let spaces: Vec<_> = examined
+        .spaces
+        .iter()
+        .map(|found| {
+            let bytes = person::size(found.bytes);
+            [found.space.to_string(), found.values.to_string(), bytes]
+        })
+        .collect();
+    writeln!(out)?;
+    person::table(out, ["VALUES OF", "COUNT", "BYTES"], &spaces)
 }
 
 impl Inside {
@@ -400,7 +415,7 @@ impl Inside {
         let holders = self.examined.holders.iter().map(|holder| {
             let mut object = json!({
                 "client": holder.client_id,
-                "away_since": holder.away_since_ms.map(person::time),
+                "away_since": holder.offline_since_ms.map(person::time),
                 "in_flight": holder.in_flight,
                 "oldest": person::time(holder.oldest_ms),
                 "log_bytes": holder.log_bytes,

@@ -56,7 +56,7 @@ pub(crate) struct SpaceFacts {
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) client_id: String,
-    pub(crate) away_since_ms: Option<u64>,
+    pub(crate) offline_since_ms: Option<u64>,
     /// Messages that it was sent and has not acknowledged.
     pub(crate) in_flight: u64,
     /// What waits for it and was not sent yet; counted for the first [`BACKLOGS_COUNTED`] only.
@@ -81,7 +81,7 @@ pub(crate) fn examine(view: &dyn View) -> Result<Examined, StoreError> {
         match session {
             Ok(session) => {
                 examined.sessions += 1;
-                examined.away += u64::from(session.head.away_since_ms.is_some());
+                examined.away += u64::from(session.head.offline_since_ms.is_some());
                 examined.subscriptions += session.subscriptions.len() as u64;
                 examined.in_flight += session.outbound.len() as u64;
                 examined.wrong.extend(misplaced(&session, &bounds));
@@ -216,7 +216,7 @@ impl Holder {
         }
         Ok(Self {
             client_id: session.head.client_id.clone(),
-            away_since_ms: session.head.away_since_ms,
+            offline_since_ms: session.head.offline_since_ms,
             in_flight: session.outbound.len() as u64,
             backlog: None,
             oldest_ms,

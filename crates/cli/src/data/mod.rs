@@ -99,7 +99,8 @@ impl DataArgs {
         let storage = loaded.map_err(|error| Failure::new(exit::CONFIG, error))?;
         storage.config.storage.place().ok_or_else(|| {
             let what =
-                "storage.in_memory says that nothing is kept; `--data DIR` says where to look";
+                "storage.in_memory is set, so nothing is stored; choose a directory with `--data \
+                 DIR`";
             Failure::new(exit::NO_INPUT, what)
         })
     }

@@ -138,7 +138,7 @@ fn is_owed(
 }
 
 fn holds_at(held: &Subscription, log: LogId, sequence: Sequence) -> bool {
-    match held.holds.iter().find(|holding| holding.log == log) {
+    match held.ranges.iter().find(|holding| holding.log == log) {
         Some(holding) => {
             holding.from <= sequence && holding.until.is_none_or(|until| sequence < until)
         }

@@ -54,7 +54,7 @@ pub(crate) fn bytes(name: &str, bytes: &[u8]) -> (String, Value) {
 pub(crate) fn head(head: &Head) -> Map<String, Value> {
     object(json!({
         "expiry_s": expiry_s(head),
-        "away_since": head.away_since_ms.map(time),
+        "away_since": head.offline_since_ms.map(time),
     }))
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn expiry_s(head: &Head) -> Option<u32> {
 pub(crate) fn subscription(subscription: &Subscription) -> Map<String, Value> {
     let options = &subscription.options;
     let holds: Vec<_> = subscription
-        .holds
+        .ranges
         .iter()
         .map(|holding| {
             let until = holding.until.map(|until| until.0);

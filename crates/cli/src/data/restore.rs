@@ -19,10 +19,10 @@ Examples:
   unbroken restore monday.backup --data /var/lib/unbroken
   ssh vault 'cat monday.zst' | zstd -d | unbroken restore - --data /var/lib/unbroken
 
-The directory must be empty, or not there; `lost+found`, damaged stores that were set aside, and
-what a broker that was killed has left beside its store may be in it. The store takes its place in
-it when all is read and safe on the disk; if anything is wrong with the backup, there is none.
-Clients get again what they had acknowledged since the backup.
+The directory must be empty or not exist; `lost+found`, damaged stores that were set aside, and
+leftovers of a killed broker may be in it. The store appears in it when everything is read and safe
+on disk; if the backup is damaged, there is no store. Clients receive again the messages that they
+have acknowledged since the backup.
 
 Exit codes: 0 restored; 2 wrong usage; 65 the backup is damaged or of a newer version; 66 it cannot
 be read; 69 another process is restoring there; 73 the directory is not empty; 74 writing failed;

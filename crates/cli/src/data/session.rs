@@ -27,13 +27,13 @@ impl Session {
     /// of that log.
     pub(crate) fn place(&self, log: LogId) -> Option<Sequence> {
         let subscribed = self.subscriptions.iter().filter(|held| {
-            let listed = held.holds.iter().any(|holding| holding.log == log);
+            let listed = held.ranges.iter().any(|holding| holding.log == log);
             listed || !held.ended
         });
         // Before it was told how far it is, it is where its first subscription began.
         let begun = subscribed
             .map(|held| {
-                let holding = held.holds.iter().find(|holding| holding.log == log);
+                let holding = held.ranges.iter().find(|holding| holding.log == log);
                 holding.map_or(Sequence::BEFORE_ALL, |holding| {
                     Sequence(holding.from.0.saturating_sub(1))
                 })
@@ -45,7 +45,7 @@ impl Session {
     /// When it ends, if its client does not come; none while it is connected, or without an end.
     pub(crate) fn ends_ms(&self) -> Option<u64> {
         let seconds = super::record::expiry_s(&self.head)?;
-        let since = self.head.away_since_ms?;
+        let since = self.head.offline_since_ms?;
         Some(since.saturating_add(u64::from(seconds) * 1_000))
     }
 }

@@ -37,11 +37,11 @@ Examples:
   unbroken sessions ls --data /var/lib/unbroken --no-backlog
   unbroken sessions ls --data /var/lib/unbroken --json | jq 'select(.backlog > 1000).client'
 
-EXPIRES says when the session ends if its client does not come. IN FLIGHT are messages that the
-client was sent and has not acknowledged. UNRELEASED is the size of QoS 2 messages from the client
-that it has not released (PUBREL). BACKLOG is the number of messages that wait for this session and
-were not sent yet, and BYTES is what they take on disk. They are counted message by message; where
-much waits, that takes time, and --no-backlog leaves both out.
+EXPIRES is when the session ends if its client does not connect. IN FLIGHT counts messages that were
+sent to the client and are not acknowledged. UNRELEASED is the size of QoS 2 messages from the
+client that it has not released (PUBREL). BACKLOG is the number of messages that wait for this
+session and were not sent yet, and BYTES is their size on disk. They are counted message by message;
+with many messages that takes time, and --no-backlog leaves both out.
 
 Exit codes: 0 done; 2 wrong usage; 65 the store is damaged; 66 there is none; 69 another process
 has it; 74 reading or writing failed; 77 it is another user's; 78 wrong configuration.")]
@@ -64,14 +64,14 @@ Examples:
   unbroken sessions rm --data /var/lib/unbroken old-phone older-phone
   unbroken sessions rm --data /var/lib/unbroken --dry-run 'sensor-*'
 
-In CLIENT a * stands for any characters, also for none, and \\* for itself. Of sessions that are
-removed, subscriptions and what waits are gone; their clients, when they come again, are new.
-What shared groups gave them goes to other members; without a broker, when one is started.
-A running broker disconnects them (0x98), publishes their wills, and names what they lose.
-Without one, a will is not published.
+In CLIENT, * matches any characters, or none, and \\* itself. Subscriptions and queued messages of a
+removed session are lost; its client gets a new session at its next connection. Messages that shared
+groups gave to it go to other members; without a running broker, at the next start. A running broker
+disconnects the client (0x98), publishes its will, and logs the lost messages. Without one, the will
+is not published.
 
-Exit codes: 0 all are removed; 1 one of them is not there, or no session is like a pattern, and
-nothing is changed; otherwise as `ls`.")]
+Exit codes: 0 all are removed; 1 one of them does not exist, or a pattern matches none, and nothing
+is changed; otherwise as `ls`.")]
 struct Rm {
     #[command(flatten)]
     data: DataArgs,
@@ -156,7 +156,7 @@ fn remove(args: &Rm) -> Result<(), Failure> {
         } else {
             "removed"
         };
-        let state = state(head.away_since_ms, connected, now_ms());
+        let state = state(head.offline_since_ms, connected, now_ms());
         writeln!(out, "{done} {} ({state})", person::shown(client))
             .map_err(|error| Failure::output(&error))?;
     }
@@ -216,7 +216,7 @@ fn json(session: &Session, backlog: Option<Queued>) -> Value {
         .collect();
     let mut object = json!({
         "client": head.client_id,
-        "away_since": head.away_since_ms.map(person::time),
+        "away_since": head.offline_since_ms.map(person::time),
         "expiry_s": record::expiry_s(head),
         "expires": session.ends_ms().map(person::time),
         "subscriptions": subscriptions,
@@ -250,7 +250,7 @@ fn row(
     };
     [
         person::shown(&head.client_id),
-        state(head.away_since_ms, connected, now_ms),
+        state(head.offline_since_ms, connected, now_ms),
         expires,
         kept.count().to_string(),
         session.outbound.len().to_string(),
@@ -271,8 +271,8 @@ pub(super) fn connected(broker: Option<&Who>) -> &'static str {
     }
 }
 
-pub(super) fn state(away_since_ms: Option<u64>, connected: &str, now_ms: u64) -> String {
-    match away_since_ms {
+pub(super) fn state(offline_since_ms: Option<u64>, connected: &str, now_ms: u64) -> String {
+    match offline_since_ms {
         Some(since) => format!("away {}", person::span(now_ms.saturating_sub(since))),
         None => connected.to_owned(),
     }

@@ -70,7 +70,7 @@ fn the_doctor_says_what_there_is_and_who_holds_it() {
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
-    let titles = "CLIENT STATE IN FLIGHT BACKLOG OLDEST LOG KEPT".split(' ');
+    let titles = "CLIENT STATE IN FLIGHT BACKLOG OLDEST LOG PINNED".split(' ');
     let titles: Vec<_> = titles.collect();
     let table = rows.iter().position(|row| *row == titles);
     let table = &rows[table.unwrap_or_else(|| panic!("{text}"))..];
@@ -217,11 +217,11 @@ fn the_doctor_finds_damage_wherever_it_lies() {
 #[test]
 fn a_store_that_is_marked_as_damaged_stays_as_it_is_whatever_is_asked() {
     let store = Filled::new();
-    let met = StoreError::damaged("log 0, message 7", "its checksum is another");
+    let met = StoreError::damaged("log 0, message 7", "its checksum does not match");
     quarantine::mark(&store.path(), &met).unwrap();
     for words in [&["doctor"][..], &["doctor", "--json"]] {
         let ended = store.is_left_by(words, 1);
-        let met = "it was found while it was in use: log 0, message 7 is damaged";
+        let met = "found while in use: log 0, message 7 is damaged";
         assert!(ended.text.contains(met), "{ended:?}");
         says_nothing_of_what_is_in_it(&ended);
     }

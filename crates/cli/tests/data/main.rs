@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use unbroken_mqtt_proto::{PacketId, Properties, Property, PropertyBuf, QoS};
 use unbroken_mqtt_proto::{RetainHandling, SubscriptionOptions};
 use unbroken_store::session::{
-    Carried, Cursor, Head, Holding, Inbound, Outbound, Part, Subscription, key,
+    Carried, Cursor, Head, Inbound, LogRange, Outbound, Part, Subscription, key,
 };
 use unbroken_store::{
     Batch, Durability, Embedded, LogId, MessageBytes, MessageRecord, Options, Position, Sequence,
@@ -48,13 +48,13 @@ impl Filled {
         let mut put = |client, part, value| {
             batch.put(Space::Sessions, key(client, part), value);
         };
-        for (client, away_since_ms, seconds) in
+        for (client, offline_since_ms, seconds) in
             [("desk", Some(THEN_MS), u32::MAX), ("phone", None, 3_600)]
         {
             let head = Head {
                 client_id: client.to_owned(),
                 expiry_s: NonZeroU32::new(seconds).unwrap(),
-                away_since_ms,
+                offline_since_ms,
             };
             put(client, Part::Head, head.encode());
         }
@@ -98,7 +98,7 @@ impl Filled {
         let head = Head {
             client_id: client.to_owned(),
             expiry_s: NonZeroU32::MAX,
-            away_since_ms: Some(THEN_MS),
+            offline_since_ms: Some(THEN_MS),
         };
         let filter = "silent/#";
         let subscription = subscription(filter, Sequence(1));
@@ -153,7 +153,7 @@ fn subscription(filter: &str, from: Sequence) -> Subscription {
         identifier: None,
         ended: false,
         retained_due: false,
-        holds: vec![Holding {
+        ranges: vec![LogRange {
             log: LOG,
             from,
             until: None,
@@ -640,7 +640,7 @@ fn a_broker_that_answers_only_another_user_is_told_with_who_may_ask_it() {
         &["backup", "-"],
     ] {
         let refused = by_nobody(&store, &store.path(), words);
-        let told = "answers only its user, who is 12345, and root, and this is user 65534; run it";
+        let told = "answers only its own user (12345) and root, not user 65534; run the command";
         refused.badly(77, told);
     }
 }
@@ -725,7 +725,7 @@ fn the_directory_is_found_as_the_broker_finds_it() {
     let by_flag = ["db", "export", "-c", config.to_str().unwrap()];
     assert_eq!(run(&by_flag, ("NO_COLOR", &path)).well().text, expected);
     fs::write(&config, "[storage]\nin_memory = true\n").unwrap();
-    run(&by_flag, ("NO_COLOR", &path)).badly(66, "nothing is kept");
+    run(&by_flag, ("NO_COLOR", &path)).badly(66, "nothing is stored");
     fs::write(&config, "[storage]\nplace = \"store\"\n").unwrap();
     run(&by_flag, ("NO_COLOR", &path)).badly(78, "place");
 }

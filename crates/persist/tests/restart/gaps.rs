@@ -8,7 +8,7 @@ use std::sync::Arc;
 use unbroken_broker_core::{Limits, StoreFull};
 use unbroken_mqtt_proto::session::{Arrival, Inbound};
 use unbroken_mqtt_proto::{Packet, PacketId, Publish};
-use unbroken_store::{Memory, Store, backup, standing};
+use unbroken_store::{Memory, Store, backup, store_health};
 
 use crate::shard_bus::{Client, join, publish};
 use crate::{QOS1, QOS2, World, ack};
@@ -27,7 +27,7 @@ impl Synced {
 
     /// The power is cut, and the broker begins with this.
     fn begin(self, world: &mut World) {
-        standing::begin(&self.0, true).unwrap();
+        store_health::begin(&self.0, true).unwrap();
         world.kept.store = Arc::new(self.0);
         world.restart();
     }
@@ -36,7 +36,7 @@ impl Synced {
 /// A world whose commits are not synced one by one.
 fn unsynced() -> World {
     let world = World::new(1);
-    standing::begin(&*world.kept.store, false).unwrap();
+    store_health::begin(&*world.kept.store, false).unwrap();
     world
 }
 
@@ -196,13 +196,13 @@ fn ids_do_not_go_on_among_those_of_before_a_gap_wherever_they_had_got_to() {
     world.broker.cut(client);
     // Ids begin somewhere else.
     Synced::of(&world).begin(&mut world);
-    standing::begin(&*world.kept.store, false).unwrap();
+    store_health::begin(&*world.kept.store, false).unwrap();
     let (client, _) = world.back("s");
     let (synced, received) = first_and_three_that_are_lost(&mut world, client);
     let known: Vec<_> = received[1..].iter().filter_map(|p| id_of(p)).collect();
     assert_eq!(known, [40_505, 40_506, 40_507]);
     // 28,657 gaps, for which golden sections of the range add up to one id.
-    standing::doubt(&synced.0, 28_655).unwrap();
+    store_health::mark_gap(&synced.0, 28_655).unwrap();
     synced.begin(&mut world);
     for round in 0..20 {
         let publisher = join(&mut world.broker, "p");
@@ -342,7 +342,7 @@ impl Couple {
 
     fn lose_power(&mut self, synced: Synced) {
         synced.begin(&mut self.world);
-        standing::begin(&*self.world.kept.store, false).unwrap();
+        store_health::begin(&*self.world.kept.store, false).unwrap();
         self.fresh.clear();
         self.inbound.handle_disconnected();
         let (subscriber, received) = self.world.back("s");

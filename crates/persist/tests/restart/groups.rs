@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use unbroken_broker_core::{DropReason, Limits, LogId};
 use unbroken_mqtt_proto::{Packet, PacketId, QoS};
-use unbroken_store::{Kv, Space, owed};
+use unbroken_store::{Kv, Space, expected_deliveries};
 
 use crate::kills::again;
 use crate::limits::{dropped, is_balanced, pass};
@@ -133,7 +133,7 @@ fn publish_over_a_kill(
     let noted = world
         .kept
         .store
-        .scan(Space::Control, owed::PREFIX, None, 1)
+        .scan(Space::Control, expected_deliveries::PREFIX, None, 1)
         .unwrap();
     assert!(noted.pairs.is_empty(), "what was noted is over");
     came
@@ -300,7 +300,7 @@ fn what_a_group_owes_that_has_no_member_any_more_is_named() {
         let (_, received) = world.back("s");
         assert!(!received.iter().any(|one| one.starts_with("PUBLISH")));
         named += world.undelivered.len();
-        let what = format!("group {filter}: a message on t was given to nobody when");
+        let what = format!("group {filter}: a message on t was not delivered when");
         assert!(world.undelivered.iter().all(|one| one.starts_with(&what)));
     }
     assert!(named > 0, "it never happened");

@@ -9,20 +9,21 @@
 #[path = "../../../broker-core/tests/shard_bus/mod.rs"]
 mod shard_bus;
 
-mod census;
-mod full;
+mod crash_recovery;
 mod gaps;
 mod groups;
 mod hand_overs;
+mod in_flight;
 mod kills;
 mod lanes;
 mod limits;
 mod moves;
 mod order;
+mod queue_limits;
+mod recovery_scan;
 mod replaced;
 mod salvage;
-mod so_far;
-mod under_way;
+mod values;
 mod wills;
 
 use std::ops::Range;
@@ -88,7 +89,7 @@ impl World {
             shards,
             undelivered: Vec::new(),
         };
-        world.hand_out();
+        world.distribute();
         world.broker.advance(Duration::ZERO);
         world.broker.stored();
         world.broker.take_asked();
@@ -128,17 +129,17 @@ impl World {
         let now = self.broker.now;
         self.broker = begin(self.shards, limits);
         self.broker.now = now;
-        self.hand_out();
+        self.distribute();
     }
 
     /// Gives the shards what is on the disk.
-    fn hand_out(&mut self) {
+    fn distribute(&mut self) {
         let now = self.broker.now;
         self.broker.keep_on(Box::new(self.kept.clone()));
         let restored = restore(&*self.kept.store, self.shards, now, &self.kept.times).unwrap();
         assert_eq!(restored.lost, Vec::<String>::new());
         self.undelivered.clone_from(&restored.undelivered);
-        restored.hand_out(now, &mut self.broker.shards).unwrap();
+        restored.distribute(now, &mut self.broker.shards).unwrap();
     }
 
     fn resident(&mut self, client_id: &str, filters: &[(&str, QoS)]) -> Client {

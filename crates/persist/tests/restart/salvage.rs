@@ -29,7 +29,7 @@ fn filled(from: &Memory, to: &Embedded) {
             let head = Head {
                 client_id: client.clone(),
                 expiry_s: NonZeroU32::MAX,
-                away_since_ms: None,
+                offline_since_ms: None,
             };
             let message = MessageRecord::plain("t", 1, &[7; 1_000]).encode();
             let outbound = Outbound {

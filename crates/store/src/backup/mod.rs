@@ -1,4 +1,4 @@
-//! A store as one file, to be kept elsewhere and read into any store.
+//! Backup: a store as one file, which any store can be restored from.
 //!
 //! ```text
 //! unbroken-backup 1\n
@@ -6,8 +6,7 @@
 //! ```
 //!
 //! The seal of a block is the BLAKE3 hash of the seal before it and its body; before the first is
-//! the hash of the line. So what is changed, left out or put in at any place is noticed there. The
-//! bodies one behind the other are rows, none of which is in two blocks:
+//! the hash of the line. So any change is noticed. The bodies are rows; none spans two blocks:
 //!
 //! ```text
 //! 1 | log | first | next            a log, and its bounds
@@ -23,8 +22,7 @@
 //! - It is written and read in pieces: memory does not grow with it.
 //! - A store is restored whole or not at all.
 //!
-//! Deliberately absent: compression and encryption, which other tools do to a stream, and
-//! revisions, which a store gives itself.
+//! Deliberately absent: compression and encryption (other tools do that), and revisions.
 
 mod read;
 mod write;
@@ -34,11 +32,11 @@ use std::path::Path;
 
 pub use self::read::read;
 pub use self::write::write;
+use crate::data_directory::{DataDirectory, RESTORING, STORE, foreign_entry};
 use crate::embedded::{Durability, Embedded, Options};
 use crate::error::StoreError;
-use crate::places::{Place, RESTORING, STORE, in_the_way};
-use crate::standing;
 use crate::store::Store;
+use crate::store_health;
 
 /// What is in a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +65,7 @@ pub enum BackupError {
         source: io::Error,
     },
     /// The file is none.
-    #[error("this is no backup: it does not begin with `{NAME} {VERSION}`")]
+    #[error("not a backup: it does not begin with `{NAME} {VERSION}`")]
     NoBackup,
     /// The file was written by a version that this one does not know.
     #[error(
@@ -88,8 +86,7 @@ pub enum BackupError {
     },
     /// There is something already.
     #[error(
-        "{place} is not empty: there is {what}; a backup is restored into a directory that is \
-         empty or not there"
+        "{place} is not empty: there is {what}; restore the backup into an empty or a new directory"
     )]
     NotEmpty {
         /// The directory.
@@ -109,13 +106,13 @@ pub fn restore(
 ) -> Result<Contents, BackupError> {
     // Nothing is made in a directory that is somebody's, not even a lock.
     empty(path)?;
-    let place = Place::take(path)?;
+    let place = DataDirectory::take(path)?;
     empty(path)?;
     // It is synced once, when it is whole.
     options.durability = Durability::Off;
     let store = Embedded::open_part(&place, RESTORING, options)?;
     let restored = read(from, &store).and_then(|contents| {
-        standing::doubt(&store, store.chance())?; // it is older than what clients remember
+        store_health::mark_gap(&store, store.chance())?; // it is older than what clients remember
         store.sync()?;
         Ok(contents)
     });
@@ -133,7 +130,7 @@ pub fn restore(
 }
 
 fn empty(path: &Path) -> Result<(), BackupError> {
-    match in_the_way(path)? {
+    match foreign_entry(path)? {
         None => Ok(()),
         Some(what) => Err(BackupError::NotEmpty {
             place: path.display().to_string(),

@@ -84,7 +84,7 @@ impl<'r> Blocks<'r> {
         }
         self.seal = seal(&self.seal, &body);
         if found != self.seal {
-            return Err(damaged("what follows is not what was written"));
+            return Err(damaged("the checksum of what follows does not match"));
         }
         Ok(Some((at, body)))
     }
@@ -144,7 +144,7 @@ impl<'s> Filling<'s> {
         let mut reader = Reader::plain(body);
         while reader.len() > 0 {
             if self.ended.is_some() {
-                return Err(RowError::Wrong("something follows its end".into()));
+                return Err(RowError::Wrong("data follows its end".into()));
             }
             match reader.byte("kind")? {
                 LOG => {
@@ -152,10 +152,10 @@ impl<'s> Filling<'s> {
                     let first = Sequence(reader.number("first number")?);
                     let end = Sequence(reader.number("next number")?);
                     if first == Sequence::BEFORE_ALL || end < first {
-                        return Err(RowError::Wrong(format!("log {id} has no such bounds")));
+                        return Err(RowError::Wrong(format!("log {id} has invalid bounds")));
                     }
                     if self.last_log >= Some(id) || self.last_value.is_some() {
-                        return Err(RowError::Wrong(format!("log {id} is not in its place")));
+                        return Err(RowError::Wrong(format!("log {id} is out of order")));
                     }
                     self.last_log = Some(id);
                     self.end_log()?;
@@ -177,7 +177,7 @@ impl<'s> Filling<'s> {
                     let value = reader.string("value")?.to_vec();
                     let place = Some((space, key.clone()));
                     if self.last_value >= place {
-                        let what = format!("a value of {space} is not in its place");
+                        let what = format!("a value of {space} is out of order");
                         return Err(RowError::Wrong(what));
                     }
                     self.last_value = place;
@@ -190,7 +190,7 @@ impl<'s> Filling<'s> {
                     let messages = reader.number("count of messages")?;
                     self.ended = Some((messages, reader.number("count of values")?));
                 }
-                kind => return Err(RowError::Wrong(format!("there are no rows of kind {kind}"))),
+                kind => return Err(RowError::Wrong(format!("unknown row kind {kind}"))),
             }
         }
         Ok(())
@@ -244,7 +244,7 @@ impl<'s> Filling<'s> {
             Some((said, also)) => format!(
                 "it has {messages} messages and {values} values instead of {said} and {also}"
             ),
-            None => "it ends there, and is not whole".to_owned(),
+            None => "it ends there and is incomplete".to_owned(),
         };
         Err(BackupError::Damaged { at, what })
     }

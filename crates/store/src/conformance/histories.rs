@@ -1,4 +1,4 @@
-//! Random histories, on the subject and on the naive twin, compared after every step.
+//! Random histories on a store and on the reference model, compared after every step.
 
 use crate::{
     Batch, Durability, Expect, LogId, Operation, Revision, Sequence, Space, Store, Value, View,
@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::Subject;
+use super::reference::ReferenceModel;
 use super::suite::{message, read_all, select};
-use super::twin::Twin;
 
 /// Steps between two openings of the store, and how it is opened before them.
 #[derive(Clone, Debug)]
@@ -51,13 +51,13 @@ const TOPICS: [&str; 6] = ["a", "a/b", "a/b/c", "b/c", "$a/b", "rare"];
 const LOGS: u16 = 2;
 
 /// A hundred random histories, or twelve with restarts of a store that keeps.
-pub fn histories_are_the_same_as_those_of_the_naive_twin<S: Subject>(subject: &S) {
+pub fn histories_match_the_reference_model<S: Subject>(subject: &S) {
     // Those on disk open an engine each, several times.
     follow_so_many(subject, if S::KEEPS { 12 } else { 100 });
 }
 
 /// The same for 5,000, or 500 with restarts: takes minutes.
-pub fn many_histories_are_the_same_as_those_of_the_naive_twin<S: Subject>(subject: &S) {
+pub fn many_histories_match_the_reference_model<S: Subject>(subject: &S) {
     follow_so_many(subject, if S::KEEPS { 500 } else { 5_000 });
 }
 
@@ -121,56 +121,56 @@ fn step() -> impl Strategy<Value = Step> {
 fn follow<S: Subject>(subject: &S, history: &[Part]) {
     // A history that failed has left something.
     subject.reset();
-    let mut twin = Twin::default();
+    let mut reference = ReferenceModel::default();
     let mut store = subject.open();
     for part in history {
         if S::KEEPS {
             drop(store);
             store = subject.open_with(part.durability);
             // What was trimmed may be there again; cursors are the broker's to remember.
-            for log in twin.logs() {
-                store.trim(log, twin.bounds(log).first).unwrap();
+            for log in reference.logs() {
+                store.trim(log, reference.bounds(log).first).unwrap();
             }
         }
-        live(&*store, &part.steps, &mut twin);
+        live(&*store, &part.steps, &mut reference);
     }
 }
 
 /// From an opening of the store to the next.
-fn live(store: &dyn Store, steps: &[(Step, usize)], twin: &mut Twin) {
+fn live(store: &dyn Store, steps: &[(Step, usize)], reference: &mut ReferenceModel) {
     let mut held = None;
     for (step, piece) in steps {
         match step {
             Step::Commit(batches) => {
-                let batches = batches_of(twin, batches);
+                let batches = batches_of(reference, batches);
                 let results = store.commit(&batches).unwrap();
-                assert_eq!(results, twin.commit(&batches));
+                assert_eq!(results, reference.commit(&batches));
             }
             Step::Trim(log, count) => {
                 let id = LogId(*log);
-                let below = Sequence(twin.bounds(id).first.0 + count);
+                let below = Sequence(reference.bounds(id).first.0 + count);
                 store.trim(id, below).unwrap();
-                twin.trim(id, below);
+                reference.trim(id, below);
             }
             Step::GoOn(log, count) => {
                 let id = LogId(*log);
-                let next = Sequence(twin.bounds(id).next.0 + count);
+                let next = Sequence(reference.bounds(id).next.0 + count);
                 store.go_on_at(id, next).unwrap();
-                twin.go_on_at(id, next);
+                reference.go_on_at(id, next);
             }
             Step::Sync => store.sync().unwrap(),
-            Step::Hold => held = Some((store.snapshot().unwrap(), twin.clone())),
+            Step::Hold => held = Some((store.snapshot().unwrap(), reference.clone())),
         }
-        compare(store, twin, *piece);
-        compare(&*store.snapshot().unwrap(), twin, *piece);
-        if let Some((snapshot, twin)) = &held {
-            compare(&**snapshot, twin, *piece);
+        compare(store, reference, *piece);
+        compare(&*store.snapshot().unwrap(), reference, *piece);
+        if let Some((snapshot, reference)) = &held {
+            compare(&**snapshot, reference, *piece);
         }
     }
 }
 
-fn batches_of(twin: &Twin, batches: &[Vec<Change>]) -> Vec<Batch> {
-    let mut next = [0, 1].map(|log| twin.bounds(LogId(log)).next);
+fn batches_of(reference: &ReferenceModel, batches: &[Vec<Change>]) -> Vec<Batch> {
+    let mut next = [0, 1].map(|log| reference.bounds(LogId(log)).next);
     batches
         .iter()
         .map(|changes| {
@@ -179,7 +179,7 @@ fn batches_of(twin: &Twin, batches: &[Vec<Change>]) -> Vec<Batch> {
                 let expect = |space, key: &[u8], expected: &Expected| match expected {
                     Expected::Anything => Expect::Anything,
                     Expected::Absent => Expect::Absent,
-                    Expected::Found => twin
+                    Expected::Found => reference
                         .get(space, key)
                         .map_or(Expect::Revision(Revision(0)), |value| {
                             Expect::Revision(value.revision)
@@ -220,15 +220,15 @@ fn key_of(key: u8) -> Vec<u8> {
 }
 
 /// What is there, read as a whole and in pieces of so many bytes.
-fn compare(store: &(impl View + ?Sized), twin: &Twin, piece: usize) {
-    assert_eq!(store.logs().unwrap(), twin.logs());
+fn compare(store: &(impl View + ?Sized), reference: &ReferenceModel, piece: usize) {
+    assert_eq!(store.logs().unwrap(), reference.logs());
     for log in (0..LOGS).map(LogId) {
-        assert_eq!(store.bounds(log).unwrap(), twin.bounds(log));
+        assert_eq!(store.bounds(log).unwrap(), reference.bounds(log));
         let left_out = store.left_out(log).unwrap();
         let one_by_one = left_out
             .into_iter()
             .flat_map(|range| range.start.0..range.end.0);
-        assert_eq!(one_by_one.collect::<Vec<_>>(), twin.left_out(log));
+        assert_eq!(one_by_one.collect::<Vec<_>>(), reference.left_out(log));
         let selections = [
             &["a/b"][..],
             &["a/#", "rare"],
@@ -238,23 +238,23 @@ fn compare(store: &(impl View + ?Sized), twin: &Twin, piece: usize) {
         ];
         for bytes_max in [piece, usize::MAX] {
             let all = read_all(store, log, None, bytes_max);
-            assert_eq!(all, twin.read(log, None));
+            assert_eq!(all, reference.read(log, None));
             for filters in selections {
                 let some = read_all(store, log, Some(&select(filters)), bytes_max);
-                assert_eq!(some, twin.read(log, Some(filters)), "{filters:?}");
+                assert_eq!(some, reference.read(log, Some(filters)), "{filters:?}");
             }
         }
     }
     for space in Space::ALL {
         for prefix in [&[][..], &[0], &[1, 1]] {
-            let twins = twin.scan(space, prefix);
+            let expected = reference.scan(space, prefix);
             for bytes_max in [piece, usize::MAX] {
-                assert_eq!(scan_all(store, space, prefix, bytes_max), twins);
+                assert_eq!(scan_all(store, space, prefix, bytes_max), expected);
             }
         }
         for key in (0..12).map(key_of) {
             let value = store.get(space, &key).unwrap();
-            assert_eq!(value, twin.get(space, &key));
+            assert_eq!(value, reference.get(space, &key));
         }
     }
 }

@@ -1,8 +1,6 @@
-//! What every store must do, as one set of tests over the traits, for stores of this crate and of
-//! others; behind the feature `conformance`.
-//!
-//! Another crate names this one in its `dev-dependencies` with that feature, says in a [`Subject`]
-//! how its store is opened, and has all tests by one line:
+//! Conformance tests over the traits, for stores of this crate and of others; behind the feature
+//! `conformance`. Another crate names this one in its `dev-dependencies` with that feature,
+//! implements [`Subject`], and gets all tests by one line:
 //!
 //! ```text
 //! // tests/conformance.rs
@@ -21,26 +19,23 @@
 //!
 //! Invariants:
 //! - A test knows nothing of a store but the traits and whether it keeps what was committed.
-//! - What a store answers to random histories is compared with a naive twin that shares no code
-//!   with any store.
+//! - Answers to random histories are compared with a reference model, which shares no code with a
+//!   store.
 //!
-//! Deliberately absent: crashes, power cuts and damage, which each store meets in its own way.
+//! Deliberately absent: crashes, power cuts and damage, which depend on the store.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod histories;
+mod reference;
 mod suite;
 #[cfg(test)]
 mod tests;
-mod twin;
 
 use crate::{Durability, Store};
 
 pub use self::{
-    histories::{
-        histories_are_the_same_as_those_of_the_naive_twin,
-        many_histories_are_the_same_as_those_of_the_naive_twin,
-    },
+    histories::{histories_match_the_reference_model, many_histories_match_the_reference_model},
     suite::{
         a_batch_is_written_whole_or_not_at_all,
         a_log_goes_on_at_a_greater_number_and_at_no_smaller_one,
@@ -105,13 +100,13 @@ macro_rules! conformance_tests {
                 a_snapshot_stays_as_it_was_whatever_happens_to_the_store,
                 what_was_committed_is_there_after_a_restart,
                 a_log_that_was_trimmed_empty_goes_on_after_a_restart,
-                histories_are_the_same_as_those_of_the_naive_twin
+                histories_match_the_reference_model
             );
 
             #[test]
             #[ignore = "takes minutes: in the longer ci"]
-            fn many_histories_are_the_same_as_those_of_the_naive_twin() {
-                $crate::conformance::many_histories_are_the_same_as_those_of_the_naive_twin(
+            fn many_histories_match_the_reference_model() {
+                $crate::conformance::many_histories_match_the_reference_model(
                     &$subject,
                 );
             }

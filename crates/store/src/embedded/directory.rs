@@ -1,19 +1,19 @@
-//! The files of a store: in which format it is, and how far it was acknowledged.
+//! The files of a store: its format, and how far it was acknowledged.
 //!
 //! | file | content |
 //! |---|---|
 //! | `format` | `unbroken-store 1`; in another line `secret` and the digits of a [`Secret`] |
 //! | `acknowledged` | 24 bytes: `witness1`, the revision up to which was answered, its complement |
-//! | `list` | a copy of the engine's list of its trees; see [`super::list`] |
+//! | `list` | a copy of the engine's list of its trees; see [`super::tree_list`] |
 //! | `engine/` | the engine's |
 //!
-//! The secret is that of the store's batches. They have it themselves; here it is for the day when
-//! those are damaged that would tell.
+//! The secret is that of the store's batches. They contain it too; the copy serves when they are
+//! damaged.
 //!
-//! `acknowledged` is the witness: it is written after each commit that was made safe, without an
-//! fsync of its own, so it may be behind what is on disk after a power cut, and never before it. A
-//! store that ends before it has lost what was promised. It says `doubted1` after a write or a sync
-//! has failed: see [`super::rewrite`].
+//! `acknowledged` is the witness. It is written after each safe commit, without an fsync of its
+//! own, so after a power cut it may be behind the data, and never ahead. A store that ends before
+//! the witness has lost acknowledged data. It begins with `doubted1` after a failed write or sync:
+//! see [`super::rewrite`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -21,8 +21,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::batch::Revision;
+use crate::data_directory::{DataDirectory, exists, make, sync};
 use crate::error::StoreError;
-use crate::places::{Place, exists, make, sync};
 
 use super::link::Secret;
 use super::rewrite::rewrite;
@@ -37,7 +37,7 @@ const SECRET_NAME: &str = "secret";
 const WITNESS: &str = "acknowledged";
 /// The first versions wrote no such name, and are read without.
 const WITNESS_NAME: [u8; 8] = *b"witness1";
-const DOUBTED_NAME: [u8; 8] = *b"doubted1";
+const DISTRUSTED_NAME: [u8; 8] = *b"doubted1";
 
 /// The files of a store that this process has.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ pub(crate) struct Directory {
     path: PathBuf,
     acknowledged: File,
     /// Given up last.
-    place: Place,
+    place: DataDirectory,
 }
 
 impl Directory {
     /// Opens what has this name in a place, and makes it if it is not there.
-    pub(crate) fn open(place: &Place, name: &str) -> Result<Self, StoreError> {
+    pub(crate) fn open(place: &DataDirectory, name: &str) -> Result<Self, StoreError> {
         let path = &place.part(name);
         make(path).map_err(|error| StoreError::io("making", path.display(), error))?;
         let engine = path.join("engine");
@@ -75,22 +75,22 @@ impl Directory {
             place: place.clone(),
         };
         directory.begin_witness()?;
-        directory.dispel_doubt()?;
+        directory.trust_witness()?;
         Ok(directory)
     }
 
     /// A write or a sync has failed. Nothing more can be done if this fails too: then the next
     /// start is on a file system that takes no changes, or behind a power cut.
-    pub(crate) fn doubt(&self) {
-        let _ = self.acknowledged.write_all_at(&DOUBTED_NAME, 0);
+    pub(crate) fn distrust_witness(&self) {
+        let _ = self.acknowledged.write_all_at(&DISTRUSTED_NAME, 0);
     }
 
     /// Makes safe what the last run could not.
-    fn dispel_doubt(&self) -> Result<(), StoreError> {
+    fn trust_witness(&self) -> Result<(), StoreError> {
         let witness = || self.witness().display().to_string();
         let bytes = fs::read(self.witness());
         let bytes = bytes.map_err(|error| StoreError::io("reading", witness(), error))?;
-        if !bytes.starts_with(&DOUBTED_NAME) {
+        if !bytes.starts_with(&DISTRUSTED_NAME) {
             return Ok(());
         }
         rewrite(&self.engine())?;
@@ -114,7 +114,7 @@ impl Directory {
     }
 
     /// Where it is.
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &DataDirectory {
         &self.place
     }
 
@@ -178,7 +178,7 @@ pub(super) fn acknowledged(path: &Path) -> Result<Revision, StoreError> {
     if bytes.is_empty() {
         return Ok(Revision(0));
     }
-    let names = [&WITNESS_NAME, &DOUBTED_NAME];
+    let names = [&WITNESS_NAME, &DISTRUSTED_NAME];
     let named = names.iter().find_map(|name| bytes.strip_prefix(*name));
     let wrong = || StoreError::damaged(witness.display(), "it holds no revision");
     parse_revision(named.unwrap_or(&bytes)).ok_or_else(wrong)
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     fn open(path: &Path) -> Result<Directory, StoreError> {
-        Directory::open(&Place::take(path).unwrap(), "store")
+        Directory::open(&DataDirectory::take(path).unwrap(), "store")
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! The engine under the embedded store: how it is set up, what it costs in memory, and what its
-//! errors mean here.
+//! The engine under the embedded store: settings, memory cost, and the meaning of its errors.
 //!
 //! Memory: blocks in cache [`CACHE_BYTES`]; written and not yet in tables up to
 //! [`LOG_BUFFER_BYTES`] for each log that is written and [`SPACE_BUFFER_BYTES`] for each space,
@@ -14,28 +13,19 @@ use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOpt
 
 use super::generation::INDEX_BYTES_MAX;
 use crate::batch::Space;
+use crate::data_directory::sync;
 use crate::error::StoreError;
-use crate::places::sync;
 
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
-/// What is let go of before its buffer is full is in no table ([`Fresh`](super::fresh::Fresh)):
-/// with 200 publishers and a subscriber that keeps up, some 11 of 12 MiB. It is memory for each
-/// log. Of what is kept all goes to tables, and the larger, the longer the table's sync, beside
-/// which a commit takes 8 to 15 ms instead of 0.2: when nothing was let go of, at 104,000/s, PUBACK
-/// came within 18 ms with 8 MiB (p99; 15 to 24), 20 with 12 (16 to 26) and 24 with 16 (15 to 37),
-/// four alternating runs of 4 s.
+/// Memory for each log. Messages that are released before the buffer is full never reach a table
+/// ([`Unflushed`](super::unflushed::Unflushed)). A larger buffer delays commits for longer while
+/// its table is synced; a smaller one releases less in time.
 ///
-/// Tried, and lost: generations of 12 MiB, each let go before its buffer is full: as few bytes are
-/// written, but each begins with some fifteen syncs before a commit, and PUBACK came within 26 ms
-/// (12 to 91). Less of the processor for the engine's threads (`nice` 19).
 const LOG_BUFFER_BYTES: u64 = 12 * 1024 * 1024;
 const SPACE_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
 const FILES_MAX: usize = 128;
-/// It writes tables and merges them. With two, the first hands what is to be merged back to the
-/// queue until the second takes it, and takes a processor for that as long as the second merges:
-/// 4.3 µs of the broker for a message and not 3.9 (200 publishers; medians of five alternating runs
-/// on a machine that did other work).
-/// What waits to be written to a table meanwhile is at most four buffers; then commits wait.
+/// The thread writes and merges tables. With a second one, the first busy-waits while the other
+/// merges. At most four buffers wait to be written; then commits wait.
 const THREADS: usize = 1;
 /// Journals on disk. The engine rotates one at 64 MB, and has what holds back the oldest written
 /// out when they exceed this together, without the newest.
@@ -102,7 +92,7 @@ fn open_with(path: &Path, threads: usize) -> Result<Database, StoreError> {
         Ok(Err(error)) => Err(opening(path, error)),
         Err(_) => Err(StoreError::damaged(
             path.display(),
-            "the engine cannot make sense of it",
+            "the engine cannot read it",
         )),
     }
 }
@@ -132,8 +122,7 @@ pub(crate) fn error(doing: &'static str, place: impl ToString, error: fjall::Err
             StoreError::io(doing, place, source)
         }
         fjall::Error::Poisoned => StoreError::Dead {
-            cause: "the engine could not write out what it held; is the disk full, or failing?"
-                .into(),
+            cause: "the engine could not flush its buffers; is the disk full or failing?".into(),
         },
         fjall::Error::Locked => StoreError::Held {
             place: place.to_string(),

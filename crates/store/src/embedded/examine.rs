@@ -1,9 +1,9 @@
-//! Looking at a store before the engine has it.
+//! Examines a store before the engine opens it.
 //!
-//! The engine is not asked whether a store is whole: when it opens one it cuts journals where it
-//! does not understand them, and removes trees that are not in its list or have no beginning. So
-//! the journals are [read here](super::journals), each tree is opened alone, in a directory with
-//! links to its files, and what both say together is compared with what was acknowledged.
+//! The engine cannot tell whether a store is whole: opening one cuts journals at the first
+//! unreadable byte, and removes trees that are not in its list or have no beginning. So the
+//! journals are [read here](super::journals), each tree is opened alone, in a directory with links
+//! to its files, and the result is compared with the acknowledged revision.
 //!
 //! ```text
 //! keyspaces/<tree>/current      id (8, low bits first), XXH3-128 of v<id> (16, the same), 0
@@ -12,11 +12,11 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing of the store is changed here. What is made is in DIR/examining.
-//! - A start needs no room on the disk for this: where there is none, trees are not opened.
+//! - The store is not changed. Temporary files are in DIR/examining.
+//! - No disk space is required: without it, trees are not opened.
 //!
-//! Deliberately absent: the blocks of tables. They have checksums, and whoever reads one hears of
-//! its damage; see [`crate::quarantine`], and [`super::tables`] for reading all of them.
+//! Deliberately absent: the blocks of tables. They have checksums, which every read verifies; see
+//! [`crate::quarantine`], and [`super::tables`] for reading all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -36,8 +36,8 @@ use super::link::{Link, Secret};
 use super::opened::{LINK_KEY, NEWEST_KEY, OWN, REVISION_KEY, newest_key, number, parse_log_key};
 use super::{directory, rewrite};
 use crate::batch::{Revision, Space};
+use crate::data_directory::{DataDirectory, EXAMINING, exists, make_all};
 use crate::error::StoreError;
-use crate::places::{EXAMINING, Place, exists, make_all};
 use crate::position::Sequence;
 
 /// The trees of an engine's directory, each to be looked at alone.
@@ -53,14 +53,14 @@ pub(super) struct Trees {
 }
 
 /// Whether all is there that was acknowledged; the journals, as they are.
-pub(super) fn examine(place: &Place, store: &Path) -> Result<Journals, StoreError> {
+pub(super) fn examine(place: &DataDirectory, store: &Path) -> Result<Journals, StoreError> {
     place.clear(EXAMINING)?;
     let scratch = place.part(EXAMINING);
     // Some of the engine's checks of what it finds on disk are assertions.
     let found = catch_unwind(AssertUnwindSafe(|| look(store, &scratch)));
     let cleared = place.clear(EXAMINING);
     let found = found.unwrap_or_else(|_| {
-        let what = "the engine cannot make sense of it";
+        let what = "the engine cannot read it";
         Err(StoreError::damaged(store.display(), what))
     });
     or_skimmed(store, found).and_then(|journals| cleared.map(|()| journals))
@@ -193,7 +193,7 @@ impl Begun<'_> {
         if last < in_tables.number
             && let Some(tail) = self.journals.tail()
         {
-            let what = format!("change {} is missing behind {last} in {tail}", last + 1);
+            let what = format!("change {} is missing after {last} in {tail}", last + 1);
             return Err(StoreError::damaged(self.place.display(), what));
         }
         Ok(())
@@ -296,7 +296,7 @@ impl Trees {
             let number = key.strip_prefix(NAME_KEY).and_then(|it| it.try_into().ok());
             let name = str::from_utf8(&name).ok().map(str::to_owned);
             let (Some(number), Some(name)) = (number.map(u64::from_be_bytes), name) else {
-                return Err(self.damaged(LIST, "it has a name that is none"));
+                return Err(self.damaged(LIST, "its name is invalid"));
             };
             names.insert(number, name);
         }
@@ -351,7 +351,7 @@ impl Trees {
         // Some of the engine's checks of what it finds on disk are assertions.
         match catch_unwind(AssertUnwindSafe(|| config.open())) {
             Ok(opened) => opened.map_err(|error| failed(&path, error)),
-            Err(_) => Err(self.damaged(number, "the engine cannot make sense of it")),
+            Err(_) => Err(self.damaged(number, "the engine cannot read it")),
         }
     }
 
@@ -375,7 +375,7 @@ impl Trees {
         }
         let version = read(&version)?;
         if xxh3_128(&version) != checksum {
-            let what = format!("the checksum of its file `v{id}` is another");
+            let what = format!("the checksum of its file `v{id}` does not match");
             return Err(self.damaged(number, what));
         }
         Ok(version)
@@ -510,106 +510,4 @@ pub(super) const TABLES: &str = "tables";
 const CACHE_BYTES: u64 = 1024 * 1024;
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-
-    use super::*;
-    use crate::batch::Batch;
-    use crate::embedded::{Embedded, Options, list};
-    use crate::store::Store as _;
-
-    fn filled(path: &Path) -> PathBuf {
-        let store = Embedded::open(path, Options::default()).unwrap();
-        let mut batch = Batch::new();
-        batch.put(Space::Control, vec![1], vec![7]);
-        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
-        drop(store);
-        path.join("store")
-    }
-
-    fn says(kind: ErrorKind) -> Result<Journals, StoreError> {
-        Err(StoreError::io("making", "it", io::Error::from(kind)))
-    }
-
-    /// What clients publish is linked there, in a directory that may be open to everybody.
-    #[test]
-    fn nobody_else_can_look_into_what_is_made_to_look_at_a_store() {
-        let temp = tempfile::tempdir().unwrap();
-        let store = filled(temp.path());
-        let trees = Trees::new(&store.join("engine"), Path::new(""), false);
-        let at = |name: &str| temp.path().join(name);
-        look(&store, &at("linked")).unwrap();
-        copy_tree(&trees.path(1), &at("copied/1")).unwrap();
-        assert!(list::unpack(&store, &at("unpacked")).unwrap());
-        for name in ["linked", "copied", "unpacked"] {
-            let mode = fs::metadata(at(name)).unwrap().permissions().mode();
-            assert_eq!(mode & 0o777, 0o700, "{name}");
-        }
-    }
-
-    /// Through one that was made before the next could not be, the store would be written.
-    #[test]
-    fn what_is_copied_since_no_links_can_be_made_is_not_written_through_links() {
-        let temp = tempfile::tempdir().unwrap();
-        let store = filled(temp.path());
-        let scratch = temp.path().join("scratch");
-        let trees = Trees::new(&store.join("engine"), &scratch, true);
-        let original = trees.path(1).join(BEGINNING);
-        fs::create_dir_all(scratch.join("1")).unwrap();
-        let link = scratch.join("1").join(BEGINNING);
-        fs::hard_link(&original, &link).unwrap();
-        trees.open(1, "one").unwrap();
-        let inode = |path: &Path| fs::metadata(path).unwrap().ino();
-        assert_ne!(inode(&link), inode(&original));
-        assert_eq!(fs::read(link).unwrap(), fs::read(original).unwrap());
-    }
-
-    #[test]
-    fn a_store_without_room_beside_it_is_looked_at_all_the_same() {
-        let temp = tempfile::tempdir().unwrap();
-        let store = filled(temp.path());
-        let whole = look(&store, &temp.path().join("scratch")).unwrap();
-        for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
-            let skimmed = or_skimmed(&store, says(kind)).unwrap();
-            assert!(skimmed.alone.is_some() && whole.alone.is_none());
-            assert_eq!(skimmed.own, whole.own);
-            assert_eq!(skimmed.links, whole.links);
-        }
-        or_skimmed(&store, says(ErrorKind::PermissionDenied)).unwrap_err();
-
-        let damaged = |path: &Path, at: usize| {
-            let before = fs::read(path).unwrap();
-            let mut bytes = before.clone();
-            bytes[at] ^= 1;
-            fs::write(path, bytes).unwrap();
-            let refused = or_skimmed(&store, says(ErrorKind::StorageFull)).unwrap_err();
-            assert!(matches!(refused, StoreError::Damaged { .. }), "{refused}");
-            fs::write(path, before).unwrap();
-        };
-        let engine = store.join("engine");
-        damaged(&engine.join("0.jnl"), 20);
-        damaged(&engine.join("keyspaces/1/current"), 12);
-        fs::remove_file(engine.join("keyspaces/0/current")).unwrap();
-        or_skimmed(&store, says(ErrorKind::StorageFull)).unwrap_err();
-    }
-
-    /// As a file system without hard links is; and what the engine clears away is not the store's.
-    #[test]
-    fn a_tree_is_looked_at_through_links_of_either_kind() {
-        let temp = tempfile::tempdir().unwrap();
-        let store = filled(temp.path());
-        let stray = store.join("engine/keyspaces/1/tables/77");
-        fs::write(&stray, "of no version").unwrap();
-        look(&store, &temp.path().join("scratch")).unwrap();
-        assert!(stray.exists());
-        // Usually a file system of its own.
-        let Ok(elsewhere) = tempfile::tempdir_in("/dev/shm") else {
-            return;
-        };
-        look(&store, elsewhere.path()).unwrap();
-        assert!(stray.exists());
-        let kept = elsewhere.path().join("1/current");
-        let linked = fs::hard_link(store.join("format"), elsewhere.path().join("it")).is_ok();
-        assert_eq!(kept.is_symlink(), !linked);
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! One part of a log: a tree of the engine, named after the log and its first message, so that a
-//! log is trimmed by dropping whole trees.
+//! One part of a log: a tree of the engine, named after the log and its first message. A log is
+//! trimmed by dropping whole trees.
 //!
 //! ```text
 //! key                    value
@@ -10,18 +10,18 @@
 //!                        and what follows the last of this one
 //! ```
 //!
-//! A block that nobody needs before the engine has written it to a table is removed again, and the
+//! A block that is released before the engine has written it to a table is removed again, and the
 //! engine drops both when it writes the table. That is a *weak* removal, right for a key that is
-//! written once. Each comes with a block behind it that stays in the same memory, so that what the
-//! engine has in a table is as new as what it had there: by that it knows what a journal is still
-//! needed for. Nothing else is written to the tree meanwhile, so that no table overlaps another,
-//! which the engine would merge: where a log begins is in the tree of the store's own.
+//! written once. Each removal comes with a later block in the same memtable, so that the engine
+//! knows which journals the table replaces. Nothing else is written to the tree meanwhile, so that
+//! tables do not overlap and the engine does not merge them; the beginning of a log is in the
+//! store's own tree.
 //!
-//! Between two generations numbers may be left out. The first versions did not say in key 3 how
+//! Numbers may be skipped between two generations. Key 3 of the first versions did not say how
 //! many.
 //!
-//! The index of the newest generation is in memory, and made anew from its messages at a start. A
-//! topic that is longer than a key can be is cut; whoever reads looks at the message again.
+//! The index of the newest generation is in memory, and rebuilt from its messages at a start. A
+//! topic longer than a key is cut there; readers check it against the message.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,7 +31,7 @@ use fjall::{Keyspace, OwnedWriteBatch, Readable, Snapshot};
 
 use super::block::{Block, pack, postings, put_postings};
 use super::engine;
-use super::fresh::{self, LetGo};
+use super::unflushed::{self, Releasable};
 use crate::codec::{Reader, RecordError, put_number};
 use crate::error::StoreError;
 use crate::position::{LogId, Sequence};
@@ -39,10 +39,9 @@ use crate::record::MessageBytes;
 use crate::selection::Matcher;
 use crate::store::Chunk;
 
-/// A generation ends when it has so many messages that were not let go of, or messages on so many
-/// topics. The index of the
-/// newest one of each log is in memory: 4 bytes a message and about 100 and the topic for each
-/// topic, so at most 4 MiB and about 10.
+/// A generation ends when it has so many messages that were not released, or messages on so many
+/// topics. The index of the newest one of each log is in memory: 4 bytes a message, and about 100
+/// bytes and the topic for each topic, so at most 4 MiB and about 10.
 pub(crate) const MESSAGES_MAX: usize = 1_000_000;
 pub(crate) const TOPICS_MAX: usize = 65_536;
 /// So many numbers it has at most: they are counted from its first.
@@ -54,7 +53,7 @@ pub(crate) const INDEX_BYTES_MAX: u64 = 14 * 1024 * 1024;
 pub(crate) struct Generation {
     pub(crate) log: LogId,
     pub(crate) first: Sequence,
-    /// What is below this was let go of.
+    /// The first message that was not released.
     pub(crate) begins: Sequence,
     pub(crate) keyspace: Keyspace,
 }
@@ -64,7 +63,7 @@ pub(crate) struct Generation {
 pub(crate) struct LiveIndex {
     /// The numbers of each topic's messages, counted from the first of the generation.
     topics: HashMap<Box<[u8]>, Vec<u32>>,
-    /// Of how many the numbers are not here any more: they were let go of.
+    /// How many numbers were released and are not here any more.
     forgotten: u32,
     /// All that were ever in it.
     messages: u32,
@@ -95,23 +94,23 @@ impl Generation {
         batch: &mut OwnedWriteBatch,
         first: Sequence,
         messages: &[&MessageBytes],
-    ) -> Vec<fresh::Block> {
+    ) -> Vec<unflushed::Block> {
         let mut blocks = Vec::new();
         pack(first, messages.iter().copied(), |first, block| {
             let bytes = block.len() as u64;
-            blocks.push(fresh::Block { first, bytes });
+            blocks.push(unflushed::Block { first, bytes });
             batch.insert(&self.keyspace, block_key(first), block);
         });
         blocks
     }
 
     /// Removes blocks at its beginning.
-    pub(super) fn let_go(&self, batch: &mut OwnedWriteBatch, what: &LetGo) {
+    pub(super) fn release(&self, batch: &mut OwnedWriteBatch, what: &Releasable) {
         for first in &what.blocks {
             batch.remove_weak(&self.keyspace, block_key(*first));
         }
         if self.begins == self.first {
-            batch.insert(&self.keyspace, [FORMAT_KEY], [FORMAT_LET_GO]);
+            batch.insert(&self.keyspace, [FORMAT_KEY], [FORMAT_RELEASED]);
         }
     }
 
@@ -138,13 +137,13 @@ impl Generation {
         match get(FORMAT_KEY).map_err(|error| self.failed(error))? {
             // A crash came between its creation and its first entry.
             None => return Ok(None),
-            Some(format) if *format == [FORMAT] || *format == [FORMAT_LET_GO] => {}
+            Some(format) if *format == [FORMAT] || *format == [FORMAT_RELEASED] => {}
             Some(format) => {
                 let found = format.first().copied().unwrap_or_default().into();
                 return Err(StoreError::Format {
                     place: self.to_string(),
                     found,
-                    known: FORMAT_LET_GO.into(),
+                    known: FORMAT_RELEASED.into(),
                 });
             }
         }
@@ -182,7 +181,7 @@ impl Generation {
     /// Reads all of it, and makes its index.
     pub(crate) fn index(&self, snapshot: &Snapshot) -> Result<LiveIndex, StoreError> {
         let mut index = LiveIndex::beginning(self.begins.0 - self.first.0)
-            .ok_or_else(|| self.damaged("it begins behind its end"))?;
+            .ok_or_else(|| self.damaged("it begins after its end"))?;
         let range = block_key(self.begins).to_vec()..blocks_end();
         for guard in snapshot.range(&self.keyspace, range) {
             let (key, block) = guard.into_inner().map_err(|error| self.failed(error))?;
@@ -399,7 +398,7 @@ impl LiveIndex {
 
     /// So many messages, from its beginning on, and so many bytes are let go of. Their numbers are
     /// forgotten once they are half of all: each is looked at a few times only.
-    pub(crate) fn let_go(&mut self, messages: u64, bytes: u64) {
+    pub(crate) fn release(&mut self, messages: u64, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
         let gone = u32::try_from(messages).unwrap_or(u32::MAX);
         let gone = gone.min(self.messages);
@@ -531,10 +530,10 @@ const SELECTED: usize = 1_024;
 const LOOKED_AT: u32 = 4_096;
 const GROWTH: u32 = 4;
 
-/// As it begins. A version that knows no other would take what was let go of for damage, and so
-/// refuses what has the next.
+/// The format of a new generation. A version that knows no other would take released messages for
+/// damage, and so refuses the next format.
 const FORMAT: u8 = 1;
-const FORMAT_LET_GO: u8 = 2;
+const FORMAT_RELEASED: u8 = 2;
 const FORMAT_KEY: u8 = 0;
 const BLOCK_KEY: u8 = 1;
 const TOPIC_KEY: u8 = 2;

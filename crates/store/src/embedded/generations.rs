@@ -51,10 +51,10 @@ impl Generations {
     pub(super) fn of(sealed: BTreeMap<Sequence, Sealed>, live: Generation) -> Self {
         let all = sealed.values().map(|sealed| &sealed.generation);
         let all = all.chain([&live]);
-        let let_go = all.filter(|it| it.begins > it.first).map(|it| it.begins);
+        let release = all.filter(|it| it.begins > it.first).map(|it| it.begins);
         let oldest = sealed.keys().next().copied().unwrap_or(live.first);
         Self {
-            floor: let_go.max().unwrap_or(oldest),
+            floor: release.max().unwrap_or(oldest),
             sealed,
             live,
         }
@@ -88,14 +88,14 @@ impl Generations {
     }
 
     /// Nobody needs what is below this number.
-    pub(super) fn let_go(&mut self, below: Sequence) {
+    pub(super) fn release(&mut self, below: Sequence) {
         self.floor = self.floor.max(below);
     }
 
     /// Lets go of what is below this number. Takes out the oldest generation if that is all that
     /// is in it.
     pub(super) fn trim(&mut self, below: Sequence) -> Option<Generation> {
-        self.let_go(below);
+        self.release(below);
         let (first, _) = self.sealed.first_key_value()?;
         let first = *first;
         let is_needed = self.next_of(first) > self.floor;
@@ -136,16 +136,16 @@ impl Generations {
     /// Bytes of the messages that are not trimmed, about: of a generation as large a part as is
     /// left of its numbers. In those that are sealed, and in the newest, of which so many are gone
     /// that its tree still counts.
-    pub(super) fn kept_bytes(&self, next: Sequence, gone_bytes: u64) -> (u64, u64) {
+    pub(super) fn kept_bytes(&self, next: Sequence, released_bytes: u64) -> (u64, u64) {
         let sealed = self.sealed.values();
         let sealed = sealed.map(|sealed| self.kept_of(&sealed.generation, sealed.end, 0));
-        (sealed.sum(), self.kept_of(&self.live, next, gone_bytes))
+        (sealed.sum(), self.kept_of(&self.live, next, released_bytes))
     }
 
-    fn kept_of(&self, generation: &Generation, end: Sequence, gone_bytes: u64) -> u64 {
+    fn kept_of(&self, generation: &Generation, end: Sequence, released_bytes: u64) -> u64 {
         let numbers = end.0.saturating_sub(generation.begins.0);
         let left = end.0.saturating_sub(self.floor.max(generation.begins).0);
-        let bytes = engine::tree_bytes(&generation.keyspace).saturating_sub(gone_bytes);
+        let bytes = engine::tree_bytes(&generation.keyspace).saturating_sub(released_bytes);
         let kept = u128::from(bytes) * u128::from(left) / u128::from(numbers.max(1));
         u64::try_from(kept).unwrap_or(u64::MAX)
     }

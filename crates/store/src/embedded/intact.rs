@@ -1,13 +1,12 @@
-//! What is intact in a tree: its tables, each read alone, and merged.
+//! The intact parts of a tree: its tables, each read alone, and merged.
 //!
-//! The engine reads all tables of a tree at once, and ends at the first block that it cannot read:
-//! before it gives anything it needs the first block of each. Here whoever meets a bad block in a
-//! table goes on behind it. What lay there is not known, only between which keys it was: that is a
-//! [`Hole`].
+//! The engine reads all tables of a tree at once, and fails at the first unreadable block. Here a
+//! read goes on after a bad block of a table. The keys between which it lay are known, its contents
+//! are not: that is a [`Hole`].
 //!
 //! Another table may have an older value for a key in a hole. It is the newest if the damaged table
-//! has none for that key, and of nearly all keys that a table does not have its filter says so. The
-//! rest is given as what [may be old](Entry::is_newest).
+//! has none for that key, which the table's filter shows for nearly all keys. Other values are
+//! marked as [possibly old](Entry::is_newest).
 //!
 //! Invariants:
 //! - Entries come in the order of their keys, each key once; a hole comes before every entry that
@@ -29,7 +28,7 @@ use crate::error::StoreError;
 /// Reads what begins with a prefix.
 pub(super) struct Intact {
     readers: Vec<Reader>,
-    /// Holes that nobody has been told of.
+    /// Holes that were not reported yet.
     met: VecDeque<Hole>,
 }
 
@@ -71,7 +70,7 @@ struct Reader {
 }
 
 impl Intact {
-    /// Of a tree that nobody else has. What is in memory of it is written to a table first.
+    /// Of a tree that is not used otherwise. Its memtable is written to a table first.
     pub(super) fn read(tree: &Keyspace, name: &str, prefix: &[u8]) -> Result<Self, StoreError> {
         let flushed = tree.tree.flush_active_memtable(0);
         let failed = |error| engine::error("writing", name, fjall::Error::Storage(error));
@@ -147,7 +146,7 @@ impl std::fmt::Display for Hole {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { from, to, cause } = self;
         let (from, to) = (from.escape_ascii(), to.escape_ascii());
-        write!(f, "what lay between key {from} and key {to} ({cause})")
+        write!(f, "values from key {from} to key {to} ({cause})")
     }
 }
 

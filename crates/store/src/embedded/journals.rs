@@ -1,8 +1,8 @@
-//! The engine's journals, as this store reads them before the engine has them.
+//! Reads the engine's journals before the engine does.
 //!
-//! The engine takes whatever it cannot read in a journal for its end, cuts the file there, and goes
-//! on with the next. That is right for what a crash has torn, and for nothing else. So its journals
-//! are read here first, and changed by nobody before it is known that they are whole.
+//! The engine takes anything unreadable in a journal for its end, cuts the file there, and
+//! continues with the next. That is right only for the torn end of a crash. So the journals are
+//! read here first, and not changed before they are known to be whole.
 //!
 //! ```text
 //! <number>.jnl   batch* zeros*         the greatest number is written to, the others are sealed
@@ -15,23 +15,24 @@
 //! Lengths and numbers have the low bits first. Each batch of this store has, among its items, its
 //! [`Link`]: so what is missing between two batches is noticed wherever it lay.
 //!
-//! What a crash leaves, and is no damage: behind the last whole batch of the newest journal,
-//! anything that no whole batch follows for which it was safe. A sector there that cannot be read
-//! is as good as a torn one.
+//! A crash leaves, without damage: after the last whole batch of the newest journal, any bytes that
+//! no whole batch follows for which they were safe. An unreadable sector there is treated like a
+//! torn one.
 //!
-//! Deliberately absent: changes, but for [`Journals::cut`].
+//! Deliberately absent: changes, except [`Journals::cut`].
+
+mod batch;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::hash::Hasher as _;
-use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
-use xxhash_rust::xxh3::Xxh3;
 
+use self::batch::{Batch, FIRST_TREE, ITEM, PLAIN, PUT, START_BYTES, Whole, batch_at};
 use super::engine;
 use super::link::{Link, Secret};
 use super::opened::LINK_KEY;
@@ -150,7 +151,7 @@ impl Journals {
             let (batches, whole, torn) = this.read_one(path)?;
             let sealed = at + 1 < all.len();
             if sealed && batches == 0 {
-                let what = "it is sealed, and there is nothing in it";
+                let what = "it is sealed and empty";
                 return Err(StoreError::damaged(path.display(), what));
             }
             if torn {
@@ -185,7 +186,7 @@ impl Journals {
             batches += 1;
             if let Some(Link { secret, number, .. }) = self.known.learn(&batch) {
                 if self.known.secret != Some(secret) {
-                    let what = format!("what begins at byte {at} is of another store");
+                    let what = format!("the batch at byte {at} belongs to another store");
                     return Err(StoreError::damaged(path.display(), what));
                 }
                 let (first, last) = self.links.unwrap_or((number, number.wrapping_sub(1)));
@@ -210,7 +211,8 @@ impl Journals {
             Some((_, last)) => last,
             // Nothing says what comes next.
             None if sealed => {
-                let what = format!("what begins at byte {whole} is not whole, and it is sealed");
+                let what =
+                    format!("the batch at byte {whole} is incomplete, and the journal is sealed");
                 return damaged(what);
             }
             None => 0,
@@ -221,8 +223,9 @@ impl Journals {
         for (at, _, link) in self.known.batches(rest) {
             if link.number > last && (sealed || link.behind_safe) {
                 let next = whole + at as u64;
-                let what = format!("what begins at byte {whole} is not whole, and byte {next}");
-                return damaged(what + " goes on");
+                let what =
+                    format!("the batch at byte {whole} is incomplete, and the one at byte {next}");
+                return damaged(what + " follows it");
             }
         }
         Ok(())
@@ -439,204 +442,6 @@ fn unreadable(path: &Path, error: io::Error) -> StoreError {
     engine::error(engine::READING, path.display(), fjall::Error::Io(error))
 }
 
-/// The whole batches at the beginning of a journal.
-struct Whole {
-    from: BufReader<File>,
-    /// Up to where it was read, and was whole.
-    at: u64,
-    length: u64,
-}
-
-impl Whole {
-    fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let length = file.metadata()?.len();
-        let from = BufReader::with_capacity(PIECE_BYTES, file);
-        Ok(Self {
-            from,
-            at: 0,
-            length,
-        })
-    }
-
-    fn next(&mut self, own: u64) -> io::Result<Option<Batch>> {
-        let room = usize::try_from(self.length - self.at).unwrap_or(usize::MAX);
-        let batch = batch(&mut self.from, room, own)?;
-        if let Some(batch) = &batch {
-            self.at += batch.bytes as u64;
-        }
-        Ok(batch)
-    }
-
-    /// Or what may be something, and the disk does not give it back.
-    fn anything_follows(mut self) -> io::Result<bool> {
-        self.from.seek(SeekFrom::Start(self.at))?;
-        let (mut piece, zeros) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
-        loop {
-            match self.from.read(&mut piece) {
-                Ok(0) => return Ok(false),
-                Ok(read) if piece.get(..read) != zeros.get(..read) => return Ok(true),
-                Err(error) if engine::is_unreadable(&error) => return Ok(true),
-                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
-                _ => {}
-            }
-        }
-    }
-}
-
-/// A whole batch, with a right checksum.
-struct Batch {
-    bytes: usize,
-    /// What its first item is, and into which tree that is put; none if it is something else.
-    link: Option<(u64, Link)>,
-    /// What it puts into the store's own tree.
-    own: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-/// The batch at the beginning of a part of a journal.
-fn batch_at(mut part: &[u8], own: u64) -> Option<Batch> {
-    let room = part.len();
-    batch(&mut part, room, own).ok().flatten()
-}
-
-/// Reads a batch; none if there is no whole one.
-fn batch(from: &mut impl Read, room: usize, own: u64) -> io::Result<Option<Batch>> {
-    match read_batch(&mut Room { from, left: room }, own) {
-        Ok(batch) => Ok(Some(Batch {
-            bytes: room - batch.bytes,
-            ..batch
-        })),
-        Err(NotWhole::Here) => Ok(None),
-        Err(NotWhole::Unreadable(error)) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
-        Err(NotWhole::Unreadable(error)) => Err(error),
-    }
-}
-
-enum NotWhole {
-    Here,
-    Unreadable(io::Error),
-}
-
-/// As `batch`, but `bytes` is what is left of the room.
-fn read_batch(from: &mut Room<'_, impl Read>, own: u64) -> Result<Batch, NotWhole> {
-    from.expect(START)?;
-    let count = u32::from_le_bytes(from.array()?);
-    let _seqno: [u8; 8] = from.array()?;
-    let mut hash = Xxh3::new();
-    let (mut link, mut puts) = (None, Vec::new());
-    for at in 0..count {
-        let [tag] = from.array()?;
-        hash.write(&[tag]);
-        match tag {
-            ITEM => {
-                let head: [u8; 20] = from.array()?;
-                hash.write(&head);
-                let [
-                    kind,
-                    compression,
-                    tree @ ..,
-                    k0,
-                    k1,
-                    v0,
-                    v1,
-                    v2,
-                    v3,
-                    l0,
-                    l1,
-                    l2,
-                    l3,
-                ] = head;
-                let tree = u64::from_le_bytes(tree);
-                let key = usize::from(u16::from_le_bytes([k0, k1]));
-                let value = u32::from_le_bytes([v0, v1, v2, v3]);
-                let lies = u32::from_le_bytes([l0, l1, l2, l3]);
-                let known = matches!(kind, PUT | REMOVE | REMOVE_ONE)
-                    && match compression {
-                        PLAIN => value == lies,
-                        LZ4 => true,
-                        _ => false,
-                    };
-                if !known {
-                    return Err(NotWhole::Here);
-                }
-                let key = from.bytes(key)?;
-                let value = from.bytes(lies as usize)?;
-                hash.write(&key);
-                hash.write(&value);
-                let is_put = kind == PUT && compression == PLAIN;
-                if at == 0 && is_put && key == LINK_KEY {
-                    link = Link::decode(&value).map(|link| (tree, link));
-                }
-                if tree == own && is_put {
-                    puts.push((key, value));
-                }
-            }
-            CLEAR => hash.write(&from.array::<8>()?),
-            _ => return Err(NotWhole::Here),
-        }
-    }
-    from.expect(END)?;
-    let checksum = u64::from_le_bytes(from.array()?);
-    if from.array()? != TRAILER || checksum != hash.finish() {
-        return Err(NotWhole::Here);
-    }
-    Ok(Batch {
-        bytes: from.left,
-        link,
-        own: puts,
-    })
-}
-
-/// A reader that is not asked for more than there can be.
-struct Room<'a, R> {
-    from: &'a mut R,
-    left: usize,
-}
-
-impl<R: Read> Room<'_, R> {
-    fn take(&mut self, bytes: usize) -> Result<(), NotWhole> {
-        self.left = self.left.checked_sub(bytes).ok_or(NotWhole::Here)?;
-        Ok(())
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], NotWhole> {
-        self.take(N)?;
-        let mut bytes = [0; N];
-        let read = self.from.read_exact(&mut bytes);
-        read.map_err(NotWhole::Unreadable)?;
-        Ok(bytes)
-    }
-
-    fn bytes(&mut self, count: usize) -> Result<Vec<u8>, NotWhole> {
-        self.take(count)?;
-        let mut bytes = vec![0; count];
-        let read = self.from.read_exact(&mut bytes);
-        read.map_err(NotWhole::Unreadable)?;
-        Ok(bytes)
-    }
-
-    fn expect(&mut self, tag: u8) -> Result<(), NotWhole> {
-        match self.array()? {
-            [found] if found == tag => Ok(()),
-            _ => Err(NotWhole::Here),
-        }
-    }
-}
-
-/// The number of the first tree that a store makes: that of its own.
-const FIRST_TREE: u64 = 1;
-const START: u8 = 1;
-/// With how many items there are, and its number in the engine.
-const START_BYTES: usize = 13;
-const ITEM: u8 = 2;
-const END: u8 = 3;
-const CLEAR: u8 = 4;
-const PUT: u8 = 0;
-const REMOVE: u8 = 1;
-const REMOVE_ONE: u8 = 2;
-const PLAIN: u8 = 0;
-const LZ4: u8 = 1;
-const TRAILER: [u8; 4] = *b"FJL\x03";
 /// A disk gives back so much or nothing of it.
 const SECTOR_BYTES: usize = 512;
 const PIECE_BYTES: usize = 64 * 1024;

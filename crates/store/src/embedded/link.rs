@@ -1,11 +1,11 @@
-//! What each batch of a store has as its first item, so that it is known for one wherever it lies.
+//! The first item of each batch, which identifies batches of this store.
 //!
-//! A journal has what clients have sent beside what the store has written, and nothing else in a
-//! batch is secret: who may publish can send what looks like one. So each store has a secret, which
-//! nobody is told, and what does not begin with it is no batch of it. And each batch has a number,
-//! one more than the batch before it: so what is missing between two is noticed.
+//! A journal contains clients' data, and nothing else in a batch is secret: a publisher could send
+//! bytes that look like a batch. So each store has a secret, and a batch without it is not the
+//! store's. Each batch also has a number, one more than the one before it, so that a missing batch
+//! is noticed.
 //!
-//! Deliberately absent: safety from who can read the disk.
+//! Deliberately absent: protection against readers of the disk.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The store on this machine's disk.
+//! The store on disk.
 //!
 //! ```text
 //! DIR/store/format acknowledged list    see `directory`; what else is in DIR, see `places`
@@ -17,60 +17,61 @@
 //! - A generation says where the next one begins, so none is missed; there is always a newest one,
 //!   so numbers go on when all was trimmed.
 //! - All but the newest generation of a log are sealed: they never change, and have their index.
-//! - What is found at a start is as far as was acknowledged, or the store is damaged: that is
-//!   [looked at](examine) before the engine has it, since opening a store changes it.
+//! - A store that is found at a start contains everything acknowledged, or is damaged: it is
+//!   [examined](examine) before the engine opens it, because opening a store changes it.
 //! - Every batch of the engine begins with its [`Link`](link::Link).
 //!
-//! Deliberately absent: an answer to damage, which is [`crate::quarantine`]'s.
+//! Deliberately absent: the handling of damage ([`crate::quarantine`]).
 
 mod block;
 mod directory;
 mod engine;
 mod examine;
-mod fresh;
-mod frozen;
 mod generation;
 mod generations;
 mod intact;
 mod journals;
 mod link;
-mod list;
 mod opened;
 mod rewrite;
 pub(crate) mod salvage;
+mod snapshot;
 mod staging;
 mod tables;
+mod traits;
+mod tree_list;
+mod unflushed;
+
+#[cfg(test)]
+mod fault_injection;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod wounded;
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use fjall::{Keyspace, PersistMode};
+use fjall::PersistMode;
 
 use self::directory::Directory;
-use self::fresh::LetGo;
-use self::frozen::Frozen;
 use self::generation::{Generation, LiveIndex};
 use self::generations::Generations;
 use self::journals::Journals;
 pub use self::journals::whole_in_journal;
-use self::list::Keeper;
 use self::opened::{
     Engine, OneLog, Published, REVISION_KEY, begins_key, newest_key, with_revision,
 };
 use self::staging::Staging;
 pub use self::tables::Looked;
-use crate::batch::{Batch, Space};
+use self::tree_list::ListCopier;
+use self::unflushed::Releasable;
+use crate::batch::Batch;
+use crate::data_directory::{self, DataDirectory, MAKING, STORE};
 use crate::error::{Conflict, StoreError};
-use crate::places::{self, MAKING, Place, STORE};
 use crate::position::{LogId, Sequence};
 use crate::selection::{Matcher, Selection};
-use crate::store::{Bounds, Chunk, Committed, KeptBytes, Kv, Log, Page, Store, Value, View};
+use crate::store::{Chunk, Committed};
 
 /// The bytes of messages after which a log goes on in another generation: trimming frees so much at
 /// a time.
@@ -119,7 +120,7 @@ pub struct Embedded {
     options: Options,
     /// One commit, sync or new generation at a time.
     writing: Mutex<()>,
-    list: Keeper,
+    list: ListCopier,
     /// The error that ended writing.
     dead: OnceLock<String>,
     published: RwLock<Published>,
@@ -134,13 +135,13 @@ impl Embedded {
     /// Opens the store in a directory, or makes it. It takes as long as reading what was written
     /// last: the journal, and the newest generation of each log.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
-        Self::open_at(&Place::take(path)?, options)
+        Self::open_at(&DataDirectory::take(path)?, options)
     }
 
     /// As [`open`](Self::open), where this process has the directory.
-    pub(crate) fn open_at(place: &Place, options: Options) -> Result<Self, StoreError> {
+    pub(crate) fn open_at(place: &DataDirectory, options: Options) -> Result<Self, StoreError> {
         // The engine does not open what it was interrupted in making.
-        if !places::exists(&place.part(STORE))? {
+        if !data_directory::exists(&place.part(STORE))? {
             drop(Self::open_part(place, MAKING, options)?);
             place.rename(MAKING, STORE)?;
         }
@@ -149,7 +150,7 @@ impl Embedded {
 
     /// The store of this name in a directory.
     pub(crate) fn open_part(
-        place: &Place,
+        place: &DataDirectory,
         name: &str,
         options: Options,
     ) -> Result<Self, StoreError> {
@@ -166,7 +167,7 @@ impl Embedded {
         Ok(Self {
             options,
             writing: Mutex::new(()),
-            list: Keeper::start(&directory)?,
+            list: ListCopier::start(&directory)?,
             dead: OnceLock::new(),
             published: RwLock::new(published),
             not_looked_at: journals.alone,
@@ -188,7 +189,7 @@ impl Embedded {
 
     /// Whether there is a store in a directory, of whatever version and in whatever state.
     pub fn is_in(path: &Path) -> Result<bool, StoreError> {
-        places::has_store(path)
+        data_directory::has_store(path)
     }
 
     /// Looks at the store in a directory as a start does before it opens it, and reads every byte
@@ -204,7 +205,7 @@ impl Embedded {
     pub fn list_fault(path: &Path) -> Result<Option<String>, StoreError> {
         match directory::is_there(&path.join(STORE)) {
             Ok(false) | Err(StoreError::Format { .. } | StoreError::Damaged { .. }) => Ok(None),
-            there => there.and_then(|_| list::fault(path)),
+            there => there.and_then(|_| tree_list::fault(path)),
         }
     }
 
@@ -219,7 +220,7 @@ impl Embedded {
     pub fn retire(&self, log: LogId) -> Result<bool, StoreError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let published = self.read_published();
-        let one = published.logs.get(&log).filter(|one| one.is_let_go());
+        let one = published.logs.get(&log).filter(|one| one.is_released());
         let next = one.map(OneLog::next);
         drop(published);
         let Some(next) = next.filter(|_| self.alive().is_ok()) else {
@@ -233,15 +234,15 @@ impl Embedded {
     /// goes with the next append, by the batch that appends. No generation is deleted, which
     /// [`trim`](Store::trim) does, and cannot be taken back by a power cut as commits can that were
     /// not synced.
-    pub fn let_go(&self, log: LogId, below: Sequence) {
+    pub fn release_below(&self, log: LogId, below: Sequence) {
         if let Some(log) = self.write_published().logs.get_mut(&log) {
             let below = below.min(log.next());
-            log.generations.let_go(below);
+            log.generations.release(below);
         }
     }
 
     /// Ends using it, but goes on having its directory.
-    pub(crate) fn close(self) -> (Place, Options) {
+    pub(crate) fn close(self) -> (DataDirectory, Options) {
         (self.directory.place().clone(), self.options)
     }
 
@@ -292,7 +293,7 @@ impl Embedded {
         result.map_err(|error| {
             let error = self.or_met(error);
             self.dead.get_or_init(|| {
-                self.directory.doubt();
+                self.directory.distrust_witness();
                 error.to_string()
             });
             error
@@ -341,15 +342,15 @@ impl Embedded {
         }
         let mut written = Vec::with_capacity(appended.len());
         for (log, (generation, next), messages) in &appended {
-            let memory = fresh::memory_of(&generation.keyspace);
+            let memory = unflushed::memtable_of(&generation.keyspace);
             let blocks = generation.append(&mut batch, *next, messages);
-            let let_go = self.to_let_go(*log, memory);
-            if let Some(let_go) = &let_go {
-                generation.let_go(&mut batch, let_go);
-                let begins = let_go.begins.0.to_be_bytes();
+            let release = self.releasable(*log, memory);
+            if let Some(release) = &release {
+                generation.release(&mut batch, release);
+                let begins = release.begins.0.to_be_bytes();
                 batch.insert(&self.engine.own, begins_key(*log), begins);
             }
-            written.push((*log, messages, memory, blocks, let_go));
+            written.push((*log, messages, memory, blocks, release));
         }
         let revision = staged.revision;
         batch.insert(&self.engine.own, REVISION_KEY, revision.0.to_be_bytes());
@@ -361,22 +362,23 @@ impl Embedded {
         let mut published = self.write_published();
         published.revision = revision;
         published.snapshot = self.engine.database.snapshot();
-        for (log, messages, memory, blocks, let_go) in written {
+        for (log, messages, memory, blocks, release) in written {
             if let Some(log) = published.logs.get_mut(&log) {
                 for message in *messages {
                     log.index.add(message);
                 }
-                log.wrote(memory, &blocks, let_go.as_ref());
+                log.wrote(memory, &blocks, release.as_ref());
             }
         }
         Ok(results)
     }
 
     /// What nobody needs of what the engine has of a log in this memory.
-    fn to_let_go(&self, log: LogId, memory: u64) -> Option<LetGo> {
+    fn releasable(&self, log: LogId, memory: u64) -> Option<Releasable> {
         let published = self.read_published();
         let one = published.logs.get(&log)?;
-        one.fresh.below(one.generations.floor, one.next(), memory)
+        one.unflushed
+            .below(one.generations.floor, one.next(), memory)
     }
 
     /// Where messages of this log go now, and the number of the next one.
@@ -436,7 +438,7 @@ impl Embedded {
             published.logs.insert(log, one);
         }
         drop(published);
-        self.list.keep();
+        self.list.copy();
         Ok(())
     }
 
@@ -476,153 +478,6 @@ impl Embedded {
         let live = Some(&*live);
         generations::read(&snapshot, &parts, matcher, live, bytes_max, &mut chunk)?;
         Ok(chunk)
-    }
-}
-
-impl Log for Embedded {
-    fn logs(&self) -> Result<Vec<LogId>, StoreError> {
-        Ok(self.read_published().logs.keys().copied().collect())
-    }
-
-    fn bounds(&self, log: LogId) -> Result<Bounds, StoreError> {
-        let published = self.read_published();
-        Ok(published
-            .logs
-            .get(&log)
-            .map_or(Bounds::EMPTY, |log| Bounds {
-                first: log.generations.floor,
-                next: log.next(),
-            }))
-    }
-
-    fn left_out(&self, log: LogId) -> Result<Vec<Range<Sequence>>, StoreError> {
-        let published = self.read_published();
-        let log = published.logs.get(&log);
-        Ok(log.map_or_else(Vec::new, |log| log.generations.left_out()))
-    }
-
-    fn read(
-        &self,
-        log: LogId,
-        range: Range<Sequence>,
-        bytes_max: usize,
-    ) -> Result<Chunk, StoreError> {
-        self.read_range(log, range, None, bytes_max)
-    }
-
-    fn read_matching(
-        &self,
-        log: LogId,
-        range: Range<Sequence>,
-        wanted: &Selection,
-        bytes_max: usize,
-    ) -> Result<Chunk, StoreError> {
-        self.read_range(log, range, Some(wanted), bytes_max)
-    }
-}
-
-impl Kv for Embedded {
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, StoreError> {
-        let snapshot = self.read_published().snapshot.clone();
-        self.engine.get(&snapshot, space, key)
-    }
-
-    fn scan(
-        &self,
-        space: Space,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        bytes_max: usize,
-    ) -> Result<Page, StoreError> {
-        let snapshot = self.read_published().snapshot.clone();
-        self.engine.scan(&snapshot, space, prefix, after, bytes_max)
-    }
-}
-
-impl Store for Embedded {
-    fn commit(&self, batches: &[Batch]) -> Result<Vec<Result<Committed, Conflict>>, StoreError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.alive()?;
-        self.or_dead(self.write(batches))
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.alive()?;
-        let synced = self.engine.database.persist(PersistMode::SyncData);
-        let synced = synced.map_err(|error| engine::error("syncing", "the store", error));
-        let revision = self.read_published().revision;
-        self.or_dead(synced.and_then(|()| self.directory.acknowledge(revision)))
-    }
-
-    fn go_on_at(&self, log: LogId, next: Sequence) -> Result<(), StoreError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.alive()?;
-        let next = next.max(Sequence::FIRST);
-        let published = self.read_published();
-        let there = published.logs.get(&log).map(OneLog::next);
-        drop(published);
-        if there.is_some_and(|there| next <= there) {
-            return Ok(());
-        }
-        self.or_dead(self.begin_generation(log, next))
-    }
-
-    /// Frees a whole generation, and with the next append what of the newest one the engine has in
-    /// memory only. What else is left of one is there again after a restart.
-    fn trim(&self, log: LogId, below: Sequence) -> Result<bool, StoreError> {
-        if !self.is_strict() && self.alive().is_err() {
-            return Ok(false); // what let it go may not be safe, and never will be
-        }
-        let mut gone = None;
-        if let Some(log) = self.write_published().logs.get_mut(&log) {
-            let below = below.min(log.next());
-            gone = log.generations.trim(below);
-        }
-        let Some(generation) = gone else {
-            return Ok(false);
-        };
-        let place = generation.to_string();
-        // It is gone at once, also after a power cut, and what let it go must not come after it.
-        if !self.is_strict() {
-            self.sync()?;
-        }
-        // Its files go with the last handle, which takes longer than to take it off the list.
-        let _last = generation.keyspace.clone();
-        let listed = self.list.lock();
-        let deleted = self.engine.database.delete_keyspace(generation.keyspace);
-        drop(listed);
-        deleted.map_err(|error| {
-            self.directory.doubt();
-            engine::error("trimming", place, error)
-        })?;
-        Ok(true)
-    }
-
-    fn snapshot(&self) -> Result<Box<dyn View + '_>, StoreError> {
-        Ok(Box::new(Frozen::new(self)))
-    }
-
-    /// With up to 64 MiB that the engine has set aside for its journal.
-    fn size_bytes(&self) -> Result<u64, StoreError> {
-        let size = self.engine.database.disk_space();
-        size.map_err(|error| engine::error("measuring", "the store", error))
-    }
-
-    /// Of values those that are not in the journal alone, which has 4 MiB of each kind at most.
-    fn kept_bytes(&self) -> Result<KeptBytes, StoreError> {
-        let published = self.read_published();
-        let logs = published.logs.values();
-        let kept = logs.map(OneLog::kept_bytes);
-        let (sealed, newest) = kept.fold((0, 0), |(sealed, newest), (more, new)| {
-            (sealed + more, newest + new)
-        });
-        let values = self.engine.spaces.iter().map(Keyspace::disk_space).sum();
-        Ok(KeptBytes {
-            messages: sealed + newest,
-            values,
-            staying: newest + values,
-        })
     }
 }
 

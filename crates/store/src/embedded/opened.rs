@@ -1,8 +1,8 @@
-//! The engine of a store that is open: its trees, what lies in them, and what was published last.
+//! The engine of an open store: its trees, their contents, and the last published state.
 //!
 //! Invariants:
-//! - A store that has been written to has all of its trees, and of each log the newest generation
-//!   and those before it, each of which goes on in the next: what is otherwise is damage.
+//! - A store that was written to has all of its trees, and of each log the newest generation and
+//!   those before it, each naming the next; anything else is damage.
 //! - Every batch comes from [`Engine::batch`], and has its [`Link`].
 //!
 //! Deliberately absent: how the engine is set up ([`super::engine`]), and whether a store is whole
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode, Readable, Snapshot};
 
 use super::directory::Directory;
-use super::fresh::{self, Block, Fresh, LetGo};
 use super::generation::{Generation, LiveIndex};
 use super::generations::{Generations, Sealed};
 use super::journals::Journals;
 use super::link::{Link, Secret};
+use super::unflushed::{self, Block, Releasable, Unflushed};
 use super::{engine, rewrite, tables};
 use crate::batch::{Revision, Space};
 use crate::codec::Reader;
@@ -49,7 +49,7 @@ pub(super) struct OneLog {
     pub(super) generations: Generations,
     /// Of the newest one.
     pub(super) index: LiveIndex,
-    pub(super) fresh: Fresh,
+    pub(super) unflushed: Unflushed,
 }
 
 impl Engine {
@@ -70,7 +70,7 @@ impl Engine {
             opened.map_err(|error| tables::or_met(error, &trees(&database)))
         });
         opened.map_err(|error| {
-            directory.doubt();
+            directory.distrust_witness();
             rewrite::or_unreadable(&path, error)
         })
     }
@@ -312,7 +312,7 @@ impl OneLog {
         Self {
             generations,
             index,
-            fresh: Fresh::default(),
+            unflushed: Unflushed::default(),
         }
     }
 
@@ -321,30 +321,30 @@ impl OneLog {
         let end = self.next();
         self.generations.go_on_in(live, end);
         self.index = LiveIndex::default();
-        self.fresh = Fresh::default();
+        self.unflushed = Unflushed::default();
     }
 
     /// Blocks of messages that are in the index were written when this was the engine's memory, and
     /// others let go of.
-    pub(super) fn wrote(&mut self, memory: u64, blocks: &[Block], let_go: Option<&LetGo>) {
+    pub(super) fn wrote(&mut self, memory: u64, blocks: &[Block], release: Option<&Releasable>) {
         let bytes = blocks.iter().map(|block| block.bytes).sum();
         self.index.add_bytes(bytes);
-        if let Some(let_go) = let_go {
+        if let Some(release) = release {
             let live = &mut self.generations.live;
-            live.begins = let_go.begins;
-            self.fresh.forget(let_go);
-            let gone = let_go.begins.0 - live.first.0;
-            self.index.let_go(gone, let_go.bytes);
+            live.begins = release.begins;
+            self.unflushed.forget(release);
+            let gone = release.begins.0 - live.first.0;
+            self.index.release(gone, release.bytes);
         }
-        self.fresh.add(memory, blocks);
+        self.unflushed.add(memory, blocks);
     }
 
     /// Bytes of the messages that are not trimmed, about: in generations that are sealed, and in
     /// the newest.
     pub(super) fn kept_bytes(&self) -> (u64, u64) {
-        let memory = fresh::memory_of(&self.generations.live.keyspace);
-        let gone_bytes = self.fresh.gone_bytes(memory);
-        self.generations.kept_bytes(self.next(), gone_bytes)
+        let memory = unflushed::memtable_of(&self.generations.live.keyspace);
+        let released_bytes = self.unflushed.released_bytes(memory);
+        self.generations.kept_bytes(self.next(), released_bytes)
     }
 
     pub(super) fn next(&self) -> Sequence {
@@ -352,7 +352,7 @@ impl OneLog {
     }
 
     /// There is something in its newest generation, and nobody needs it.
-    pub(super) fn is_let_go(&self) -> bool {
+    pub(super) fn is_released(&self) -> bool {
         let next = self.next();
         self.generations.live.first < next && self.generations.floor >= next
     }

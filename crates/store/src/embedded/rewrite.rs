@@ -1,11 +1,11 @@
-//! Writing again what the system takes for written.
+//! Rewrites data after a failed sync.
 //!
-//! When a sync fails, the system has dropped what it could not write, and goes on showing it to
-//! whoever reads: no later sync tries again. A store that is opened again before the machine is
-//! would put new messages behind such a hole, and a power cut would take them with it. So
-//! everything that is changed in place is read, and written as it was read, before anything new is.
+//! When a sync fails, the kernel may have dropped the data, yet continues to show it to readers,
+//! and no later sync retries. A store opened before the machine restarts would append after such a
+//! hole, and a power cut would lose the new messages too. So all files that are changed in place
+//! are read, and rewritten as they were read, before anything new is written.
 //!
-//! Tables are not: the engine uses none whose sync has failed.
+//! Not tables: the engine uses none whose sync has failed.
 //!
 //! Source: Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
 
@@ -16,8 +16,8 @@ use std::path::Path;
 
 use super::engine;
 use super::examine::TABLES;
+use crate::data_directory::sync;
 use crate::error::StoreError;
-use crate::places::sync;
 
 /// Makes safe what is below a directory of the engine. A crash in between changes nothing.
 pub(super) fn rewrite(path: &Path) -> Result<(), StoreError> {

@@ -1,52 +1,49 @@
-//! Reading what can be read of a damaged engine directory.
+//! Reads what is readable of a damaged engine directory.
 //!
-//! The engine opens all of it or nothing, so it is given a copy without what keeps it from opening:
-//! trees that do not open alone, and of each journal what is no whole batch. Within a tree that
-//! opens, each table is read [alone](super::intact), around the blocks that are damaged.
+//! The engine opens a directory completely or not at all, so it gets a copy without the parts that
+//! prevent that: trees that do not open alone, and the parts of journals that are no whole batch.
+//! Within a tree that opens, each table is read [alone](super::intact), around damaged blocks.
 //!
-//! What is behind a hole in a journal is kept, so a value may be there that had been removed in the
-//! hole: who has it once more loses less than who loses all that came after. Of a hole in a table
-//! more is known: what may be old there is left out.
+//! Batches after a hole in a journal are kept, so a value may reappear that was removed in the
+//! hole; that loses less than dropping all later batches. A hole in a table is known better: values
+//! there that may be old are left out.
 //!
-//! Invariant: nothing is in memory but one block of each table of a tree, one session, and what is
-//! written next.
+//! Invariant: memory holds one block of each table of a tree, one session, and the next batch to
+//! write.
 
+mod opening;
 mod sessions;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Write as _};
 use std::ops::Range;
 use std::path::Path;
 
 use fjall::{Database, Keyspace};
 
+use self::opening::{Opened, opened, remove};
 use super::block::Block;
-use super::engine::TREES;
-use super::examine::{LIST, Trees, copy_tree};
 use super::generation::{Generation, blocks, parse_block_key};
 use super::intact::{Entry, Hole, Intact, Piece};
-use super::journals::{Known, Sieve};
 use super::opened::{BEGINS_KEY, NEWEST_KEY, OWN, number, parse_log_key, parse_value};
-use super::{Durability, Embedded, Options, directory, engine, journals, list};
+use super::{Durability, Embedded, Options, engine};
 use crate::batch::{Batch, Space};
+use crate::data_directory::{DataDirectory, SALVAGING, STORE};
 use crate::error::StoreError;
 use crate::hand_over::{self, HandOver, Left};
 use crate::lane;
 use crate::moves;
-use crate::places::{Place, SALVAGING, STORE, exists};
 use crate::position::{LogId, Sequence};
 use crate::quarantine::Salvaged;
 use crate::record::MessageBytes;
-use crate::session::{Carried, Cursor, Holding, Outbound, PartView, Subscription, parse_key};
-use crate::standing;
+use crate::session::{Carried, Cursor, LogRange, Outbound, PartView, Subscription, parse_key};
 use crate::store::Store;
+use crate::store_health;
 use crate::values::check_value;
 
 /// Makes a new store with what can be read in a damaged one.
-pub(crate) fn salvage(place: &Place, mut options: Options) -> Result<Salvaged, StoreError> {
+pub(crate) fn salvage(place: &DataDirectory, mut options: Options) -> Result<Salvaged, StoreError> {
     place.clear(SALVAGING)?;
     // It is synced once, when it is whole.
     options.durability = Durability::Off;
@@ -69,221 +66,6 @@ pub(crate) fn salvage(place: &Place, mut options: Options) -> Result<Salvaged, S
         work.salvaged.lost.push(what);
     }
     work.finish(&copy)
-}
-
-/// A copy of a directory that the engine has opened.
-struct Opened {
-    database: Database,
-    /// The names of trees that are there, do not open, and were said to be lost.
-    closed: BTreeSet<String>,
-}
-
-/// A copy of what opens of a directory; what is left out is added to `lost`.
-fn opened(
-    damaged: &Path,
-    copy: &Path,
-    lost: &mut Vec<String>,
-) -> Result<Option<Opened>, StoreError> {
-    let scratch = &copy.join("trees");
-    let trees = || Trees::new(damaged, scratch, true);
-    let opening = Opening {
-        damaged,
-        copy: &copy.join("engine"),
-        trees: trees(),
-        list_is_copy: false,
-    };
-    let mut unread = Vec::new();
-    if let Some(opened) = opening.open(&mut unread)? {
-        lost.append(&mut unread);
-        return Ok(Some(opened));
-    }
-    let list = &copy.join("list");
-    if let Some(store) = damaged.parent()
-        && list::unpack(store, list)?
-    {
-        // There are links to the same files.
-        remove(scratch)?;
-        let opening = Opening {
-            trees: trees().listed_in(list),
-            list_is_copy: true,
-            ..opening
-        };
-        let mut without = Vec::new();
-        if let Some(opened) = opening.open(&mut without)? {
-            let cause = unread.pop().unwrap_or_default();
-            let what = "the engine's list of trees, which was read from its copy";
-            lost.push(format!("{what}: {cause}"));
-            lost.append(&mut without);
-            return Ok(Some(opened));
-        }
-    }
-    lost.append(&mut unread);
-    Ok(None)
-}
-
-/// An attempt to open a copy of a directory.
-struct Opening<'a> {
-    damaged: &'a Path,
-    copy: &'a Path,
-    trees: Trees,
-    /// Whether the list of trees is the store's copy of it, which may be old.
-    list_is_copy: bool,
-}
-
-impl Opening<'_> {
-    /// The copy, with what is left out; or nothing, with the reason at the end.
-    fn open(&self, lost: &mut Vec<String>) -> Result<Option<Opened>, StoreError> {
-        let names = match self.trees.names() {
-            Err(error @ StoreError::Damaged { .. }) => {
-                lost.push(error.to_string());
-                return Ok(None);
-            }
-            names => names?,
-        };
-        let mut wanted = BTreeSet::from([LIST]);
-        let mut closed = BTreeSet::new();
-        let mut known = Known {
-            likely: self.damaged.parent().and_then(directory::secret),
-            ..Known::default()
-        };
-        if self.list_is_copy {
-            self.note_unnamed(&names, lost)?;
-        }
-        for (number, name) in names {
-            if self.list_is_copy && self.may_be_gone(number, &name)? {
-                continue;
-            }
-            if name == OWN {
-                known.own = number;
-            }
-            match self.trees.open(number, &name) {
-                Err(error @ StoreError::Damaged { .. }) => {
-                    lost.push(format!("the engine's tree {name}, all of it: {error}"));
-                    closed.insert(name);
-                }
-                opened => {
-                    let tree = opened?;
-                    wanted.insert(number);
-                    if name == OWN {
-                        // If it cannot be read there, it is learned from the journals.
-                        known.secret = self.trees.secret(number, &tree).unwrap_or_default();
-                    }
-                }
-            }
-        }
-        self.copy_trees(&wanted)?;
-        let opened = |database| Some(Opened { database, closed });
-        let mut broken = Vec::new();
-        let sieve = Sieve::new(self.damaged, known)?;
-        copy_journals(self.damaged, self.copy, sieve, &mut broken)?;
-        match engine::open_still(self.copy) {
-            Err(error @ StoreError::Damaged { .. }) => {
-                self.copy_trees(&wanted)?;
-                match engine::open_still(self.copy) {
-                    Err(again @ StoreError::Damaged { .. }) => {
-                        lost.push(again.to_string());
-                        Ok(None)
-                    }
-                    again => {
-                        lost.push(format!("all journals: {error}"));
-                        again.map(opened)
-                    }
-                }
-            }
-            database => {
-                lost.append(&mut broken);
-                database.map(opened)
-            }
-        }
-    }
-
-    /// A generation of which nothing is there: the copy of the list may be from before it was
-    /// trimmed. The newest one is never trimmed; [`Work::note_newest`] misses it.
-    fn may_be_gone(&self, number: u64, name: &str) -> Result<bool, StoreError> {
-        let is_of_log = Generation::parse_name(name).is_some();
-        Ok(is_of_log && !exists(&self.trees.path(number))?)
-    }
-
-    /// Trees that were made after the copy of the list.
-    fn note_unnamed(
-        &self,
-        names: &BTreeMap<u64, String>,
-        lost: &mut Vec<String>,
-    ) -> Result<(), StoreError> {
-        for number in self.trees.numbers()? {
-            let is_named = number == LIST || names.contains_key(&number);
-            if !is_named && self.trees.has_beginning(number)? {
-                let what = "all of it: the copy of the list does not name it";
-                lost.push(format!("the engine's tree {number}, {what}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the copy anew, with an empty journal.
-    fn copy_trees(&self, wanted: &BTreeSet<u64>) -> Result<(), StoreError> {
-        let copy = self.copy;
-        remove(copy)?;
-        for number in wanted {
-            let tree = Path::new(TREES).join(number.to_string());
-            copy_tree(&self.trees.path(*number), &copy.join(tree))?;
-        }
-        // What is damaged may be these, and they say nothing of what is in it.
-        let version = copy.join("version");
-        fs::write(&version, ENGINE_VERSION)
-            .map_err(|error| StoreError::io("writing", version.display(), error))?;
-        // Without a journal the engine does not look how new what it finds in the trees is.
-        for name in ["lock", "0.jnl"] {
-            let file = copy.join(name);
-            let written = fs::write(&file, "");
-            written.map_err(|error| StoreError::io("writing", file.display(), error))?;
-        }
-        Ok(())
-    }
-}
-
-fn remove(copy: &Path) -> Result<(), StoreError> {
-    match fs::remove_dir_all(copy) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(StoreError::io("removing", copy.display(), error))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Copies what is whole in the journals.
-fn copy_journals(
-    damaged: &Path,
-    copy: &Path,
-    mut sieve: Sieve,
-    lost: &mut Vec<String>,
-) -> Result<(), StoreError> {
-    for (_, path) in journals::list(damaged)? {
-        let Some(name) = path.file_name() else {
-            continue;
-        };
-        let bytes = journals::read_around(&path)?;
-        let (whole, broken) = sieve.pieces(&bytes);
-        for Range { start, end } in broken {
-            let name = name.display();
-            lost.push(format!(
-                "what was written in {name} from byte {start} to {end}"
-            ));
-        }
-        if whole.is_empty() {
-            lost.push(format!("all of {}, if anything was in it", name.display()));
-        }
-        let to = copy.join(name);
-        let write = || {
-            let mut to = File::create(&to)?;
-            for piece in whole {
-                to.write_all(bytes.get(piece).unwrap_or_default())?;
-            }
-            Ok(())
-        };
-        write().map_err(|error| StoreError::io("writing", to.display(), error))?;
-    }
-    Ok(())
 }
 
 struct Work {
@@ -341,7 +123,7 @@ impl Work {
                 }
                 value => value?,
             };
-            if space == Space::Lanes && lane::is_at_rest(&key) {
+            if space == Space::Lanes && lane::is_clean_shutdown(&key) {
                 continue; // what made it void may be what was lost
             }
             if space == Space::Control && key.starts_with(hand_over::PREFIX) {
@@ -525,8 +307,8 @@ impl Work {
             let next = Sequence(end.0.saturating_add(NUMBERS_LEFT_OUT));
             self.store.go_on_at(log, next)?;
         }
-        standing::doubt(&self.store, self.store.chance())?;
-        moves::doubt(&self.store)?;
+        store_health::mark_gap(&self.store, self.store.chance())?;
+        moves::mark_unknown(&self.store)?;
         self.store.sync()?;
         remove(copy)?;
         Ok(self.salvaged)
@@ -556,7 +338,7 @@ impl Work {
             // All before where it begins or ends had been given.
             Ok(PartView::Subscription { .. }) => {
                 if let Ok(subscription) = Subscription::decode(value) {
-                    for Holding { log, from, until } in subscription.holds {
+                    for LogRange { log, from, until } in subscription.ranges {
                         let next = until.map_or(from, |until| until.max(from));
                         self.note(log, Sequence(next.0.saturating_sub(1)));
                     }

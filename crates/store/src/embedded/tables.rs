@@ -1,23 +1,23 @@
-//! Reading every byte of the tables of a store that nobody has open.
+//! Reads every byte of the tables of a closed store.
 //!
-//! A start [looks](super::examine) at what names the tables, and not into them: what lies deep in
-//! one is met by whoever reads it. Here each is read from its first byte to its last, and compared
-//! with the checksum of the whole file that the version of its tree has. A tree that does not open
-//! does not say what that is; then it is looked for in the bytes of the version.
+//! A start [examines](super::examine) which tables exist, not their contents; damage inside one is
+//! found by a read. Here each table is read completely and compared with the file checksum in the
+//! version of its tree. If a tree does not open, the checksum is searched in the bytes of the
+//! version.
 //!
 //! ```text
 //! v<id>      ... id of a table (8, low bits first), 0, XXH3-128 of its file (16, the same) ...
 //! ```
 //!
 //! Invariants:
-//! - Nothing of the store is changed. What is made is in DIR/examining.
-//! - Damage ends nothing here: what can be read besides it is read, too.
+//! - The store is not changed. Temporary files are in DIR/examining.
+//! - Damage does not end the check: everything else is read too.
 //!
-//! An engine that has ended is asked the same, as far as it has merged tables: see [`or_met`].
+//! After the engine has ended, the tables that it has merged are checked too: see [`or_met`].
 //!
 //! Deliberately absent: trees that the list does not name and tables that no tree names, which a
-//! crash leaves and the engine removes, but where that is not known; and what a table means, which
-//! whoever opens the store finds out.
+//! crash leaves and the engine removes, unless the list is unreadable; and the meaning of a table's
+//! contents, which is checked when the store is opened.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,8 +29,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::examine::{LIST, LIST_NAME, TABLES, Trees, XXH3, entries, examine};
 use super::{directory, rewrite};
+use crate::data_directory::{DataDirectory, EXAMINING, STORE};
 use crate::error::StoreError;
-use crate::places::{EXAMINING, Place, STORE};
 
 /// What is found in a store by looking at it.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ fn read(
     if is_written(checksum.digest128()) {
         return Ok(());
     }
-    let what = format!("it is a table of {name}, and its checksum is another");
+    let what = format!("it is a table of {name}, and its checksum does not match");
     Err(StoreError::damaged(path.display(), what))
 }
 
@@ -129,7 +129,7 @@ fn damage_of(tree: &Keyspace) -> Option<StoreError> {
 
 /// Looks at the store in a directory, as a start does before it opens it, and reads all tables.
 pub(super) fn look(path: &Path) -> Result<Looked, StoreError> {
-    let place = Place::take(path)?;
+    let place = DataDirectory::take(path)?;
     let store = place.part(STORE);
     let mut looked = Looked::default();
     let found = directory::is_there(&store).and_then(|there| {
@@ -143,7 +143,7 @@ pub(super) fn look(path: &Path) -> Result<Looked, StoreError> {
         }
         Err(error) => {
             if matches!(error, StoreError::Format { .. }) {
-                looked.not_read = Some("where they are is not known".to_owned());
+                looked.not_read = Some("their location is unknown".to_owned());
             }
             looked.note(error)?;
             true
@@ -157,7 +157,7 @@ pub(super) fn look(path: &Path) -> Result<Looked, StoreError> {
     Ok(looked)
 }
 
-fn read_tables(place: &Place, store: &Path, looked: &mut Looked) -> Result<(), StoreError> {
+fn read_tables(place: &DataDirectory, store: &Path, looked: &mut Looked) -> Result<(), StoreError> {
     let trees = Trees::new(&store.join("engine"), &place.part(EXAMINING), false);
     let mut names = BTreeMap::new();
     match trees.names() {
@@ -185,7 +185,7 @@ fn read_tables(place: &Place, store: &Path, looked: &mut Looked) -> Result<(), S
 }
 
 fn read_tree(
-    place: &Place,
+    place: &DataDirectory,
     trees: &Trees,
     number: u64,
     name: &str,
@@ -235,7 +235,7 @@ fn read_all(
 
 #[cfg(test)]
 mod tests {
-    use super::super::wounded::{SPACE, Tables, key, value};
+    use super::super::fault_injection::{SPACE, Tables, key, value};
     use super::super::{Embedded, Options};
     use crate::batch::{Batch, Space};
     use crate::committer::{Committer, Refusal};

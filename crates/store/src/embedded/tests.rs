@@ -1,6 +1,6 @@
-//! What only somebody inside the store can do to it.
+//! Tests that reach into the store.
 
-mod let_go;
+mod release;
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,9 @@ use unbroken_mqtt_proto::TopicFilter;
 use super::journals::{Known, Sieve};
 use super::opened::OWN;
 use super::*;
+use crate::batch::Space;
 use crate::record::MessageRecord;
+use crate::store::{Log, Store as _};
 
 /// Two generations, the first of them with three blocks.
 fn filled(path: &Path) -> Embedded {

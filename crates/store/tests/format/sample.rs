@@ -9,12 +9,13 @@ use unbroken_store::hand_over::{HandOver, Left};
 use unbroken_store::lane::{FLOOR_KEY, Floor, Ingress, Lane, Own, Told};
 use unbroken_store::moves::{self, Moves};
 use unbroken_store::session::{
-    Carried, Cursor, Head, Holding, Inbound, MaybeSent, Outbound, Part, Subscription, ToRetain,
+    Carried, Cursor, Head, Inbound, LogRange, MaybeSent, Outbound, Part, Subscription, ToRetain,
     Will, key,
 };
-use unbroken_store::standing::{self, Standing};
+use unbroken_store::store_health::{self, StoreHealth};
 use unbroken_store::{
-    Batch, LogId, MessageBytes, MessageRecord, Options, Position, Sequence, Space, Store, owed,
+    Batch, LogId, MessageBytes, MessageRecord, Options, Position, Sequence, Space, Store,
+    expected_deliveries,
 };
 
 pub(crate) const LOG: LogId = LogId(3);
@@ -77,7 +78,7 @@ pub(crate) fn fill(store: &dyn Store) {
     let head = Head {
         client_id: "phone".into(),
         expiry_s: NonZeroU32::MAX,
-        away_since_ms: Some(1_790_000_000_000),
+        offline_since_ms: Some(1_790_000_000_000),
     };
     let subscription = Subscription {
         filter: "plant/+".into(),
@@ -88,7 +89,7 @@ pub(crate) fn fill(store: &dyn Store) {
         identifier: NonZeroU32::new(5),
         ended: false,
         retained_due: false,
-        holds: vec![Holding {
+        ranges: vec![LogRange {
             log: LOG,
             from: Sequence(1),
             until: None,
@@ -196,10 +197,10 @@ const PLACE: Position = Position {
 };
 
 fn sessions(batch: &mut Batch) {
-    let head = |away_since_ms| Head {
+    let head = |offline_since_ms| Head {
         client_id: "desk".into(),
         expiry_s: NonZeroU32::MIN,
-        away_since_ms,
+        offline_since_ms,
     };
     let subscription = Subscription {
         filter: "$share/crew/plant/+".into(),
@@ -210,7 +211,7 @@ fn sessions(batch: &mut Batch) {
         identifier: None,
         ended: true,
         retained_due: true,
-        holds: vec![Holding {
+        ranges: vec![LogRange {
             log: LOG,
             from: Sequence(1),
             until: Some(Sequence(2)),
@@ -318,21 +319,27 @@ fn control(batch: &mut Batch) {
         shards: 3,
         moves: vec![Vec::new(), vec![PLACE]],
     };
-    let standing = Standing {
+    let standing = StoreHealth {
         gaps: 300,
         at_risk: true,
     };
     for (key, value) in [
         (ERRAND.key(), ERRAND.done()),
-        (owed::key(PLACE), owed::value()),
-        (owed::given_key(PLACE, group), owed::value()),
+        (
+            expected_deliveries::key(PLACE),
+            expected_deliveries::value(),
+        ),
+        (
+            expected_deliveries::given_key(PLACE, group),
+            expected_deliveries::value(),
+        ),
         (hand_over(2, 7).key(), left(Carried::Log(PLACE)).encode()),
         (
             hand_over(HandOver::NO_SHARD, 1).key(),
             left(Carried::Own(message(6))).encode(),
         ),
         (moves::KEY.to_vec(), moves.encode()),
-        (standing::KEY.to_vec(), standing.encode()),
+        (store_health::KEY.to_vec(), standing.encode()),
     ] {
         batch.put(Space::Control, key, value);
     }

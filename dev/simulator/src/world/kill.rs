@@ -176,7 +176,7 @@ impl World {
             self.shards.iter().position(is_home).unwrap_or_default()
         });
         self.oracle.moved(homes);
-        let done = restored.hand_out(self.now, &mut self.shards);
+        let done = restored.distribute(self.now, &mut self.shards);
         done.unwrap_or_else(|error| panic!("{error}"));
         for shard in 0..self.shards.len() {
             let heard = self.now;

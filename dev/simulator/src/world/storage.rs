@@ -21,7 +21,7 @@ use unbroken_store::hand_over;
 use unbroken_store::session::{PartView, parse_key};
 use unbroken_store::{
     Batch, Durability, Fault, Faulty, Kv, LogId, Memory, On, Sequence, Space, Store, StoreError,
-    backup, standing,
+    backup, store_health,
 };
 
 use crate::oracle::{Oracle, Request};
@@ -69,7 +69,7 @@ impl Storage {
     pub(super) fn new(shards: usize, durability: Durability, start: Instant) -> Self {
         let [store, synced] = [(), ()].map(|()| Memory::new());
         for begun in [&store, &synced] {
-            let begun = standing::begin(begun, durability == Durability::Strict);
+            let begun = store_health::begin(begun, durability == Durability::Strict);
             begun.expect("it is in memory");
         }
         Self {
@@ -204,7 +204,7 @@ impl Storage {
                 self.needed_before.push_front((behind, shard, needed));
                 break;
             }
-            self.needed_on_disk.say(shard, needed);
+            self.needed_on_disk.report(shard, needed);
         }
         if self.dead {
             return None;
@@ -326,7 +326,7 @@ impl Storage {
     }
 
     fn begin(&self, now: Instant) -> Result<Restored, StoreError> {
-        standing::begin(&self.store, self.durability == Durability::Strict)?;
+        store_health::begin(&self.store, self.durability == Durability::Strict)?;
         let shards = u8::try_from(self.reads.len()).expect("few shards");
         restore(&self.store, shards, now, &self.times)
     }

@@ -40,7 +40,7 @@ fn a_prefix_of_the_audit_that_begins_no_topic_of_clients_is_refused() {
 }
 
 #[test]
-fn nothing_written_is_one_loopback_listener_that_allows_anonymous_clients() {
+fn the_default_is_one_loopback_listener_that_allows_anonymous_clients() {
     let config = load("", &[]).unwrap().config;
     assert_eq!(config.listeners, [Listener::default()]);
     assert_eq!(
@@ -117,7 +117,7 @@ fn an_unknown_key_names_its_place_and_the_nearest_known_one() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_mistakes_are_reported_at_once() {
     check(
         "[broker]\nshards = 65\nsys_interval = 10\n[limits]\nconnections = 1\n",
         &[
@@ -129,7 +129,7 @@ fn all_mistakes_are_told_at_once() {
 }
 
 #[test]
-fn zeros_and_mistakes_in_several_values_are_told_with_the_others() {
+fn zeros_and_mistakes_in_several_values_are_reported_with_the_others() {
     let text = "[limits]\nconnections_max = 0\ninflight_max = 0\nconnections = 1\n\
                 topic_levels_max = 201\n[log]\nfilter = \"unbroken=loud\"\n\
                 [audit]\nprefix = \"#\"\n[broker]\nshards = 65\n\
@@ -280,7 +280,7 @@ fn an_unknown_variable_is_an_error_with_a_suggestion() {
 }
 
 #[test]
-fn a_listener_beyond_loopback_must_say_who_may_come_in() {
+fn a_listener_beyond_loopback_must_specify_who_may_connect() {
     check(
         "[[listeners]]\naddress = \"0.0.0.0:1883\"\n",
         &[
@@ -304,7 +304,7 @@ fn a_listener_beyond_loopback_must_say_who_may_come_in() {
     assert!(!users.config.listeners[0].allow_anonymous);
     check(
         "[[listeners]]\nallow_anonymous = false\n",
-        &["broker.toml:2: nobody could come in"],
+        &["broker.toml:2: no client could connect"],
     );
 }
 
@@ -409,7 +409,7 @@ fn a_mosquitto_conf_is_recognised() {
 }
 
 #[test]
-fn what_is_not_there_yet_is_said_to_be_so() {
+fn unsupported_features_are_reported_as_such() {
     for (text, what) in [
         ("[tls]\ncafile = \"a\"\n", "`tls`: TLS is not"),
         (
@@ -452,7 +452,7 @@ fn a_byte_order_mark_is_no_part_of_the_text() {
 }
 
 #[test]
-fn sections_of_other_brokers_are_answered_with_what_is_there_instead() {
+fn sections_of_other_brokers_are_answered_with_alternatives() {
     for (text, hint) in [
         ("[auth]\nusers = 1\n", "password_file"),
         ("[security]\n", "password_file"),
@@ -479,7 +479,7 @@ fn the_protocol_of_a_listener_may_be_named_and_is_mqtt() {
 }
 
 #[test]
-fn mistakes_are_told_in_the_order_of_their_lines() {
+fn mistakes_are_reported_in_the_order_of_their_lines() {
     let text = "[limits]\nconnections_max = \"x\"\n[nonsense]\na = 1\nb = 2\n\
                 [[listeners]]\nport = 70000\n[broker]\nshards = 9999\nfoo = 1\n";
     let variables = [("UNBROKEN__BROKER__BAR", "1")];

@@ -1,8 +1,8 @@
 //! Clients behind a transform: in memory turn by turn, and over TCP with threads that run.
 
 use super::*;
-use crate::listener::tests::{arrival_over, socket_and_peer};
-use crate::mailbox::Outside;
+use crate::channel::EventSender;
+use crate::listener::tests::{incoming_over, socket_and_peer};
 use crate::transport::Transport;
 use crate::transport::envelope::{
     CLOSE, DATA, Envelope, HELLO, PING, PONG, greeting, records, sealed,
@@ -22,7 +22,7 @@ fn subscriber(room: usize) -> (ShardThread, ConnectionId, MemoryPeer) {
     let (socket, peer) = memory(PLENTY);
     let transport = Transport::new(socket, vec![Envelope::boxed()]);
     let (shard, driver) = (&mut thread.shard, &mut thread.driver);
-    open(shard, driver, Instant::now(), arrival_over(transport));
+    open(shard, driver, Instant::now(), incoming_over(transport));
     let id = ConnectionId {
         index: 0,
         serial: 1,
@@ -50,17 +50,17 @@ fn turn(thread: &mut ShardThread, id: ConnectionId) {
 
 /// Somebody else publishes to `m`.
 fn publish(thread: &mut ShardThread) {
-    let (arrival, _peer) = arrival_and_peer([CONNECT, TO_MANY].concat());
+    let (incoming, _peer) = incoming_and_peer([CONNECT, TO_MANY].concat());
     open(
         &mut thread.shard,
         &mut thread.driver,
         Instant::now(),
-        arrival,
+        incoming,
     );
 }
 
 #[test]
-fn a_message_is_sent_when_its_record_is_taken_by_the_kernel() {
+fn a_message_counts_as_sent_when_the_kernel_takes_its_record() {
     let record = sealed(DATA, TO_MANY).len();
     let (mut thread, id, peer) = subscriber(0);
     publish(&mut thread);
@@ -74,7 +74,7 @@ fn a_message_is_sent_when_its_record_is_taken_by_the_kernel() {
 }
 
 #[test]
-fn a_message_whose_record_was_not_taken_whole_is_named_as_lost() {
+fn a_message_whose_record_was_sent_in_part_counts_as_lost() {
     let record = sealed(DATA, TO_MANY).len();
     for (room, lost) in [(record - 1, 1), (record, 0)] {
         let (mut thread, id, peer) = subscriber(room);
@@ -85,14 +85,14 @@ fn a_message_whose_record_was_not_taken_whole_is_named_as_lost() {
         input(shard, driver, now, Input::Drain);
         thread.driver.close(now);
         thread.driver.sockets.close_all();
-        thread.tell_unsaid(now);
+        thread.report_unsent(now);
         assert_eq!(thread.shard.stats().dropped_total(), lost);
         assert!(peer.is_closed());
     }
 }
 
 #[test]
-fn what_a_shard_says_last_leaves_before_the_end_of_the_transform() {
+fn final_bytes_are_sent_before_the_end_of_the_transform() {
     let (mut thread, id, peer) = subscriber(1);
     publish(&mut thread);
     turn(&mut thread, id);
@@ -166,10 +166,10 @@ impl Client {
 }
 
 /// A client whose handshake is done, given to a shard.
-fn client(to_shard: &mut Outside) -> Client {
+fn client(to_shard: &mut EventSender) -> Client {
     let (socket, stream) = socket_and_peer();
     let transport = Transport::tcp(socket, vec![Envelope::boxed()]);
-    to_shard.send(Parcel::Connection(Box::new(arrival_over(transport))));
+    to_shard.send(DriverEvent::Connection(Box::new(incoming_over(transport))));
     let patience = 30 * LATER;
     stream.set_read_timeout(Some(patience)).unwrap();
     let mut client = Client {
@@ -190,8 +190,8 @@ fn client(to_shard: &mut Outside) -> Client {
 fn clients_behind_a_transform_are_served_over_tcp_and_move_between_shards() {
     let mut shards = linked_shards(64);
     let mut feeds = shards.each_mut().map(|thread| {
-        let (outside, incoming) = outside_feed();
-        thread.from_others.push(incoming);
+        let (outside, receiver) = event_channel();
+        thread.from_others.push(receiver);
         outside
     });
     let threads = shards.map(|thread| thread::spawn(|| thread.run().map(drop)));
@@ -231,9 +231,9 @@ fn clients_behind_a_transform_are_served_over_tcp_and_move_between_shards() {
     for client in &mut clients[1..4] {
         assert_eq!(client.receive(), None);
     }
-    for feed in &mut feeds {
+    for channel in &mut feeds {
         let until = Instant::now() + 30 * LATER;
-        feed.send(Parcel::Drain { until });
+        channel.send(DriverEvent::Drain { until });
     }
     for client in &mut clients[4..] {
         assert_eq!(client.receive(), Some((CLOSE, Vec::new())));

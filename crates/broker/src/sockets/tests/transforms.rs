@@ -1,7 +1,7 @@
 //! Connections with a transform, in memory: what is read and written though the shard does nothing.
 
 use super::*;
-use crate::listener::tests::arrival_over;
+use crate::listener::tests::incoming_over;
 use crate::transport::Transport;
 use crate::transport::envelope::{
     ALERT, CLOSE, DATA, Envelope, HELLO, PING, PONG, greeting, records, sealed,
@@ -19,7 +19,7 @@ fn sockets() -> Sockets {
 fn opened(sockets: &mut Sockets, room: usize) -> (ConnectionId, MemoryPeer) {
     let (socket, peer) = memory(PLENTY);
     let transport = Transport::new(socket, vec![Envelope::boxed()]);
-    let (id, ..) = sockets.open(arrival_over(transport)).unwrap();
+    let (id, ..) = sockets.open(incoming_over(transport)).unwrap();
     say(sockets, id, &peer, &greeting());
     assert_eq!(read(sockets), b"");
     assert_eq!(kinds(&peer), [HELLO]);
@@ -45,9 +45,9 @@ fn read(sockets: &mut Sockets) -> Vec<u8> {
     let mut into = [0; 2_048];
     while let Some(index) = sockets.take_ready() {
         match sockets.read(index, &mut into) {
-            Found::Bytes { count, .. } => all.extend(&into[..count]),
-            Found::Nothing => {}
-            ended @ Found::Ended { .. } => panic!("{ended:?}"),
+            SocketRead::Bytes { count, .. } => all.extend(&into[..count]),
+            SocketRead::Nothing => {}
+            ended @ SocketRead::Ended { .. } => panic!("{ended:?}"),
         }
     }
     all
@@ -113,15 +113,15 @@ fn opened_and_sealed_bytes_move_with_their_connection() {
     let found = sockets.read(index, &mut into);
     assert!(matches!(
         found,
-        Found::Bytes {
+        SocketRead::Bytes {
             count: 8,
             more: true,
             ..
         }
     ));
     peer.set_room(PLENTY);
-    let arrival = sockets.release(id, Vec::new()).unwrap();
-    others.open(arrival).unwrap();
+    let incoming = sockets.release(id, Vec::new()).unwrap();
+    others.open(incoming).unwrap();
     assert_eq!(kinds(&peer), [PONG]);
     assert_eq!([&into[..], &read(&mut others)].concat(), b"0123456789");
 }
@@ -133,12 +133,12 @@ fn a_peer_that_breaks_the_protocol_has_time_to_read_why() {
         let (id, peer) = opened(&mut sockets, PLENTY);
         say(&mut sockets, id, &peer, &sealed(99, b""));
         let index = sockets.take_ready().unwrap();
-        assert_eq!(sockets.read(index, &mut [0; 64]), Found::Nothing);
+        assert_eq!(sockets.read(index, &mut [0; 64]), SocketRead::Nothing);
         let index = sockets.take_ready().unwrap();
         let found = sockets.read(index, &mut [0; 64]);
         let cause = CloseCause::Transport(ErrorKind::InvalidData);
         let connection = id;
-        assert_eq!(found, Found::Ended { connection, cause });
+        assert_eq!(found, SocketRead::Ended { connection, cause });
         let until = Instant::now();
         sockets.close_ended(until, id);
         assert_eq!(kinds(&peer), [ALERT]);

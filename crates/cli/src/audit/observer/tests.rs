@@ -182,7 +182,7 @@ fn a_repetition_is_compared_with_what_is_remembered() {
     }
     let faults = scene.watched().faults.iter();
     let faults: Vec<_> = faults.map(|fault| (fault.kind, &*fault.reason)).collect();
-    assert_eq!(faults[0].1, "it had come before, the same in every byte");
+    assert_eq!(faults[0].1, "it had come before, identical in every byte");
     assert_eq!(faults[1].0, "conflict");
     assert!(
         faults[2]

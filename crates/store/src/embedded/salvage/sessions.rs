@@ -1,15 +1,14 @@
-//! Sessions of a damaged store: in the new one each is whole, or not at all.
+//! Sessions of a damaged store: each is copied completely, or not at all.
 //!
-//! A client that is told that its session is there does not subscribe again. If a subscription of
-//! it were lost, it would wait in vain, and nobody would be told. So a session ends here if
-//! something of it cannot be read, may be old, or may have lain in a [`Hole`] between two keys:
-//! that is every session that has a key there, since nobody knows which. A block of a table has the
-//! values of few sessions, and where the table is large, few others have theirs between.
+//! A client whose session is present does not subscribe again. If one of its subscriptions were
+//! lost, it would wait in vain without a report. So a session ends here if a part of it cannot be
+//! read, may be old, or may have lain in a [`Hole`] between two keys: then every session with a key
+//! there ends. A block of a table has the values of few sessions, and in a large table few others
+//! have theirs between.
 //!
-//! What groups had given to a session that ends goes to other members, and its will is published.
+//! Messages that groups gave to such a session go to other members, and its will is published.
 //!
-//! Invariant: the values of one session are in memory at a time, and of the rest what is said in
-//! [`super`].
+//! Invariant: memory holds the values of one session at a time, beside the limits in [`super`].
 
 use fjall::Keyspace;
 
@@ -53,7 +52,7 @@ impl Work {
             };
             let Ok(view) = parse_key(&entry.key) else {
                 let key = entry.key.escape_ascii();
-                self.lost(format!("{space}: the value of key {key}, which is none"));
+                self.lost(format!("{space}: the value of the invalid key {key}"));
                 continue;
             };
             if *session.client != *view.client {
@@ -155,6 +154,6 @@ fn part(key: &[u8]) -> Option<PartView> {
     parse_key(key).ok().map(|view| view.part)
 }
 
-const CUT: &str = "something of it may have lain in what cannot be read";
-const UNREAD: &str = "something of it cannot be read";
+const CUT: &str = "a part of it may have been in an unreadable range";
+const UNREAD: &str = "a part of it cannot be read";
 const HEADLESS: &str = "its head is missing";

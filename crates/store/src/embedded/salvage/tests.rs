@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use unbroken_mqtt_proto::{QoS, RetainHandling, SubscriptionOptions};
 
 use super::*;
-use crate::embedded::wounded::{SPACE, Tables, key, value};
+use crate::embedded::fault_injection::{SPACE, Tables, key, value};
 use crate::position::Position;
 use crate::quarantine::{OnCorruption, mark, open};
 use crate::record::MessageRecord;
@@ -78,7 +78,7 @@ fn a_bad_block_of_a_table_costs_what_was_in_it_and_had_not_changed_since() {
         let [lost] = &lost[..] else {
             panic!("{lost:?}")
         };
-        assert!(lost.starts_with("wills: what lay between"), "{lost}");
+        assert!(lost.starts_with("wills: values from key"), "{lost}");
     }
 }
 
@@ -97,10 +97,7 @@ fn a_bad_block_of_a_small_table_costs_no_key_that_was_not_in_it() {
     assert!(gone.len() < 20, "{gone:?}");
     let lost = &quarantined.salvaged.lost;
     assert_eq!(lost.len(), 1 + gone.len(), "{lost:?}");
-    assert!(
-        lost[0].contains("between key k0010 and key k0390"),
-        "{lost:?}"
-    );
+    assert!(lost[0].contains("from key k0010 to key k0390"), "{lost:?}");
     for (number, lost) in gone.into_iter().zip(&lost[1..]) {
         let words = format!("wills: the value of key k{number:04}: it may be an old one");
         assert_eq!(*lost, words);
@@ -132,7 +129,7 @@ fn put_session(batch: &mut Batch, client: &str, number: u64, qos: QoS) {
         identifier: None,
         ended: false,
         retained_due: false,
-        holds: Vec::new(),
+        ranges: Vec::new(),
     };
     let outbound = Outbound {
         what: at(number),
@@ -162,7 +159,7 @@ fn put_head(batch: &mut Batch, client: &str) {
     let head = Head {
         client_id: client.to_owned(),
         expiry_s: NonZeroU32::MAX,
-        away_since_ms: None,
+        offline_since_ms: None,
     };
     let key = session::key(client, Part::Head);
     batch.put(Space::Sessions, key, head.encode());
@@ -206,7 +203,7 @@ fn left(store: &Embedded) -> BTreeMap<u64, Carried> {
     pairs.collect()
 }
 
-/// A client that is told that its session is there does not subscribe again.
+/// A client whose session is present does not subscribe again.
 #[test]
 fn a_session_of_which_something_may_be_lost_ends_and_leaves_to_its_group_what_it_had() {
     let mut tables = Tables::new();
@@ -233,10 +230,7 @@ fn a_session_of_which_something_may_be_lost_ends_and_leaves_to_its_group_what_it
     let (parts, mut left) = (parts(&store), left(&store));
     assert_eq!(left.remove(&7), Some(at(1_000)));
     let lost = quarantined.salvaged.lost;
-    assert!(
-        lost[0].starts_with("sessions: what lay between key"),
-        "{lost:?}"
-    );
+    assert!(lost[0].starts_with("sessions: values from key"), "{lost:?}");
     let mut ended = Vec::new();
     for number in 0..200 {
         let client = client(number);
@@ -250,10 +244,10 @@ fn a_session_of_which_something_may_be_lost_ends_and_leaves_to_its_group_what_it
     assert!(ended.contains(&100) && ended.len() < 30, "{ended:?}");
     let (first, last) = (ended[0], ended[ended.len() - 1]);
     assert_eq!(ended, (first..=last).collect::<Vec<_>>());
-    // What is told of them is what was read of them.
+    // The report covers what was read of them.
     let names = lost[1..].iter().map(|line| {
         let rest = line.strip_prefix("the session of client \"client").unwrap();
-        assert!(rest.contains("which ends: something of it may have lain"));
+        assert!(rest.contains("which ends: a part of it may have been"));
         rest[..4].parse().unwrap()
     });
     let names: Vec<u32> = names.collect();
@@ -272,7 +266,7 @@ fn a_session_of_which_something_may_be_lost_ends_and_leaves_to_its_group_what_it
     assert!(store.bounds(LOG).unwrap().next.0 > 200);
 }
 
-/// What groups had given to it at QoS 2 may have gone to it since: nobody else gets it.
+/// Messages of QoS 2 that groups gave to it may have been delivered: no other member gets them.
 #[test]
 fn a_session_whose_newest_values_are_lost_ends_and_does_not_leave_old_ones() {
     for (qos, leaves) in [(QoS::AtLeastOnce, true), (QoS::ExactlyOnce, false)] {

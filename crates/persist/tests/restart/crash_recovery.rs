@@ -7,7 +7,7 @@ use unbroken_merkle_log::{Checkpoint, EpochEnd, Property, Tree, Xxh3};
 use unbroken_mqtt_proto::{
     Packet, PacketId, Properties, Property as mqtt, PropertyBuf, Publish, QoS, Version, Will,
 };
-use unbroken_store::lane::{Lane, Own, is_so_far};
+use unbroken_store::lane::{Lane, Own, is_crash_recovery};
 use unbroken_store::{Batch, Kv, Space, Store};
 
 use crate::lanes::{Producer, publish_some, send_at, stop};
@@ -18,7 +18,10 @@ use crate::{QOS1, World};
 fn on_disk(world: &World) -> usize {
     let page = world.kept.store.scan(Space::Lanes, &[], None, usize::MAX);
     let pairs = page.unwrap().pairs;
-    pairs.iter().filter(|pair| is_so_far(&pair.key)).count()
+    pairs
+        .iter()
+        .filter(|pair| is_crash_recovery(&pair.key))
+        .count()
 }
 
 /// A session that stays, and waits for all that is published and told of it.
@@ -515,7 +518,11 @@ fn a_ledger_whose_session_is_not_there_is_removed() {
         ledger: Vec::new(),
     });
     let mut batch = Batch::new();
-    batch.put(Space::Lanes, own.key_so_far(), own.encode_so_far());
+    batch.put(
+        Space::Lanes,
+        own.crash_recovery_key(),
+        own.encode_crash_recovery(),
+    );
     world.kept.store.commit(&[batch]).unwrap()[0]
         .as_ref()
         .unwrap();

@@ -1,32 +1,32 @@
-//! Messages of QoS 2 that are recognized when they come again, and that shared groups on other
-//! shards are still to give to somebody.
+//! Pending group deliveries: messages of QoS 2 that are recognized when they are sent again, and
+//! that shared groups on other shards still have to give to a member.
 //!
 //! ```text
 //! key   "owed" | log | number             value   nothing: groups may still owe this one
 //!       "owed" | log | number | group             nothing: this group has given it to somebody
 //! ```
 //!
-//! Invariant: the second is written in the batch by which somebody is given the message, so a
-//! restart knows of each group whether it has, whatever became of the message since. All that is
-//! noted of a message goes when all groups have given it.
+//! Invariant: the second key is written in the batch that gives the message to a member, so a
+//! restart knows of each group whether it has, whatever happened to the message since. All keys of
+//! a message are removed when all groups have given it.
 
 use crate::codec::{Reader, RecordError, VERSION};
 use crate::position::{LogId, Position, Sequence};
 use crate::session::put_name;
 
-/// What the keys begin with, in [`Space::Control`](crate::Space::Control). They are of one run.
+/// The prefix of the keys, in [`Space::Control`](crate::Space::Control). They belong to one run.
 pub const PREFIX: &[u8] = b"owed";
 
-/// What a key says.
+/// The contents of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyView<'a> {
-    /// Which message.
+    /// The message.
     pub position: Position,
-    /// The group that has given it, as [`group_name`] writes it; none: groups may owe it.
+    /// The group that has given it, as [`group_name`] writes it; `None`: groups may still have to.
     pub group: Option<&'a [u8]>,
 }
 
-/// Says that groups may owe this message; what all keys about it begin with.
+/// The key of a message that groups may still have to give; the prefix of all keys about it.
 pub fn key(position: Position) -> Vec<u8> {
     let mut out = PREFIX.to_vec();
     out.extend_from_slice(&position.log.0.to_be_bytes());
@@ -34,7 +34,7 @@ pub fn key(position: Position) -> Vec<u8> {
     out
 }
 
-/// Says that this group, `$share/…`, has given it to somebody.
+/// The key of a group, `$share/…`, that has given it to a member.
 pub fn given_key(position: Position, group: &str) -> Vec<u8> {
     let mut out = key(position);
     put_name(&mut out, group);

@@ -1,4 +1,4 @@
-//! The store as it was at one moment, while it goes on.
+//! A snapshot of the store.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,9 +14,9 @@ use crate::position::{LogId, Sequence};
 use crate::selection::Selection;
 use crate::store::{Bounds, Chunk, Kv, Log, Page, Value};
 
-/// See [`Store::snapshot`](crate::Store::snapshot). The engine keeps what it reads as long as it
-/// lives, trimmed generations as well.
-pub(super) struct Frozen<'s> {
+/// See [`Store::snapshot`](crate::Store::snapshot). The engine keeps the data that it reads as long
+/// as it lives, trimmed generations too.
+pub(super) struct StoreSnapshot<'s> {
     engine: &'s Engine,
     snapshot: Snapshot,
     logs: BTreeMap<LogId, OneLog>,
@@ -27,7 +27,7 @@ struct OneLog {
     next: Sequence,
 }
 
-impl<'s> Frozen<'s> {
+impl<'s> StoreSnapshot<'s> {
     pub(super) fn new(store: &'s Embedded) -> Self {
         let published = store.read_published();
         let logs = published.logs.iter().map(|(id, log)| {
@@ -66,7 +66,7 @@ impl<'s> Frozen<'s> {
     }
 }
 
-impl Log for Frozen<'_> {
+impl Log for StoreSnapshot<'_> {
     fn logs(&self) -> Result<Vec<LogId>, StoreError> {
         Ok(self.logs.keys().copied().collect())
     }
@@ -104,7 +104,7 @@ impl Log for Frozen<'_> {
     }
 }
 
-impl Kv for Frozen<'_> {
+impl Kv for StoreSnapshot<'_> {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, StoreError> {
         self.engine.get(&self.snapshot, space, key)
     }

@@ -1,4 +1,4 @@
-//! The directory of a store: who has it, and what in it is the store.
+//! The data directory: which process has it, and which part of it is the store.
 //!
 //! ```text
 //! DIR/lock         locked while a process has the directory; `unbroken-lock 1`, which, since when
@@ -14,11 +14,11 @@
 //! ```
 //!
 //! Invariants:
-//! - DIR is never renamed, and nothing is made beside it: it may be a mount point or a link, and be
-//!   named with a slash at its end.
-//! - Nobody changes what is in it without the lock, which lies beside all that is renamed.
-//! - `store` is one store, the same until another that is whole takes its place by one rename; what
-//!   is half done is known by its name, and each rename is safe on the disk before the next.
+//! - DIR is never renamed, and nothing is created beside it: it may be a mount point or a link, and
+//!   its name may end with a slash.
+//! - Only the process with the lock changes its contents. The lock file is never renamed.
+//! - `store` is one complete store. Another complete one replaces it by a single rename; unfinished
+//!   ones have other names, and each rename is safe on disk before the next.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -43,28 +43,28 @@ const LOCK: &str = "lock";
 const CONTROL: &str = "control";
 const FAILED: &str = "failed";
 
-/// The first versions wrote no such line, and are read without.
+/// The first versions wrote no such line; their lock files can be read too.
 const LOCK_FORMAT: &str = "unbroken-lock 1";
 
-/// A directory that this process has.
+/// A directory that this process has locked.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct DataDirectory {
     path: PathBuf,
-    /// Unlocked when the last that has it has closed it.
+    /// Unlocked when the last owner closes it.
     _lock: Arc<File>,
 }
 
-impl Place {
-    /// Takes the directory, makes it if it is not there, and brings what was interrupted to its
-    /// beginning or its end. Where everybody makes names, one of somebody else is refused.
+impl DataDirectory {
+    /// Locks the directory, creates it if necessary, and completes or undoes interrupted
+    /// operations. In a world-writable directory, one of another user is refused.
     pub(crate) fn take(path: &Path) -> Result<Self, StoreError> {
         make(path).map_err(|error| StoreError::io("making", path.display(), error))?;
-        own(path).map_err(|error| StoreError::io("using", path.display(), error))?;
+        check_owner(path).map_err(|error| StoreError::io("using", path.display(), error))?;
         let place = Self {
             path: path.to_owned(),
             _lock: Arc::new(lock(path)?),
         };
-        place.settle()?;
+        place.finish_interrupted()?;
         Ok(place)
     }
 
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// Gives a part another name, also after a power cut.
+    /// Renames a part; safe against a power cut.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
         let from = self.part(from);
         fs::rename(&from, self.part(to))
@@ -92,8 +92,9 @@ impl Place {
             .map_err(|error| StoreError::io("renaming", from.display(), error))
     }
 
-    /// A damaged store is set aside when the other is whole, so without the one the other is it.
-    fn settle(&self) -> Result<(), StoreError> {
+    /// A damaged store is set aside when the new one is complete, so without the former the latter
+    /// is the store.
+    fn finish_interrupted(&self) -> Result<(), StoreError> {
         self.clear(MAKING)?;
         self.clear(EXAMINING)?;
         self.clear(RESTORING)?;
@@ -129,16 +130,17 @@ pub(crate) fn damaged_stores(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
     list().map_err(|error| StoreError::io("reading", path.display(), error))
 }
 
-/// Something in this directory that is neither of its own besides a store, nor of the file system.
-pub(crate) fn in_the_way(path: &Path) -> Result<Option<PathBuf>, StoreError> {
+/// An entry of this directory that belongs neither to a data directory without a store nor to the
+/// file system.
+pub(crate) fn foreign_entry(path: &Path) -> Result<Option<PathBuf>, StoreError> {
     let parts = [LOCK, MAKING, EXAMINING, RESTORING, CONTROL, FAILED];
-    let of_ours = |name: &str| parts.contains(&name) || is_set_aside(name);
+    let is_ours = |name: &str| parts.contains(&name) || is_set_aside(name);
     let look = || -> io::Result<_> {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if !of_ours(&name) && name != "lost+found" {
+            if !is_ours(&name) && name != "lost+found" {
                 return Ok(Some(entry.path()));
             }
         }
@@ -160,24 +162,24 @@ pub(crate) fn exists(path: &Path) -> Result<bool, StoreError> {
         .map_err(|error| StoreError::io("looking for", path.display(), error))
 }
 
-/// Makes what names were changed in a directory outlast a power cut.
+/// Makes changes of names in a directory survive a power cut.
 pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     let here = directory.as_os_str().is_empty();
     File::open(if here { Path::new(".") } else { directory })?.sync_all()
 }
 
-/// Makes a directory, and those that it is in, also for after a power cut. Nobody but the user can
-/// look into it: what clients publish lies there. Those that it is in are as the user makes them.
+/// Creates a directory and its parents; safe against a power cut. Only the user can read it,
+/// because clients' messages lie there. The parents have the user's default mode.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
-    make_with(path, OWN_MODE)
+    make_with(path, PRIVATE_MODE)
 }
 
-/// Makes a directory that need not outlast a power cut, and those that it is in. Nobody but the
-/// user can look into any of them.
+/// Creates a directory that need not survive a power cut, and its parents. Only the user can read
+/// them.
 pub(crate) fn make_all(path: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
-        .mode(OWN_MODE)
+        .mode(PRIVATE_MODE)
         .create(path)
 }
 
@@ -187,7 +189,7 @@ fn make_with(path: &Path, mode: u32) -> io::Result<()> {
     }
     let parent = path.parent().unwrap_or(Path::new(""));
     if !parent.as_os_str().is_empty() {
-        make_with(parent, USUAL_MODE)?;
+        make_with(parent, DEFAULT_MODE)?;
     }
     match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
@@ -196,10 +198,10 @@ fn make_with(path: &Path, mode: u32) -> io::Result<()> {
     sync(parent)
 }
 
-/// Where everybody makes names, as in `/var/tmp`, a name that is known beforehand may be taken by
-/// somebody who wants to look into it, or to choose which file is written in the place of another.
-/// Elsewhere whoever may make names has meant it; and from root nobody is safe.
-fn own(path: &Path) -> io::Result<()> {
+/// In a world-writable directory such as `/var/tmp`, another user may create a name that is known
+/// beforehand, in order to read the data or to choose which file is overwritten. In other
+/// directories the users with write access are trusted; and root cannot be guarded against.
+fn check_owner(path: &Path) -> io::Result<()> {
     // Without a slash at the end, behind which a link would be what it leads to.
     let name = path.components().as_path();
     let found = fs::symlink_metadata(name)?;
@@ -211,12 +213,12 @@ fn own(path: &Path) -> io::Result<()> {
     let parent = fs::metadata(parent)?;
     let (owner, user) = (found.uid(), Uid::effective().as_raw());
     let is_safe = [0, user].contains(&owner);
-    if is_safe || parent.mode() & EVERYBODYS_MODE != EVERYBODYS_MODE {
+    if is_safe || parent.mode() & WORLD_WRITABLE_MODE != WORLD_WRITABLE_MODE {
         return Ok(());
     }
     let what = format!(
-        "it belongs to user {owner}, and this is user {user}, in a directory where everybody may \
-         make names: look at it, and remove it or take another"
+        "it belongs to user {owner}, not to user {user}, in a world-writable \
+         directory; inspect and remove it, or use another directory"
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
@@ -258,11 +260,11 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
-const OWN_MODE: u32 = 0o700;
+const PRIVATE_MODE: u32 = 0o700;
 /// Less what the process masks.
-const USUAL_MODE: u32 = 0o777;
+const DEFAULT_MODE: u32 = 0o777;
 /// Everybody makes names there, and removes only their own.
-const EVERYBODYS_MODE: u32 = 0o1002;
+const WORLD_WRITABLE_MODE: u32 = 0o1002;
 
 #[cfg(test)]
 mod tests {
@@ -278,10 +280,10 @@ mod tests {
             metadata.permissions().mode() & 0o777
         };
         fs::create_dir(temp.path().join("usual")).unwrap();
-        drop(Place::take(&temp.path().join("between/data")).unwrap());
+        drop(DataDirectory::take(&temp.path().join("between/data")).unwrap());
         assert_eq!(mode("between/data"), 0o700);
         assert_eq!(mode("between"), mode("usual"));
-        // One that is there keeps the mode that somebody gave it, and what is in it is ours.
+        // An existing directory keeps its mode; its contents are private.
         fs::set_permissions(temp.path().join("usual"), PermissionsExt::from_mode(0o755)).unwrap();
         let path = temp.path().join("usual");
         drop(crate::Embedded::open(&path, crate::Options::default()).unwrap());
@@ -307,30 +309,30 @@ mod tests {
         lchown(at("link"), Some(12_345), None).unwrap();
         set_mode(0o1777);
         for name in ["theirs", "theirs/", "link", "link/."] {
-            let refused = Place::take(&at(name)).unwrap_err().to_string();
-            let words = "it belongs to user 12345, and this is user 0";
+            let refused = DataDirectory::take(&at(name)).unwrap_err().to_string();
+            let words = "it belongs to user 12345, not to user 0";
             assert!(refused.contains(words), "{name}: {refused}");
         }
         for name in ["theirs", "ours"] {
             assert_eq!(fs::read_dir(at(name)).unwrap().count(), 0, "{name}");
         }
-        drop(Place::take(&at("ours")).unwrap());
-        drop(Place::take(&at("new")).unwrap());
-        // Elsewhere whoever may make names has given it to us, as a container's volume.
+        drop(DataDirectory::take(&at("ours")).unwrap());
+        drop(DataDirectory::take(&at("new")).unwrap());
+        // In other directories users with write access are trusted, as with a container's volume.
         set_mode(0o755);
-        drop(Place::take(&at("theirs")).unwrap());
-        drop(Place::take(&at("link")).unwrap());
+        drop(DataDirectory::take(&at("theirs")).unwrap());
+        drop(DataDirectory::take(&at("link")).unwrap());
     }
 
     #[test]
     fn a_directory_in_use_says_by_whom() {
         let temp = tempfile::tempdir().unwrap();
-        let first = Place::take(temp.path()).unwrap();
-        let second = Place::take(temp.path()).unwrap_err().to_string();
+        let first = DataDirectory::take(temp.path()).unwrap();
+        let second = DataDirectory::take(temp.path()).unwrap_err().to_string();
         let pid = format!("process {} since 2", std::process::id());
         assert!(second.contains(&pid), "{second}");
         drop(first);
-        Place::take(temp.path()).unwrap();
+        DataDirectory::take(temp.path()).unwrap();
     }
 
     #[test]
@@ -340,7 +342,7 @@ mod tests {
         fs::write(&path, "process 1 since 2026\n").unwrap();
         let held = File::open(&path).unwrap();
         held.try_lock().unwrap();
-        let refused = Place::take(temp.path()).unwrap_err().to_string();
+        let refused = DataDirectory::take(temp.path()).unwrap_err().to_string();
         assert!(
             refused.contains("in use by process 1 since 2026"),
             "{refused}"
@@ -350,16 +352,16 @@ mod tests {
     #[test]
     fn who_does_not_have_the_directory_changes_nothing_in_it() {
         let temp = tempfile::tempdir().unwrap();
-        let held = Place::take(temp.path()).unwrap();
+        let held = DataDirectory::take(temp.path()).unwrap();
         let halves = [MAKING, EXAMINING, RESTORING, SALVAGING, SALVAGED];
         for name in halves {
             fs::create_dir(held.part(name)).unwrap();
         }
-        Place::take(temp.path()).unwrap_err();
+        DataDirectory::take(temp.path()).unwrap_err();
         assert!(halves.iter().all(|name| held.part(name).is_dir()));
         assert!(!held.part(STORE).exists());
         drop(held);
-        let place = Place::take(temp.path()).unwrap();
+        let place = DataDirectory::take(temp.path()).unwrap();
         assert!(halves.iter().all(|name| !place.part(name).exists()));
         assert!(place.part(STORE).is_dir(), "what was whole took its place");
     }
@@ -369,10 +371,10 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let link = temp.path().join("link");
         symlink("there", &link).unwrap();
-        let refused = Place::take(&link).unwrap_err().to_string();
+        let refused = DataDirectory::take(&link).unwrap_err().to_string();
         assert!(refused.starts_with("making "), "{refused}");
         fs::create_dir(temp.path().join("there")).unwrap();
-        let place = Place::take(&link.join("a/b/")).unwrap();
+        let place = DataDirectory::take(&link.join("a/b/")).unwrap();
         assert!(temp.path().join("there/a/b").join(LOCK).is_file());
         assert_eq!(place.part("x"), link.join("a/b/x"));
     }

@@ -1,8 +1,8 @@
-//! What shared groups still owed to somebody when the broker stopped.
+//! Deliveries of shared groups that were pending when the broker stopped.
 //!
-//! The publisher of such a message had no answer. It sends it again, is recognized by its marker,
-//! and nothing is done for it: so the message goes to a member of each group that has not given it
-//! to anybody, before the sessions are restored.
+//! The publisher of such a message had no answer. It sends the message again, which is recognized
+//! by its marker and ignored. So before sessions are restored, the message goes to a member of each
+//! group that has not given it to one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -13,14 +13,14 @@ use unbroken_store::session::{
 };
 use unbroken_store::{
     Batch, COMMIT_BYTES_MAX, LogId, MessageBytes, Position, Sequence, Space, Store, StoreError,
-    owed,
+    expected_deliveries,
 };
 
+use crate::in_flight::read_each;
 use crate::restore::{damaged, each};
-use crate::under_way::read_each;
 
-/// Gives what is owed. Answers what no member could be given, in words.
-pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<Vec<String>, StoreError> {
+/// Makes the pending deliveries. Returns a description of each that has no member.
+pub(crate) fn deliver_pending<S: Store + ?Sized>(store: &S) -> Result<Vec<String>, StoreError> {
     let notes = notes(store)?;
     let mut undelivered = Vec::new();
     if notes.is_empty() {
@@ -36,14 +36,17 @@ pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<Vec<Stri
         Some((filter, *era, &**subscription))
     });
     let parsed: Vec<_> = parsed.collect();
-    // There may be as many as clients have not been answered: a thousand each, and of MQTT 3 more.
-    let owed = notes.iter().filter(|(_, note)| note.is_owed);
-    let owed: Vec<_> = owed.map(|(position, _)| *position).collect();
+    // There may be as many as unacknowledged messages: a thousand for each client, and more with
+    // MQTT 3.
+    let pending = notes.iter().filter(|(_, note)| note.is_pending);
+    let pending: Vec<_> = pending.map(|(position, _)| *position).collect();
     let mut batch = Batch::new();
-    read_each(store, &owed, |position, message| {
-        for group in groups_owing(&parsed, position, message) {
+    read_each(store, &pending, |position, message| {
+        for group in pending_groups(&parsed, position, message) {
             let given_by = notes.get(&position).map(|note| &note.given_by);
-            if given_by.is_some_and(|given| given.contains(&owed::group_name(&group))) {
+            if given_by
+                .is_some_and(|given| given.contains(&expected_deliveries::group_name(&group)))
+            {
                 continue;
             }
             if let Some(member) = next_member(&mut members, &group, position.log) {
@@ -51,8 +54,8 @@ pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<Vec<Stri
             } else {
                 let topic = message.topic();
                 undelivered.push(format!(
-                    "group {group}: a message on {topic} was given to nobody when the broker stopped, \
-                     and no member is left that keeps messages"
+                    "group {group}: a message on {topic} was not delivered when the \
+                     broker stopped, and no persistent member is left"
                 ));
             }
         }
@@ -65,31 +68,36 @@ pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<Vec<Stri
         store.commit(&[batch])?;
     }
     let mut batch = Batch::new();
-    batch.delete_all(Space::Control, owed::PREFIX.to_vec());
+    batch.delete_all(Space::Control, expected_deliveries::PREFIX.to_vec());
     store.commit(&[batch])?;
     Ok(undelivered)
 }
 
-/// What is noted of one message.
+/// The records of one message.
 #[derive(Default)]
 struct Note {
-    is_owed: bool,
-    /// Groups, as keys name them.
+    is_pending: bool,
+    /// Groups that have given it, as in keys.
     given_by: BTreeSet<Vec<u8>>,
 }
 
 fn notes<S: Store + ?Sized>(store: &S) -> Result<BTreeMap<Position, Note>, StoreError> {
     let mut notes: BTreeMap<Position, Note> = BTreeMap::new();
-    each(store, Space::Control, owed::PREFIX, |key, value| {
-        let view = owed::parse_key(key).map_err(|error| damaged(key, &error))?;
-        owed::check(value).map_err(|error| damaged(key, &error))?;
-        let note = notes.entry(view.position).or_default();
-        match view.group {
-            Some(group) => drop(note.given_by.insert(group.to_vec())),
-            None => note.is_owed = true,
-        }
-        Ok(())
-    })?;
+    each(
+        store,
+        Space::Control,
+        expected_deliveries::PREFIX,
+        |key, value| {
+            let view = expected_deliveries::parse_key(key).map_err(|error| damaged(key, &error))?;
+            expected_deliveries::check(value).map_err(|error| damaged(key, &error))?;
+            let note = notes.entry(view.position).or_default();
+            match view.group {
+                Some(group) => drop(note.given_by.insert(group.to_vec())),
+                None => note.is_pending = true,
+            }
+            Ok(())
+        },
+    )?;
     Ok(notes)
 }
 
@@ -97,13 +105,13 @@ fn notes<S: Store + ?Sized>(store: &S) -> Result<BTreeMap<Position, Note>, Store
 #[derive(Default)]
 struct Member {
     client: Vec<u8>,
-    /// None: it has ended with the broker.
+    /// `None`: it has ended with the broker.
     head: Option<Head>,
-    /// Those of groups, with their eras.
+    /// Group subscriptions, with their eras.
     subscriptions: Vec<(u32, Rc<Subscription>)>,
-    /// Numbers of its entries, so far.
+    /// Numbers of its entries.
     entries: u64,
-    /// Of each log, the last message that it was given and has not done with.
+    /// In each log, the last message that is in flight to it.
     last_given: BTreeMap<LogId, Sequence>,
 }
 
@@ -158,7 +166,7 @@ impl Member {
         *last = at.sequence.max(*last);
     }
 
-    /// Its present subscription, if what that is granted is kept.
+    /// Its present subscription, if messages for it are stored.
     fn subscription(&self, group: &str) -> Option<&Subscription> {
         let mut subscriptions = self.subscriptions.iter().map(|(_, found)| &**found);
         subscriptions.find(|found| {
@@ -166,7 +174,7 @@ impl Member {
         })
     }
 
-    /// What the store has to know: from now on the message waits for this member.
+    /// Records that the message waits for this member.
     fn give(&mut self, group: &str, position: Position, message: &MessageBytes) -> Batch {
         let mut batch = Batch::new();
         let record = message.record();
@@ -187,8 +195,8 @@ impl Member {
         let key = key(&head.client_id, part);
         batch.put(Space::Sessions, key, outbound.encode()).put(
             Space::Control,
-            owed::given_key(position, group),
-            owed::value(),
+            expected_deliveries::given_key(position, group),
+            expected_deliveries::value(),
         );
         self.entries += 1;
         self.note_given(position);
@@ -196,10 +204,10 @@ impl Member {
     }
 }
 
-/// The groups that were there when the message came, and had a member that was to keep it, or may
-/// have been. What goes to others at QoS 0 is sent before it is noted, so it may have come, and is
-/// owed to nobody.
-fn groups_owing(
+/// Groups that had, or may have had, a persistent member when the message came. Messages for other
+/// members at QoS 0 are sent before they are recorded, so they may have been delivered, and are not
+/// pending.
+fn pending_groups(
     subscriptions: &[(TopicFilter<'_>, u32, &Subscription)],
     position: Position,
     message: &MessageBytes,
@@ -217,8 +225,8 @@ fn groups_owing(
         .collect()
 }
 
-/// One who was given nothing that came later, since messages of one publisher come in their order;
-/// of several, the one who was given least.
+/// A member without later messages of the log, so that a publisher's messages stay in order; of
+/// several, the one with the fewest.
 fn next_member<'a>(members: &'a mut [Member], group: &str, log: LogId) -> Option<&'a mut Member> {
     let can = members
         .iter_mut()
@@ -231,18 +239,18 @@ fn group_of(subscription: &Subscription) -> Option<SubscriptionFilter<'_>> {
     parsed.group().is_some().then_some(parsed)
 }
 
-/// Whether the group may have had members before this one, who have left since: the disk does not
-/// say. Not where the same session had it before, and that is known still.
+/// Whether the group may have had earlier members that have left: the store does not record them,
+/// unless it was the same session.
 fn may_follow_others(era: u32, subscription: &Subscription) -> bool {
     era == 0 && !subscription.ended
 }
 
 fn holds_at(subscription: &Subscription, position: Position) -> bool {
-    let mut holds = subscription.holds.iter();
-    holds
-        .find(|holds| holds.log == position.log)
-        .map_or(!subscription.ended, |holds| {
-            holds.from <= position.sequence
-                && holds.until.is_none_or(|until| position.sequence < until)
+    let mut ranges = subscription.ranges.iter();
+    ranges
+        .find(|ranges| ranges.log == position.log)
+        .map_or(!subscription.ended, |ranges| {
+            ranges.from <= position.sequence
+                && ranges.until.is_none_or(|until| position.sequence < until)
         })
 }

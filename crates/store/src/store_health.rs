@@ -1,45 +1,45 @@
-//! Whether a store has all that its broker has told anybody.
+//! Whether a store contains everything that its broker has acknowledged.
 //!
 //! ```text
 //! key   "standing"     value   gaps | at risk 1
 //!       "runs"                 there while a broker runs, and after it was killed
 //! ```
 //!
-//! Commits that are not synced may be gone after a power cut, and a backup is older than what
-//! clients remember. A broker that begins with such a store knows less than its clients: of packet
-//! ids above all. A *gap* is such a beginning. Whether something is missing cannot be seen; that it
-//! may be is known from this note.
+//! Unsynced commits may be gone after a power cut, and a backup is older than what clients
+//! remember. A broker that starts with such a store knows less than its clients, of packet ids
+//! above all. Such a start is a *gap*. Whether data is missing cannot be seen; that it may be is
+//! known from this record.
 //!
 //! Invariants:
-//! - The note is as safe as a sync makes it before a broker that does not sync its commits tells
-//!   anybody anything, and goes when everything is synced at the end.
-//! - A store that has always been written by synced commits has no note of its standing.
+//! - A broker that does not sync its commits writes the record, synced, before it acknowledges
+//!   anything, and removes it when everything is synced at the end.
+//! - A store that was always written by synced commits has no such record.
 //!
-//! Deliberately absent: whether the machine has gone on since. A broker that was killed alone has
-//! lost nothing, and its store is taken for one with a gap all the same.
+//! Deliberately absent: whether the machine kept running. A broker that was killed alone has lost
+//! nothing, and its store still counts as one with a gap.
 
 use crate::batch::{Batch, Space};
 use crate::codec::{Reader, RecordError, VERSION, put_number};
 use crate::error::StoreError;
 use crate::store::{Kv, Store};
 
-/// Where it is noted, in [`Space::Control`].
+/// The key, in [`Space::Control`].
 pub const KEY: &[u8] = b"standing";
 
-/// There while a broker runs. Only whether it is there is read.
+/// Present while a broker runs; the value is not read.
 const RUNS_KEY: &[u8] = b"runs";
 
-/// What is noted.
+/// The record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// Grows with each time that a broker may have begun with less than it had told; 0 if none has.
-    /// Not their number, where a store was filled from another.
+pub struct StoreHealth {
+    /// Grows with each start that may have lacked acknowledged data; 0 if there was none. Not their
+    /// number, if a store was filled from another.
     pub gaps: u64,
-    /// Whether the next one may.
+    /// Whether the next start may.
     pub at_risk: bool,
 }
 
-impl Standing {
+impl StoreHealth {
     /// The value in bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
@@ -67,36 +67,37 @@ impl Standing {
     }
 }
 
-/// What is noted in a store.
-pub fn of<S: Kv + ?Sized>(store: &S) -> Result<Standing, StoreError> {
+/// The record of a store.
+pub fn of<S: Kv + ?Sized>(store: &S) -> Result<StoreHealth, StoreError> {
     let Some(found) = store.get(Space::Control, KEY)? else {
-        return Ok(Standing::default());
+        return Ok(StoreHealth::default());
     };
-    Standing::decode(&found.bytes).map_err(|error| StoreError::record("the standing", &error))
+    StoreHealth::decode(&found.bytes)
+        .map_err(|error| StoreError::record("the store's health", &error))
 }
 
-/// The gaps that a broker begins with which begins now, its own included.
+/// The gaps with which a broker starts now, this start included.
 pub fn gaps<S: Kv + ?Sized>(store: &S) -> Result<u64, StoreError> {
-    let Standing { gaps, at_risk } = of(store)?;
+    let StoreHealth { gaps, at_risk } = of(store)?;
     Ok(gaps.saturating_add(at_risk.into()))
 }
 
-/// A broker begins, and commits what it tells either synced or not. Before it tells anything, and
-/// not if something else keeps it from beginning.
+/// A broker starts, with synced commits or not. Call it before anything is acknowledged, and only
+/// if nothing else prevents the start.
 pub fn begin<S: Store + ?Sized>(store: &S, is_synced: bool) -> Result<(), StoreError> {
     let before = of(store)?;
-    let standing = Standing {
+    let standing = StoreHealth {
         gaps: gaps(store)?,
         at_risk: !is_synced,
     };
-    note(store, before, standing)?;
+    write(store, before, standing)?;
     let mut batch = Batch::new();
     batch.put(Space::Control, RUNS_KEY.to_vec(), vec![VERSION]);
     store.commit(&[batch])?;
     Ok(())
 }
 
-/// Whether the broker that ran last has not ended in good order. Before [`begin`].
+/// Whether the last broker has not ended cleanly. Call it before [`begin`].
 pub fn was_killed<S: Kv + ?Sized>(store: &S) -> Result<bool, StoreError> {
     Ok(store.get(Space::Control, RUNS_KEY)?.is_some())
 }
@@ -111,33 +112,33 @@ fn note_end<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The broker has ended in good order: all that it has told is committed.
+/// The broker has ended cleanly: all that it has acknowledged is committed.
 pub fn end<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
     let before = of(store)?;
-    let standing = Standing {
+    let standing = StoreHealth {
         at_risk: false,
         ..before
     };
     note_end(store)?;
-    note(store, before, standing)
+    write(store, before, standing)
 }
 
-/// This store was filled from another, and may be older than what was told. One backup may be
-/// restored several times, so what follows is not to be the same each time: `chance` sees to it.
-pub fn doubt<S: Store + ?Sized>(store: &S, chance: u32) -> Result<(), StoreError> {
+/// This store was filled from another, and may be older than acknowledged data. One backup may be
+/// restored several times; `chance` makes the results differ.
+pub fn mark_gap<S: Store + ?Sized>(store: &S, chance: u32) -> Result<(), StoreError> {
     let before = of(store)?;
-    let standing = Standing {
+    let standing = StoreHealth {
         gaps: before.gaps.saturating_add(chance.into()),
         at_risk: true,
     };
     note_end(store)?; // no broker has run with this one
-    note(store, before, standing)
+    write(store, before, standing)
 }
 
-fn note<S: Store + ?Sized>(
+fn write<S: Store + ?Sized>(
     store: &S,
-    before: Standing,
-    standing: Standing,
+    before: StoreHealth,
+    standing: StoreHealth,
 ) -> Result<(), StoreError> {
     if standing == before {
         return Ok(());
@@ -163,7 +164,7 @@ mod tests {
         end(&store).unwrap();
         assert!(!was_killed(&store).unwrap());
         begin(&store, false).unwrap();
-        doubt(&store, 1).unwrap();
+        mark_gap(&store, 1).unwrap();
         assert!(!was_killed(&store).unwrap(), "it was filled from another");
     }
 
@@ -186,7 +187,7 @@ mod tests {
         begin(&store, false).unwrap();
         assert_eq!(gaps(), 2);
         end(&store).unwrap();
-        doubt(&store, 0).unwrap();
+        mark_gap(&store, 0).unwrap();
         begin(&store, true).unwrap();
         assert_eq!(gaps(), 3);
     }
@@ -195,7 +196,7 @@ mod tests {
     fn a_backup_that_is_restored_again_does_not_begin_as_the_time_before() {
         let [first, second] = [70_000, 80_000].map(|chance| {
             let store = Memory::new();
-            doubt(&store, chance).unwrap();
+            mark_gap(&store, chance).unwrap();
             begin(&store, true).unwrap();
             of(&store).unwrap().gaps
         });
@@ -204,14 +205,14 @@ mod tests {
 
     #[test]
     fn what_is_no_note_is_refused() {
-        let standing = Standing {
+        let standing = StoreHealth {
             gaps: 300,
             at_risk: true,
         };
         let bytes = standing.encode();
-        assert_eq!(Standing::decode(&bytes), Ok(standing));
-        Standing::decode(&bytes[..bytes.len() - 1]).unwrap_err();
-        Standing::decode(&[VERSION, 0, 2]).unwrap_err();
-        Standing::decode(&[VERSION, 0, 0, 0]).unwrap_err();
+        assert_eq!(StoreHealth::decode(&bytes), Ok(standing));
+        StoreHealth::decode(&bytes[..bytes.len() - 1]).unwrap_err();
+        StoreHealth::decode(&[VERSION, 0, 2]).unwrap_err();
+        StoreHealth::decode(&[VERSION, 0, 0, 0]).unwrap_err();
     }
 }

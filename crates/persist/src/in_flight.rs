@@ -1,10 +1,10 @@
-//! Messages at many places of the logs: what sessions were given and have not done with, and what
-//! groups owe.
+//! Messages at many positions of the logs: those in flight to sessions, and pending group
+//! deliveries.
 //!
-//! They are read together, in the order of the logs: so a message is read and built once, however
-//! many sessions were given it, and neighbours share a read.
+//! They are read together, in the order of the logs: so each message is read and built once,
+//! however many sessions have it, and neighbours share a read.
 //!
-//! Deliberately absent: what is in no log. A session has that beside its entry.
+//! Deliberately absent: messages that are in no log. A session has them beside its entry.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::times::Times;
 
 /// Some of the messages of all logs.
 #[derive(Debug, Default)]
-pub(crate) struct UnderWay {
+pub(crate) struct InFlightMessages {
     /// In ascending order.
     found: Vec<(Position, Arc<Message>)>,
 }
 
-impl UnderWay {
-    /// Reads the messages at these places, in any order, and any number of times each.
+impl InFlightMessages {
+    /// Reads the messages at these positions, in any order, possibly repeated.
     pub(crate) fn read<S: Log + ?Sized>(
         store: &S,
         mut wanted: Vec<Position>,
@@ -40,7 +40,7 @@ impl UnderWay {
         Ok(Self { found })
     }
 
-    /// `None`: it is in a log no more, or was not among those to be read.
+    /// `None`: it is in no log any more, or was not requested.
     pub(crate) fn at(&self, at: Position) -> Option<Arc<Message>> {
         let place = self.found.binary_search_by_key(&at, |(at, _)| *at).ok()?;
         let (_, message) = self.found.get(place)?;
@@ -48,8 +48,8 @@ impl UnderWay {
     }
 }
 
-/// Takes the messages at these places, ascending and each once, that are in the logs: a few at a
-/// time are in memory.
+/// Passes on the messages at these ascending, distinct positions that are in the logs; only a few
+/// are in memory at a time.
 pub(crate) fn read_each<S: Log + ?Sized>(
     store: &S,
     wanted: &[Position],
@@ -78,12 +78,12 @@ pub(crate) fn read_each<S: Log + ?Sized>(
     Ok(())
 }
 
-/// Whether the messages between two are read with them, and left out.
+/// Whether the messages between two positions are read too, and skipped.
 fn are_near(one: &Position, next: &Position) -> bool {
     one.log == next.log && next.sequence.0 - one.sequence.0 <= NEAR
 }
 
-/// A read of its own costs as much as so many messages that are read and left out.
+/// A separate read costs as much as reading and skipping so many messages.
 const NEAR: u64 = 12;
 
 /// Bytes of messages that are read at a time.

@@ -1,5 +1,5 @@
-//! What of the newest generation of a log the engine has in memory only: what is let go of in time
-//! is never written to a table.
+//! The blocks of a log's newest generation that the engine has in memory only: a block released in
+//! time is never written to a table.
 //!
 //! ```text
 //! messages:  ... gone | let go of | needed ...
@@ -7,8 +7,8 @@
 //!                     ^ begins    ^ goes to
 //! ```
 //!
-//! Invariant: no block is here that may be in a table. The engine begins another memory when one is
-//! full, and by its number that is noticed.
+//! Invariant: no block here may be in a table. The engine switches to another memtable when one is
+//! full, which the memtable's number shows.
 
 use std::collections::VecDeque;
 
@@ -16,14 +16,14 @@ use fjall::{AbstractTree, Keyspace};
 
 use crate::position::Sequence;
 
-/// Blocks that lie in the engine's memory, oldest first.
+/// Blocks in the engine's memtable, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Fresh {
-    /// The number of the memory in which they lie.
+pub(super) struct Unflushed {
+    /// The number of the memtable that contains them.
     memory: Option<u64>,
     blocks: VecDeque<Block>,
-    /// Bytes of blocks in that memory which are let go of.
-    gone_bytes: u64,
+    /// Released bytes of blocks in that memtable.
+    released_bytes: u64,
 }
 
 /// Where a block begins, and how large it is.
@@ -33,33 +33,33 @@ pub(super) struct Block {
     pub(super) bytes: u64,
 }
 
-/// Blocks that can be let go of.
+/// Blocks to release.
 #[derive(Debug)]
-pub(super) struct LetGo {
+pub(super) struct Releasable {
     /// Each by its first message.
     pub(super) blocks: Vec<Sequence>,
     pub(super) bytes: u64,
-    /// The first message behind them.
+    /// The first message after them.
     pub(super) begins: Sequence,
 }
 
-/// The number of the memory to which the engine writes what is in a tree.
-pub(super) fn memory_of(tree: &Keyspace) -> u64 {
+/// The number of the memtable to which the engine writes a tree.
+pub(super) fn memtable_of(tree: &Keyspace) -> u64 {
     tree.tree.active_memtable().id()
 }
 
-impl Fresh {
-    /// What nobody needs of it, where `floor` is the first message that somebody does, and `next`
-    /// the one behind the last.
-    pub(super) fn below(&self, floor: Sequence, next: Sequence, memory: u64) -> Option<LetGo> {
+impl Unflushed {
+    /// The blocks below `floor`, the first message that a session needs; `next` is the message
+    /// after the last.
+    pub(super) fn below(&self, floor: Sequence, next: Sequence, memory: u64) -> Option<Releasable> {
         if self.memory != Some(memory) {
             return None;
         }
         let ends = self.blocks.iter().skip(1).map(|block| block.first);
         let ended = self.blocks.iter().zip(ends.chain([next]));
-        let mut found: Option<LetGo> = None;
+        let mut found: Option<Releasable> = None;
         for (block, end) in ended.take_while(|(_, end)| *end <= floor) {
-            let found = found.get_or_insert_with(|| LetGo {
+            let found = found.get_or_insert_with(|| Releasable {
                 blocks: Vec::new(),
                 bytes: 0,
                 begins: end,
@@ -71,13 +71,13 @@ impl Fresh {
         found
     }
 
-    /// That is gone.
-    pub(super) fn forget(&mut self, let_go: &LetGo) {
-        self.blocks.drain(..let_go.blocks.len());
-        self.gone_bytes += let_go.bytes;
+    /// These blocks are gone.
+    pub(super) fn forget(&mut self, release: &Releasable) {
+        self.blocks.drain(..release.blocks.len());
+        self.released_bytes += release.bytes;
     }
 
-    /// Blocks that were written when this was the memory.
+    /// Blocks that were written to this memtable.
     pub(super) fn add(&mut self, memory: u64, blocks: &[Block]) {
         if self.memory != Some(memory) {
             *self = Self {
@@ -88,10 +88,10 @@ impl Fresh {
         self.blocks.extend(blocks);
     }
 
-    /// Bytes in the engine's memory which are let go of.
-    pub(super) fn gone_bytes(&self, memory: u64) -> u64 {
+    /// Released bytes in this memtable.
+    pub(super) fn released_bytes(&self, memory: u64) -> u64 {
         if self.memory == Some(memory) {
-            self.gone_bytes
+            self.released_bytes
         } else {
             0
         }

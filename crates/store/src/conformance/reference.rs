@@ -1,8 +1,8 @@
-//! The naive twin of every store, the one in memory as well: what the traits say, over lists that
-//! are searched from the beginning, with nothing of the crate but the types of its questions.
+//! The reference model of every store: what the traits promise, over lists that are searched from
+//! the beginning, sharing only the types of arguments with the crate.
 //!
-//! Deliberately absent: the traits themselves, pieces of a read, restarts. Whoever compares asks
-//! the store for pieces and puts them together.
+//! Deliberately absent: the traits themselves, pieces of a read, restarts. The comparison asks the
+//! store for pieces and joins them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[derive(Clone, Default)]
-pub(crate) struct Twin {
+pub(crate) struct ReferenceModel {
     logs: BTreeMap<u16, Messages>,
     /// In no order; a key is there once.
     values: Vec<(Space, Vec<u8>, Value)>,
@@ -27,7 +27,7 @@ struct Messages {
     kept: Vec<(u64, String, Vec<u8>)>,
 }
 
-impl Twin {
+impl ReferenceModel {
     pub(crate) fn commit(&mut self, batches: &[Batch]) -> Vec<Result<Committed, Conflict>> {
         let mut results = Vec::new();
         for batch in batches {

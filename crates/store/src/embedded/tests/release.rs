@@ -1,10 +1,11 @@
-//! What is let go of before the engine has written it to a table.
+//! Messages that are released before the engine has written them to a table.
 
 use std::fs;
 
 use fjall::AbstractTree as _;
 
 use super::*;
+use crate::embedded::snapshot::StoreSnapshot;
 use crate::quarantine::{OnCorruption, open};
 
 const LOG: LogId = LogId(0);
@@ -36,8 +37,8 @@ fn write(store: &Embedded, number: u64) {
     assert!(store.commit(&[batch]).unwrap()[0].is_ok());
 }
 
-/// Messages up to `last`, of which nobody ever needs more than the last ten.
-fn write_and_let_go(store: &Embedded, last: u64) {
+/// Messages up to `last`, of which only the last ten are ever needed.
+fn write_and_release(store: &Embedded, last: u64) {
     for number in store.bounds(LOG).unwrap().next.0.max(1)..=last {
         write(store, number);
         store.trim(LOG, Sequence(number.saturating_sub(9))).unwrap();
@@ -74,14 +75,14 @@ fn of_topic(log: &impl Log, topic: &str) -> Vec<u64> {
 fn it_is_in_no_table_and_the_rest_is() {
     let temp = tempfile::tempdir().unwrap();
     let store = Embedded::open(temp.path(), options()).unwrap();
-    write_and_let_go(&store, 400);
+    write_and_release(&store, 400);
     let bytes = flush(&store);
     let few = 20 * BYTES as u64;
     assert!((9 * BYTES as u64..few).contains(&bytes), "{bytes} bytes");
     let kept = store.kept_bytes().unwrap().messages;
     assert!(kept < few, "{kept} bytes are kept");
-    // What lies in a table stays there, and what comes later is let go of again.
-    write_and_let_go(&store, 800);
+    // Messages in a table stay there, and later ones are released again.
+    write_and_release(&store, 800);
     let bytes = flush(&store);
     assert!(bytes < 2 * few, "{bytes} bytes");
     assert_eq!(numbers(&store), (791..=800).collect::<Vec<_>>());
@@ -94,7 +95,7 @@ fn no_table_of_a_generation_overlaps_another() {
     let temp = tempfile::tempdir().unwrap();
     let store = Embedded::open(temp.path(), options()).unwrap();
     for last in [100, 200, 300] {
-        write_and_let_go(&store, last);
+        write_and_release(&store, last);
         flush(&store);
     }
     let published = store.read_published();
@@ -140,14 +141,14 @@ fn a_log_begins_after_a_restart_where_the_rest_begins() {
             let first = store.bounds(LOG).unwrap().first.0;
             let all = numbers(&store);
             let last = (restart - 1) * 100;
-            // What was let go of after the last commit is there again.
+            // Messages that were released after the last commit are there again.
             assert!((last - 10..=last - 9).contains(&first), "{first}");
             assert_eq!(all, (first..=last).collect::<Vec<_>>());
             let of = (first..=last).filter(|it| it % 3 == 1).collect::<Vec<_>>();
             assert_eq!(of_topic(&store, "t/1"), of);
             assert_eq!(of_topic(&store, "+/1"), of);
         }
-        write_and_let_go(&store, restart * 100);
+        write_and_release(&store, restart * 100);
         if flushes {
             flush(&store);
         }
@@ -160,7 +161,7 @@ fn a_crash_at_any_moment_leaves_what_is_needed() {
     let temp = tempfile::tempdir().unwrap();
     let store = Embedded::open(&temp.path().join("store"), options()).unwrap();
     for number in 1..=60 {
-        write_and_let_go(&store, number);
+        write_and_release(&store, number);
         if number % 20 == 15 {
             flush(&store);
         }
@@ -185,7 +186,7 @@ fn who_reads_as_it_was_before_reads_it_still() {
         write(&store, number);
     }
     let before = store.snapshot().unwrap();
-    let frozen = Frozen::new(&store);
+    let frozen = StoreSnapshot::new(&store);
     store.trim(LOG, Sequence(31)).unwrap();
     for number in 31..=40 {
         write(&store, number);
@@ -209,7 +210,7 @@ fn a_generation_goes_on_as_long_as_what_is_kept_of_it_is_little() {
         ..options()
     };
     let store = Embedded::open(temp.path(), options).unwrap();
-    write_and_let_go(&store, 200);
+    write_and_release(&store, 200);
     assert_eq!(store.generations(LOG), [Sequence::FIRST]);
     for number in 201..=220 {
         write(&store, number);
@@ -235,9 +236,9 @@ fn a_generation_goes_on_as_long_as_what_is_kept_of_it_is_little() {
 fn what_was_let_go_of_is_not_missed_where_a_damaged_store_is_set_aside() {
     let temp = tempfile::tempdir().unwrap();
     let store = Embedded::open(temp.path(), options()).unwrap();
-    write_and_let_go(&store, 100);
+    write_and_release(&store, 100);
     flush(&store);
-    write_and_let_go(&store, 120);
+    write_and_release(&store, 120);
     drop(store);
     crate::quarantine::mark(temp.path(), &"met in use").unwrap();
     let opened = open(temp.path(), options(), OnCorruption::Quarantine);

@@ -1,10 +1,9 @@
-//! A copy of the engine's list of trees, for the day when the list itself cannot be read.
+//! A copy of the engine's list of trees, used when the list itself cannot be read.
 //!
-//! The engine has the names and the settings of all trees in a tree of its own, some KiB: one bad
-//! block in it, and no tree can be opened, however whole it is. So there is a copy beside the
-//! engine, made when a start has opened a store, and when a generation was made, by a thread of its
-//! own: no commit waits until it is read and synced. Who salvages takes it where the list itself is
-//! of no use.
+//! The engine keeps the names and settings of all trees in a tree of its own, some KiB. One bad
+//! block in it, and no tree can be opened. So a thread makes a copy beside the engine, after a
+//! start and whenever a generation was created; no commit waits for it. Salvage uses the copy if
+//! the list itself is unusable.
 //!
 //! ```text
 //! store/list       unbroken-list 1\n
@@ -13,18 +12,17 @@
 //! store/list.new   one that is being written
 //! ```
 //!
-//! What is in it are the files of the tree; see [`super::examine`]. Numbers and lengths are those
-//! of [`crate::codec`].
+//! It contains the files of the tree; see [`super::examine`]. Numbers and lengths are those of
+//! [`crate::codec`].
 //!
 //! Invariants:
-//! - What is copied is what the engine has written: it is compared with its checksums.
-//! - The copy before is there until the new one is safe.
-//! - A copy that is old names trees that are gone, and not the newest; but none falsely. The engine
-//!   gives a new tree a number above those of all that it finds, and the one that has the greatest,
-//!   the newest generation of its log, is not let go before there is a greater.
+//! - Only what the engine has written is copied: it is compared with its checksums.
+//! - The previous copy stays until the new one is safe.
+//! - An old copy names trees that are gone, and lacks the newest, but names none falsely. The
+//!   engine numbers a new tree above all that it finds, and the tree with the greatest number, the
+//!   newest generation of its log, is not dropped before there is a greater.
 //!
-//! Deliberately absent: an answer where it cannot be made, or is damaged. Nothing needs it but who
-//! has met damage already, and the next time makes it again.
+//! Deliberately absent: errors. A missing or damaged copy is made again next time.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -39,82 +37,82 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::directory::Directory;
 use super::examine::{BEGINNING, LIST, LIST_NAME, TABLES, Trees, read};
 use crate::codec::{Reader, RecordError, put_number, put_string};
+use crate::data_directory::{DataDirectory, EXAMINING, STORE, make_all};
 use crate::error::StoreError;
-use crate::places::{EXAMINING, Place, STORE, make_all};
 
-/// Makes copies of the list of a store that is open, one after the other. When it is dropped, the
-/// last one that was asked for is made.
+/// Copies the list of an open store, one copy after another. Dropping it completes the last
+/// requested copy.
 #[derive(Debug)]
-pub(super) struct Keeper {
-    /// Held by whoever changes the list.
+pub(super) struct ListCopier {
+    /// Locked while the list changes.
     list: Arc<Mutex<()>>,
-    asked: Option<SyncSender<()>>,
+    requests: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
-    /// Copies the list as it is, and goes on when it is [asked](Self::keep).
+impl ListCopier {
+    /// Copies the list, and again whenever it is [requested](Self::copy).
     pub(super) fn start(directory: &Directory) -> Result<Self, StoreError> {
         let (place, store) = (directory.place().clone(), directory.path().to_owned());
         let list = Arc::new(Mutex::new(()));
-        keep(&place, &store, &list);
-        // One that waits is of whatever the list is then.
-        let (asked, questions) = mpsc::sync_channel(1);
+        copy(&place, &store, &list);
+        // A waiting request copies the list as it is by then.
+        let (requests, queue) = mpsc::sync_channel(1);
         let changes = Arc::clone(&list);
         let thread = thread::Builder::new()
             .name("list".to_owned())
             .spawn(move || {
-                while questions.recv().is_ok() {
-                    keep(&place, &store, &changes);
+                while queue.recv().is_ok() {
+                    copy(&place, &store, &changes);
                 }
             });
         let failed = |error| StoreError::io("starting", "a thread", error);
         Ok(Self {
             list,
-            asked: Some(asked),
+            requests: Some(requests),
             thread: Some(thread.map_err(failed)?),
         })
     }
 
-    /// The list may be changed as long as this is held.
+    /// The list may be changed while this is held.
     pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The list has changed.
-    pub(super) fn keep(&self) {
-        if let Some(asked) = &self.asked {
-            // If one waits already, it is of the list as it is now.
-            let _ = asked.try_send(());
+    /// Requests a copy, because the list has changed.
+    pub(super) fn copy(&self) {
+        if let Some(requests) = &self.requests {
+            // A waiting request covers this change.
+            let _ = requests.try_send(());
         }
     }
 }
 
-impl Drop for Keeper {
+impl Drop for ListCopier {
     fn drop(&mut self) {
-        drop(self.asked.take());
+        drop(self.requests.take());
         if let Some(thread) = self.thread.take() {
-            // Then there is the copy before.
+            // Otherwise the previous copy remains.
             let _ = thread.join();
         }
     }
 }
 
-/// Copies the list of a store that is open, unless it was copied as it is.
-fn keep(place: &Place, store: &Path, list: &Mutex<()>) {
+/// Copies the list of an open store, unless the copy is current.
+fn copy(place: &DataDirectory, store: &Path, list: &Mutex<()>) {
     let held = list.lock().unwrap_or_else(PoisonError::into_inner);
     let cleared = place.clear(EXAMINING);
     let packed = cleared.and_then(|()| pack(place, &store.join("engine")));
     drop(held);
-    // A start clears it, too.
+    // A start clears it too.
     let _ = place.clear(EXAMINING);
     if let Ok(bytes) = packed {
-        // Then the one before is as good as it was.
+        // Otherwise the previous copy stays valid.
         let _ = put(store, &bytes);
     }
 }
 
-fn pack(place: &Place, engine: &Path) -> Result<Vec<u8>, StoreError> {
+fn pack(place: &DataDirectory, engine: &Path) -> Result<Vec<u8>, StoreError> {
     let trees = Trees::new(engine, &place.part(EXAMINING), true);
     let (path, list) = (trees.path(LIST), trees.open(LIST, LIST_NAME)?);
     let mut out = FORMAT.to_vec();
@@ -126,7 +124,7 @@ fn pack(place: &Place, engine: &Path) -> Result<Vec<u8>, StoreError> {
         if xxh3_128(&bytes) != table.checksum().into_u128() {
             return Err(StoreError::damaged(
                 path.display(),
-                "its checksum is another",
+                "its checksum does not match",
             ));
         }
         put_number(&mut out, table.id());
@@ -136,7 +134,7 @@ fn pack(place: &Place, engine: &Path) -> Result<Vec<u8>, StoreError> {
     Ok(out)
 }
 
-/// Its name is not synced: after a power cut there is this one, or the one before.
+/// The name is not synced: after a power cut this copy or the previous one is there.
 fn put(store: &Path, bytes: &[u8]) -> io::Result<()> {
     let (path, new) = (store.join(NAME), store.join(NEW));
     let write = || {
@@ -153,8 +151,7 @@ fn put(store: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Makes a directory with the files of the list, as they were when they were copied; false if there
-/// is no copy, or none that is whole.
+/// Creates a directory with the files of the list as of the copy; false if there is no whole copy.
 pub(super) fn unpack(store: &Path, to: &Path) -> Result<bool, StoreError> {
     let Ok(bytes) = fs::read(store.join(NAME)) else {
         return Ok(false);
@@ -173,8 +170,8 @@ pub(super) fn unpack(store: &Path, to: &Path) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// What is wrong with the copy in a directory, if anything. While a broker has it, which may be
-/// making another, only whether it is whole.
+/// The fault of the copy in a directory, if any. While a broker uses it, which may be making
+/// another, only whether it is whole.
 pub(super) fn fault(path: &Path) -> Result<Option<String>, StoreError> {
     let store = path.join(STORE);
     let copy = store.join(NAME);
@@ -184,7 +181,7 @@ pub(super) fn fault(path: &Path) -> Result<Option<String>, StoreError> {
         }
         Err(error) => Some(format!("cannot be read: {error}")),
         Ok(bytes) if parse(&bytes).is_none() => Some("is damaged".to_owned()),
-        Ok(_) => match Place::take(path) {
+        Ok(_) => match DataDirectory::take(path) {
             Err(StoreError::Held { .. }) => None,
             place => {
                 let place = place?;
@@ -192,18 +189,20 @@ pub(super) fn fault(path: &Path) -> Result<Option<String>, StoreError> {
                 let unnamed = unnamed(&store, &place.part(EXAMINING));
                 let cleared = place.clear(EXAMINING);
                 let unnamed = unnamed.and_then(|unnamed| cleared.map(|()| unnamed))?;
-                (unnamed > 0).then(|| format!("is old: it does not name {unnamed} of the trees"))
+                (unnamed > 0).then(|| format!("is out of date: it lacks {unnamed} of the trees"))
             }
         },
     };
     let copy = copy.display();
     Ok(what.map(|what| {
-        format!("{copy}, the copy of the engine's list of trees, {what}; the next start makes it")
+        format!(
+            "{copy}, the copy of the engine's list of trees, {what}; the next start rewrites it"
+        )
     }))
 }
 
-/// How many trees there are that the copy does not name. A tree that the list itself does not name
-/// either is what a crash has left, unless the list cannot be read.
+/// Trees that the copy does not name. A tree that the list itself does not name either was left by
+/// a crash, unless the list cannot be read.
 fn unnamed(store: &Path, scratch: &Path) -> Result<usize, StoreError> {
     let engine = &store.join("engine");
     let trees = Trees::new(engine, &scratch.join("trees"), true);

@@ -50,7 +50,7 @@ fn give(store: &Memory, client_id: &str, given: &[Position]) {
     let head = Head {
         client_id: client_id.to_owned(),
         expiry_s: NonZeroU32::MAX,
-        away_since_ms: None,
+        offline_since_ms: None,
     };
     batch.put(Space::Sessions, key(client_id, Part::Head), head.encode());
     for (number, at) in (1..).zip(given) {

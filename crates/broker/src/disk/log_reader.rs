@@ -1,16 +1,15 @@
 //! The thread that reads the logs for shards, and trims them.
 //!
 //! Invariants:
-//! - A read that somebody waits for waits for no more than one generation to be deleted. A read in
-//!   the background waits for all that others want of the store and for what is to be trimmed, and
-//!   makes none of them wait for more than one piece of a log.
-//! - A log is trimmed by what shards needed so long ago that what they have told since is stored,
-//!   and by what they needed for some time before ([`Needs`]); or by what the only shard needs when
-//!   all that it has told is stored.
-//! - How large the store is, and what the disk has room for, is said when what nobody needs is
-//!   gone: of a log that a shard has left, as when there are fewer than before, all of it.
+//! - A read for a client waits for the deletion of at most one generation. A background read waits
+//!   for all other requests and for trimming, and delays each of them by at most one piece of a
+//!   log.
+//! - A log is trimmed by what shards needed long enough ago that their later requests are stored
+//!   ([`Needs`]), or, with one shard, by what it needs once all its requests are stored.
+//! - The store's size and the disk space are reported when nothing is left to trim. A log of a
+//!   shard that no longer exists is trimmed completely.
 //!
-//! Deliberately absent: when shards say what they need, which is [`Desk`](super::Desk)'s.
+//! Deliberately absent: when shards report what they need ([`StoreHandle`](super::StoreHandle)).
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -23,78 +22,78 @@ use unbroken_broker_core::{CommitTimes, Frontier, Position, ReadRequest, ShardId
 use unbroken_persist::{Needs, Times, behind, left_out, log_of, read};
 use unbroken_store::{CommitStats, StoreError};
 
-use super::room::Room;
-use super::{tell_damaged, tell_failed};
+use super::answerer::{report_damaged, report_failed};
+use super::space::DiskSpace;
 use crate::broker_store::BrokerStore;
-use crate::mailbox::{Outside, Parcel};
+use crate::channel::{DriverEvent, EventSender};
 use crate::server::Notice;
 
-/// Work for the keeper.
+/// Work for the log reader.
 #[derive(Debug)]
 pub(super) enum Job {
     Read(ShardId, ReadRequest),
     Needed(ShardId, Frontier),
-    /// What is within is needed by nobody.
-    LetGo(Frontier),
-    /// Go on trimming.
+    /// Messages that no shard needs.
+    Released(Frontier),
+    /// Continue trimming.
     Trim,
     End,
 }
 
 /// The thread that reads and trims.
-pub(super) struct Keeper {
+pub(super) struct LogReader {
     store: Arc<dyn BrokerStore>,
     directory: PathBuf,
-    room: Room,
+    space: DiskSpace,
     commits: Arc<CommitStats>,
-    /// As it was when it was last said.
-    commits_said: unbroken_store::CommitTimes,
-    /// It was when it was last looked at.
+    /// As of the last report.
+    commits_reported: unbroken_store::CommitTimes,
+    /// Whether the disk was full at the last look.
     disk_is_full: bool,
-    shards: Vec<Outside>,
+    shards: Vec<EventSender>,
     needs: Needs,
-    /// Trimming that is not at its end.
+    /// Trimming in progress.
     trimming: Option<Trimming>,
-    /// Reads for clients that went before it since something was trimmed.
+    /// Reads for clients since the last trim.
     reads_since_trim: u32,
-    /// Reads that nobody waits for.
+    /// Reads that no client waits for.
     background: VecDeque<(ShardId, ReadRequest)>,
-    waiting: Receiver<Job>,
+    queue: Receiver<Job>,
     notify: Sender<Notice>,
 }
 
-/// What is to be let go of, a generation at a time.
+/// Messages to remove, a generation at a time.
 struct Trimming {
     /// What no shard needs.
     needed: Frontier,
-    /// Logs in which there may be something to free, and up to where.
+    /// Logs that may have something to remove, and up to which message.
     logs: VecDeque<Position>,
 }
 
-impl Drop for Keeper {
+impl Drop for LogReader {
     fn drop(&mut self) {
         if thread::panicking() {
             let reason = "the thread that reads the store panicked";
-            tell_failed(&self.notify, reason.to_owned());
+            report_failed(&self.notify, reason.to_owned());
         }
     }
 }
 
-impl Keeper {
+impl LogReader {
     pub(super) fn new(
         store: Arc<dyn BrokerStore>,
         commits: Arc<CommitStats>,
-        room: Room,
+        space: DiskSpace,
         directory: PathBuf,
-        shards: Vec<Outside>,
-        waiting: Receiver<Job>,
+        shards: Vec<EventSender>,
+        queue: Receiver<Job>,
         notify: Sender<Notice>,
     ) -> Self {
         Self {
             store,
             directory,
-            room,
-            commits_said: commits.times(),
+            space,
+            commits_reported: commits.times(),
             commits,
             disk_is_full: false,
             needs: Needs::new(shards.len()),
@@ -102,19 +101,19 @@ impl Keeper {
             reads_since_trim: 0,
             background: VecDeque::new(),
             shards,
-            waiting,
+            queue,
             notify,
         }
     }
 
-    /// Works until it is told to end, or something cannot be read or trimmed, which it tells.
+    /// Works until [`Job::End`], or until a read or trim fails, which is reported.
     pub(super) fn run(mut self) {
         while let Some(job) = self.next_job() {
             if matches!(job, Job::End) {
                 return;
             }
             if let Err(error) = self.carry_out(job) {
-                self.tell(&error);
+                self.report_error(&error);
                 return;
             }
         }
@@ -124,18 +123,18 @@ impl Keeper {
         match job {
             Job::Read(shard, request) => self.read(shard, &request),
             Job::Needed(shard, needed) => {
-                self.needs.say(usize::from(shard.0), needed);
+                self.needs.report(usize::from(shard.0), needed);
                 self.begin_trimming();
                 Ok(())
             }
-            Job::LetGo(needed) => self.let_go(&needed),
+            Job::Released(needed) => self.release(&needed),
             Job::Trim => self.trim(),
             Job::End => Ok(()),
         }
     }
 
-    /// What somebody waits for first, then trimming, and one read in the background when there is
-    /// nothing else. Reads without end do not keep anything from being trimmed.
+    /// Reads for clients first, then trimming, then one background read. Endless reads do not
+    /// prevent trimming.
     fn next_job(&mut self) -> Option<Job> {
         loop {
             let may_trim = self.trimming.is_some();
@@ -143,8 +142,8 @@ impl Keeper {
                 return Some(Job::Trim);
             }
             let job = if !may_trim && self.background.is_empty() {
-                self.waiting.recv().ok()?
-            } else if let Ok(job) = self.waiting.try_recv() {
+                self.queue.recv().ok()?
+            } else if let Ok(job) = self.queue.try_recv() {
                 job
             } else if may_trim {
                 return Some(Job::Trim);
@@ -161,25 +160,25 @@ impl Keeper {
         }
     }
 
-    fn tell(&self, error: &StoreError) {
+    fn report_error(&self, error: &StoreError) {
         let reason = error.to_string();
         if matches!(error, StoreError::Damaged { .. }) {
-            tell_damaged(&self.notify, &self.directory, reason);
+            report_damaged(&self.notify, &self.directory, reason);
         } else {
-            tell_failed(&self.notify, reason);
+            report_failed(&self.notify, reason);
         }
     }
 
     fn read(&mut self, shard: ShardId, request: &ReadRequest) -> Result<(), StoreError> {
         let times = Times::new(Instant::now(), SystemTime::now());
         let answer = read(&*self.store, request, &times)?;
-        self.shards[usize::from(shard.0)].send(Parcel::Read(Box::new(answer)));
+        self.shards[usize::from(shard.0)].send(DriverEvent::Read(Box::new(answer)));
         self.reads_since_trim = self.reads_since_trim.saturating_add(1);
         Ok(())
     }
 
-    /// Finds what no shard needs, once all have said what they do. What is trimmed already costs a
-    /// look.
+    /// Starts trimming once all shards have reported what they need. A log that is trimmed already
+    /// costs one look.
     fn begin_trimming(&mut self) {
         if let Some(needed) = self.needs.end_round() {
             let logs = needed.iter();
@@ -189,13 +188,13 @@ impl Keeper {
         }
     }
 
-    /// Tells the store, which has the newest of it in memory only. What is left on disk, and how
-    /// large it is, is seen to when all shards are asked.
-    fn let_go(&self, needed: &Frontier) -> Result<(), StoreError> {
+    /// Releases the newest messages, which the store may have in memory only. Disk space and size
+    /// follow when all shards have reported.
+    fn release(&self, needed: &Frontier) -> Result<(), StoreError> {
         for (log, number) in needed.iter() {
-            self.store.let_go(log_of(log), behind(number));
+            self.store.release_below(log_of(log), behind(number));
         }
-        // One generation at the most, for which a read waits here as well.
+        // At most one generation, because reads wait here too.
         for (log, number) in needed.iter() {
             if self.store.trim(log_of(log), behind(number))? {
                 break;
@@ -204,8 +203,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Lets go one generation that no shard needs. When there is none tells the shards what is
-    /// left.
+    /// Removes one generation that no shard needs. When there is none left, reports the size to the
+    /// shards.
     fn trim(&mut self) -> Result<(), StoreError> {
         self.reads_since_trim = 0;
         let Some(trimming) = &mut self.trimming else {
@@ -215,7 +214,7 @@ impl Keeper {
             if self.store.trim(log_of(log), behind(number))? {
                 return Ok(());
             }
-            // No shard appends to it any more, which alone would end its newest generation.
+            // No shard appends to this log, so its newest generation would never end.
             let is_left = usize::from(log.0) >= self.shards.len();
             if is_left && self.store.retire(log_of(log))? {
                 return Ok(());
@@ -230,30 +229,30 @@ impl Keeper {
             bytes: kept.sum(),
             values: kept.values,
             staying: kept.staying,
-            room: self.room.of(kept.sum(), self.store.size_bytes()?),
+            room: self.space.available(kept.sum(), self.store.size_bytes()?),
             needed,
             left_out: left_out(&*self.store)?,
             commits: self.commits_since_last(),
         };
-        self.tell_room(&size);
+        self.log_space(&size);
         for shard in &mut self.shards {
-            shard.send(Parcel::StoreSize(size.clone()));
+            shard.send(DriverEvent::StoreSize(size.clone()));
         }
         Ok(())
     }
 
-    /// How long commits took since it was last said.
+    /// Commit times since the last report.
     fn commits_since_last(&mut self) -> Option<CommitTimes> {
         let now = self.commits.times();
-        let took = now.since(&std::mem::replace(&mut self.commits_said, now.clone()));
+        let took = now.since(&std::mem::replace(&mut self.commits_reported, now.clone()));
         let us = |share| u64::try_from(took.share(share)?.as_micros()).ok();
         us(0.5)
             .zip(us(0.99))
             .map(|(p50_us, p99_us)| CommitTimes { p50_us, p99_us })
     }
 
-    /// Says in the log when the disk begins and ceases to be what bounds the store.
-    fn tell_room(&mut self, size: &StoreSize) {
+    /// Logs when the disk becomes the limit of the store, and when it is no longer.
+    fn log_space(&mut self, size: &StoreSize) {
         let (kept, room) = (size.bytes, size.room);
         let is_full = kept >= room;
         if is_full && !self.disk_is_full {
@@ -261,18 +260,18 @@ impl Keeper {
                 kept,
                 room,
                 directory = %self.directory.display(),
-                "the disk has no room for more: what limits.store_full says happens as at \
-                 limits.store_bytes_max; make room on the disk"
+                "the disk is full: limits.store_full applies as at limits.store_bytes_max; free \
+                 disk space"
             );
         } else if self.disk_is_full && !is_full {
-            tracing::info!(kept, room, "the disk has room again");
+            tracing::info!(kept, room, "the disk has space again");
         }
         self.disk_is_full = is_full;
     }
 }
 
-/// Reads that go before a generation is deleted at most: each takes some milliseconds, and that
-/// about 100.
+/// At most so many reads precede the deletion of a generation. A read takes some milliseconds, a
+/// deletion about 100.
 const READS_BEFORE_TRIM: u32 = 64;
 
 #[cfg(test)]
@@ -286,21 +285,24 @@ mod tests {
     };
 
     use super::*;
-    use crate::mailbox::{Incoming, outside_feed};
+    use crate::channel::{EventReceiver, event_channel};
 
     const LOG: LogId = LogId(0);
 
-    /// A keeper of one shard over a store whose only log has so many generations, of one message
-    /// each; and what the shard is told.
-    fn keeper_of(directory: &Path, generations: u64) -> (Keeper, Sender<Job>, Incoming) {
-        keeper_with(LOG, directory, generations)
+    /// A log reader of one shard over a store whose only log has so many generations, of one
+    /// message each; and the events that the shard gets.
+    fn log_reader_of(
+        directory: &Path,
+        generations: u64,
+    ) -> (LogReader, Sender<Job>, EventReceiver) {
+        log_reader_with(LOG, directory, generations)
     }
 
-    fn keeper_with(
+    fn log_reader_with(
         log: LogId,
         directory: &Path,
         generations: u64,
-    ) -> (Keeper, Sender<Job>, Incoming) {
+    ) -> (LogReader, Sender<Job>, EventReceiver) {
         let mut options = Options::default();
         options.generation_bytes = 1;
         let store = Embedded::open(directory, options).unwrap();
@@ -310,26 +312,26 @@ mod tests {
             batch.append(log, Sequence(number), message.encode());
             assert!(store.commit(&[batch]).unwrap()[0].is_ok());
         }
-        let (jobs, waiting) = mpsc::channel();
-        let (shard, told) = outside_feed();
-        let keeper = Keeper::new(
+        let (jobs, queue) = mpsc::channel();
+        let (shard, events) = event_channel();
+        let log_reader = LogReader::new(
             Arc::new(store),
             Arc::default(),
-            Room::new(directory, 0),
+            DiskSpace::new(directory, 0),
             directory.to_owned(),
             vec![shard],
-            waiting,
+            queue,
             mpsc::channel().0,
         );
-        (keeper, jobs, told)
+        (log_reader, jobs, events)
     }
 
-    /// Nothing up to here is needed, and has not been for long enough.
-    fn say_needed(jobs: &Sender<Job>, through: u64) {
-        say_needed_of(LOG, jobs, through);
+    /// No message up to here is needed, nor was for long enough.
+    fn send_needed(jobs: &Sender<Job>, through: u64) {
+        send_needed_of(LOG, jobs, through);
     }
 
-    fn say_needed_of(log: LogId, jobs: &Sender<Job>, through: u64) {
+    fn send_needed_of(log: LogId, jobs: &Sender<Job>, through: u64) {
         let log = unbroken_broker_core::LogId(log.0);
         let needed: Frontier = [(log, through)].into_iter().collect();
         for _ in 0..3 {
@@ -351,61 +353,61 @@ mod tests {
         Job::Read(ShardId(0), request)
     }
 
-    /// Carries out the next job; how many generations are left then.
-    fn turn(keeper: &mut Keeper) -> usize {
-        let job = keeper.next_job().unwrap();
-        keeper.carry_out(job).unwrap();
-        keeper.store.generations(LOG).len()
+    /// Carries out the next job; returns how many generations are left.
+    fn turn(log_reader: &mut LogReader) -> usize {
+        let job = log_reader.next_job().unwrap();
+        log_reader.carry_out(job).unwrap();
+        log_reader.store.generations(LOG).len()
     }
 
     #[test]
     fn a_read_for_a_client_waits_for_one_generation_to_be_deleted_and_no_more() {
         let temp = tempfile::tempdir().unwrap();
-        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 5);
-        say_needed(&jobs, 4);
-        let left: Vec<_> = (0..3).map(|_| turn(&mut keeper)).collect();
+        let (mut log_reader, jobs, mut events) = log_reader_of(temp.path(), 5);
+        send_needed(&jobs, 4);
+        let left: Vec<_> = (0..3).map(|_| turn(&mut log_reader)).collect();
         assert_eq!(
             left,
             [5, 5, 5],
             "what is needed is heard before anything is trimmed"
         );
-        assert_eq!(turn(&mut keeper), 4);
+        assert_eq!(turn(&mut log_reader), 4);
         jobs.send(a_read(7)).unwrap();
-        assert_eq!(turn(&mut keeper), 4, "the read goes first");
-        assert!(matches!(told.try_recv(), Ok(Parcel::Read(answer)) if answer.token == 7));
-        let left: Vec<_> = (0..3).map(|_| turn(&mut keeper)).collect();
+        assert_eq!(turn(&mut log_reader), 4, "the read goes first");
+        assert!(matches!(events.try_recv(), Ok(DriverEvent::Read(answer)) if answer.token == 7));
+        let left: Vec<_> = (0..3).map(|_| turn(&mut log_reader)).collect();
         assert_eq!(left, [3, 2, 1]);
-        assert!(told.try_recv().is_err(), "it is told when all is done");
-        turn(&mut keeper);
-        assert!(matches!(told.try_recv(), Ok(Parcel::StoreSize(_))));
-        assert!(keeper.trimming.is_none());
+        assert!(events.try_recv().is_err(), "it is told when all is done");
+        turn(&mut log_reader);
+        assert!(matches!(events.try_recv(), Ok(DriverEvent::StoreSize(_))));
+        assert!(log_reader.trimming.is_none());
     }
 
     #[test]
-    fn of_what_is_let_go_of_one_generation_is_deleted_at_once() {
+    fn of_released_messages_one_generation_is_deleted_at_once() {
         let temp = tempfile::tempdir().unwrap();
-        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 3);
+        let (mut log_reader, jobs, mut events) = log_reader_of(temp.path(), 3);
         let log = unbroken_broker_core::LogId(LOG.0);
-        jobs.send(Job::LetGo([(log, 2)].into_iter().collect()))
+        jobs.send(Job::Released([(log, 2)].into_iter().collect()))
             .unwrap();
-        assert_eq!(turn(&mut keeper), 2);
-        assert_eq!(keeper.store.bounds(LOG).unwrap().first, Sequence(3));
-        say_needed(&jobs, 2);
-        while !matches!(told.try_recv(), Ok(Parcel::StoreSize(_))) {
-            turn(&mut keeper);
+        assert_eq!(turn(&mut log_reader), 2);
+        assert_eq!(log_reader.store.bounds(LOG).unwrap().first, Sequence(3));
+        send_needed(&jobs, 2);
+        while !matches!(events.try_recv(), Ok(DriverEvent::StoreSize(_))) {
+            turn(&mut log_reader);
         }
-        assert_eq!(keeper.store.generations(LOG), [Sequence(3)]);
+        assert_eq!(log_reader.store.generations(LOG), [Sequence(3)]);
     }
 
     #[test]
-    fn a_store_that_nobody_needs_anything_of_is_empty() {
+    fn a_store_without_needed_messages_is_empty() {
         let temp = tempfile::tempdir().unwrap();
-        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 1);
+        let (mut log_reader, jobs, mut events) = log_reader_of(temp.path(), 1);
         for (needed, is_empty) in [(0, false), (1, true)] {
-            say_needed(&jobs, needed);
+            send_needed(&jobs, needed);
             let kept = loop {
-                turn(&mut keeper);
-                if let Ok(Parcel::StoreSize(size)) = told.try_recv() {
+                turn(&mut log_reader);
+                if let Ok(DriverEvent::StoreSize(size)) = events.try_recv() {
                     break size.bytes;
                 }
             };
@@ -414,20 +416,20 @@ mod tests {
     }
 
     #[test]
-    fn how_long_commits_took_is_said_once() {
+    fn commit_times_are_reported_once() {
         let temp = tempfile::tempdir().unwrap();
-        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 1);
-        let committer = Committer::start(Arc::clone(&keeper.store), None, Vec::clear).unwrap();
-        keeper.commits = committer.stats();
+        let (mut log_reader, jobs, mut events) = log_reader_of(temp.path(), 1);
+        let committer = Committer::start(Arc::clone(&log_reader.store), None, Vec::clear).unwrap();
+        log_reader.commits = committer.stats();
         let mut batch = Batch::new();
         batch.put(Space::Control, b"key".to_vec(), b"value".to_vec());
         committer.submit(batch, ()).unwrap();
         committer.end().unwrap();
         for is_said in [true, false] {
-            say_needed(&jobs, 0);
+            send_needed(&jobs, 0);
             let commits = loop {
-                turn(&mut keeper);
-                if let Ok(Parcel::StoreSize(size)) = told.try_recv() {
+                turn(&mut log_reader);
+                if let Ok(DriverEvent::StoreSize(size)) = events.try_recv() {
                     break size.commits;
                 }
             };
@@ -438,37 +440,37 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_others_have_filled_has_room_for_what_is_kept_and_no_more() {
+    fn a_disk_filled_by_other_programs_limits_the_store_to_its_size() {
         let temp = tempfile::tempdir().unwrap();
-        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 3);
-        keeper.room = Room::with_free(|_| Some(0));
-        say_needed(&jobs, 1);
+        let (mut log_reader, jobs, mut events) = log_reader_of(temp.path(), 3);
+        log_reader.space = DiskSpace::with_free(|_| Some(0));
+        send_needed(&jobs, 1);
         let size = loop {
-            turn(&mut keeper);
-            if let Ok(Parcel::StoreSize(size)) = told.try_recv() {
+            turn(&mut log_reader);
+            if let Ok(DriverEvent::StoreSize(size)) = events.try_recv() {
                 break size;
             }
         };
         assert!(size.bytes > 0);
         assert_eq!(size.room, size.bytes);
-        assert!(keeper.disk_is_full);
+        assert!(log_reader.disk_is_full);
     }
 
     #[test]
-    fn what_a_shard_has_left_goes_to_its_last_generation() {
+    fn the_log_of_a_former_shard_is_trimmed_completely() {
         const LEFT: LogId = LogId(1);
         let temp = tempfile::tempdir().unwrap();
-        let (mut keeper, jobs, mut told) = keeper_with(LEFT, temp.path(), 3);
+        let (mut log_reader, jobs, mut events) = log_reader_with(LEFT, temp.path(), 3);
         for (needed, left) in [(2, vec![3]), (3, vec![4])] {
-            say_needed_of(LEFT, &jobs, needed);
-            while !matches!(told.try_recv(), Ok(Parcel::StoreSize(_))) {
-                turn(&mut keeper);
+            send_needed_of(LEFT, &jobs, needed);
+            while !matches!(events.try_recv(), Ok(DriverEvent::StoreSize(_))) {
+                turn(&mut log_reader);
             }
             let left: Vec<_> = left.into_iter().map(Sequence).collect();
-            assert_eq!(keeper.store.generations(LEFT), left);
+            assert_eq!(log_reader.store.generations(LEFT), left);
         }
-        // It stays so, and a shard goes on in it if there are as many again.
-        drop(keeper);
+        // This persists, and a shard continues the log if there are as many shards again.
+        drop(log_reader);
         let store = Embedded::open(temp.path(), Options::default()).unwrap();
         assert_eq!(store.bounds(LEFT).unwrap().next, Sequence(4));
         assert_eq!(store.generations(LEFT), [Sequence(4)]);
@@ -479,17 +481,17 @@ mod tests {
     #[test]
     fn reads_without_end_do_not_keep_a_log_from_being_trimmed() {
         let temp = tempfile::tempdir().unwrap();
-        let (mut keeper, jobs, _told) = keeper_of(temp.path(), 3);
-        say_needed(&jobs, 2);
+        let (mut log_reader, jobs, _told) = log_reader_of(temp.path(), 3);
+        send_needed(&jobs, 2);
         for _ in 0..3 {
-            turn(&mut keeper);
+            turn(&mut log_reader);
         }
         for token in 0..=u64::from(READS_BEFORE_TRIM) {
             jobs.send(a_read(token)).unwrap();
         }
         for _ in 0..READS_BEFORE_TRIM {
-            assert_eq!(turn(&mut keeper), 3);
+            assert_eq!(turn(&mut log_reader), 3);
         }
-        assert_eq!(turn(&mut keeper), 2);
+        assert_eq!(turn(&mut log_reader), 2);
     }
 }
