@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn parcels_leave_with_the_flush_and_arrive_in_order() {
+    fn events_leave_with_the_flush_and_arrive_in_order() {
         let (mut sender, mut receiver) = shard_channel(8);
         (0..5).for_each(|n| sender.push(event(n, 0)));
         assert!(receiver.is_empty(), "nothing leaves before the flush");

@@ -448,7 +448,7 @@ mod tests {
             driver.send(ShardId(0), DriverEvent::Drain { until: now });
         }
         driver.carry_out(now, close(connection));
-        assert!(driver.is_behind(), "two letters, and room for one");
+        assert!(driver.is_behind(), "two messages, and room for one");
         for closed in [false, true] {
             driver.flush_channels();
             driver.close(now);

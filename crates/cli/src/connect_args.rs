@@ -121,7 +121,7 @@ pub(crate) struct ConnectArgs {
     /// Accepted for Mosquitto's sake: it is always so
     #[arg(long, hide = true)]
     nodelay: bool,
-    /// Flags of what is not there yet, so that they are answered in words
+    /// Unsupported flags, so that their message says so
     #[arg(long = "cafile", aliases = ["capath", "cert", "key", "keyform", "ciphers"])]
     #[arg(aliases = ["tls-version", "tls-alpn", "tls-engine", "psk", "psk-identity"], hide = true)]
     tls: Option<String>,
@@ -501,7 +501,7 @@ mod tests {
             ("-D will content-type x", "add --will-topic"),
             ("--will-topic a/#", "is not a topic to publish to"),
             ("--cafile ca.pem", "TLS is not supported yet"),
-            ("--unix /tmp/socket", "not there yet"),
+            ("--unix /tmp/socket", "not supported yet"),
             ("-k 70000", "70000"),
             ("-k 4", "5..=65535"),
             ("-k 0", "5..=65535"),

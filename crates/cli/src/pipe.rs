@@ -306,7 +306,7 @@ fn incomplete(news: &News) -> String {
                 "the message that was passed on is injected; the real one came second, and was \
                  not passed on"
             } else {
-                "the message that was handed on is real; the second is injected"
+                "the message that was passed on is real; the second is injected"
             },
             place.lane
         ),

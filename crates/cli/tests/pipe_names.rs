@@ -143,7 +143,7 @@ async fn a_message_that_is_not_the_producers_is_named_though_nobody_answers() {
 async fn of_two_messages_under_one_number_it_is_said_which_is_real_or_that_it_is_not_known() {
     for (first, second, decided) in [
         ("evil", "real", "the message that was passed on is injected"),
-        ("real", "evil", "the message that was handed on is real"),
+        ("real", "evil", "the message that was passed on is real"),
     ] {
         let (_broker, port) = broker();
         let (_stage, lines, errors) = stage(&port, &[]).await;
@@ -156,7 +156,7 @@ async fn of_two_messages_under_one_number_it_is_said_which_is_real_or_that_it_is
         producer.publish(number, second).await;
         producer.send("2").await;
         let conflict = until(&errors, "number 1 ");
-        assert!(conflict.contains("is not known"), "{conflict}");
+        assert!(conflict.contains("is unknown"), "{conflict}");
         producer.close(true).await;
         let told = until(&errors, "number 1");
         assert!(told.contains(decided), "{told}");

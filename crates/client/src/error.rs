@@ -61,7 +61,7 @@ pub enum ConnectError {
     /// No sign of the broker for a whole keep alive after it was asked for one.
     #[error("the broker has been silent for longer than the keep alive")]
     Silent,
-    /// The broker goes on with a session that was to begin anew.
+    /// The broker resumed a session although a new one was requested.
     #[error(
         "the broker resumed a session although a new one was requested: it does not keep to \
              MQTT"
@@ -211,8 +211,8 @@ pub enum PublishError {
         /// The highest.
         max: QoS,
     },
-    /// The broker keeps no retained messages.
-    #[error("the broker keeps no retained messages: publish without retain")]
+    /// The broker does not support retained messages.
+    #[error("the broker does not support retained messages: publish without retain")]
     RetainNotSupported,
     /// The message has a [topic alias](crate::Property::TopicAlias) that the broker does not take.
     #[error("the broker takes topic aliases up to {max} only")]

@@ -205,7 +205,7 @@ mod tests {
         doubts.take(&Doubt::Settled, SECOND * 6);
         assert_eq!(
             told(&doubts).as_deref(),
-            Some("no checkpoint for 4 s, its producer may be gone")
+            Some("no checkpoint for 4 s; its producer may have stopped")
         );
         doubts.take(&Doubt::Heard(SECOND * 5), SECOND * 8);
         assert_eq!(told(&doubts), None);

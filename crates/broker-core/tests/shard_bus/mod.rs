@@ -5,6 +5,7 @@
 #![allow(clippy::format_push_string, reason = "a test reads better so")]
 
 mod disk;
+mod packets;
 mod show;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +24,8 @@ use unbroken_mqtt_proto::{
 
 pub(crate) use self::disk::Disk;
 use self::disk::Logs;
+#[allow(unused_imports, reason = "each test file uses its part")]
+pub(crate) use self::packets::{connect, publish, retained, subscribe, unsubscribe};
 use self::show::{show, show_record};
 
 /// Shards and the clients connected to them.
@@ -382,67 +385,6 @@ impl Broker {
         }
     }
 
-    /// Everything that was asked for is stored.
-    pub(crate) fn stored(&mut self) {
-        // Not while only some of it is.
-        let hold_reads = std::mem::replace(&mut self.hold_reads, true);
-        for (shard, id, record, at) in std::mem::take(&mut self.stores) {
-            self.disk.store(&record, at);
-            self.input(shard, Input::Stored(id));
-        }
-        self.hold_reads = hold_reads;
-        self.answer_reads();
-        // What a shard asks for because something was written it asks for at the next timeout.
-        self.advance(Duration::ZERO);
-    }
-
-    /// The oldest request without an answer is stored.
-    pub(crate) fn stored_one(&mut self) {
-        let (shard, id, record, at) = self.stores.remove(0);
-        self.disk.store(&record, at);
-        self.input(shard, Input::Stored(id));
-        self.advance(Duration::ZERO);
-    }
-
-    /// The oldest requests without an answer are stored, as many as there are.
-    pub(crate) fn stored_at_most(&mut self, count: usize) {
-        for _ in 0..count.min(self.stores.len()) {
-            self.stored_one();
-        }
-    }
-
-    /// Once everything that was asked for before is stored, reads are answered.
-    fn answer_reads(&mut self) {
-        while self.stores.is_empty() && !self.reads.is_empty() && !self.hold_reads {
-            let (shard, request) = self.reads.remove(0);
-            let answer = self.disk.read(&request);
-            self.input(shard, Input::Read(answer));
-        }
-    }
-
-    /// The oldest read without an answer is answered.
-    pub(crate) fn read_one(&mut self) {
-        let (shard, request) = self.reads.remove(0);
-        let answer = self.disk.read(&request);
-        self.input(shard, Input::Read(answer));
-        self.advance(Duration::ZERO);
-    }
-
-    /// For how many sessions something is read now.
-    pub(crate) fn reads(&self) -> usize {
-        self.reads.len()
-    }
-
-    /// Everything is kept there from now on.
-    pub(crate) fn keep_on(&mut self, disk: Box<dyn Disk>) {
-        self.disk = disk;
-    }
-
-    /// What was asked to be stored since this was last called.
-    pub(crate) fn take_asked(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.asked)
-    }
-
     pub(crate) fn deliver_mail(&mut self) {
         while let Some((from, to, mail)) = self.mail.pop_front() {
             self.input_one(usize::from(to.0), Input::Mail { from, mail });
@@ -594,20 +536,6 @@ impl Broker {
     }
 }
 
-pub(crate) fn connect(client_id: &str) -> Connect<'_> {
-    Connect {
-        version: Version::V5,
-        bridge: false,
-        clean_start: true,
-        keep_alive: 0,
-        client_id,
-        will: None,
-        user_name: None,
-        password: None,
-        properties: Properties::EMPTY,
-    }
-}
-
 pub(crate) fn join(broker: &mut Broker, client_id: &str) -> Client {
     let client = broker.open(Version::V5);
     broker.send(client, Packet::Connect(connect(client_id)));
@@ -643,15 +571,6 @@ pub(crate) fn resident(broker: &mut Broker, client_id: &str, filters: &[(&str, Q
     client
 }
 
-pub(crate) fn subscribe(broker: &mut Broker, client: Client, filter: &str, qos: QoS) {
-    let options = SubscriptionOptions {
-        qos,
-        retain_handling: RetainHandling::SendAlways,
-        ..Default::default()
-    };
-    send_subscribe(broker, client, &[(filter, options)]);
-}
-
 pub(crate) fn send_subscribe(
     broker: &mut Broker,
     client: Client,
@@ -664,36 +583,4 @@ pub(crate) fn send_subscribe(
         filters,
     };
     broker.send(client, Packet::Subscribe(packet));
-}
-
-pub(crate) fn unsubscribe(broker: &mut Broker, client: Client, filter: &str) {
-    let filters = [filter];
-    let packet = Unsubscribe {
-        packet_id: PacketId::FIRST,
-        properties: Properties::EMPTY,
-        filters: TopicFilters::new(&filters),
-    };
-    broker.send(client, Packet::Unsubscribe(packet));
-}
-
-pub(crate) fn publish<'a>(topic: &'a str, payload: &'a str, qos: QoS, id: u16) -> Packet<'a> {
-    Packet::Publish(Publish {
-        dup: false,
-        qos,
-        retain: false,
-        topic,
-        packet_id: PacketId::new(id),
-        properties: Properties::EMPTY,
-        payload: payload.as_bytes(),
-    })
-}
-
-pub(crate) fn retained<'a>(topic: &'a str, payload: &'a str, qos: QoS, id: u16) -> Packet<'a> {
-    let Packet::Publish(packet) = publish(topic, payload, qos, id) else {
-        unreachable!()
-    };
-    Packet::Publish(Publish {
-        retain: true,
-        ..packet
-    })
 }

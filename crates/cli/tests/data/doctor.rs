@@ -151,7 +151,7 @@ fn the_doctor_says_that_the_copy_of_the_list_of_trees_is_of_no_use() {
     let cases = [
         (None, "is missing"),
         (Some(damaged), "is damaged"),
-        (Some(whole), "is old: it does not name 3 of the trees"),
+        (Some(whole), "is out of date: it lacks 3 of the trees"),
     ];
     for (bytes, what) in cases {
         match bytes {

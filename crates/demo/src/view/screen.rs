@@ -308,7 +308,7 @@ mod tests {
         let since = Duration::from_secs(4);
         board.doubt("A to B", &Doubt::Silent(since), NOW);
         board.doubt("B to C", &Doubt::Suspected(17..18), NOW);
-        let told = "A to B: no checkpoint for 4 s, its producer may be gone; \
+        let told = "A to B: no checkpoint for 4 s; its producer may have stopped; \
                     B to C: number 17 may be missing";
         let (text, _) = drawn(&board);
         assert!(text.contains(told), "{text}");

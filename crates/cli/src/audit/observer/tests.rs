@@ -257,7 +257,7 @@ fn what_may_be_missing_and_who_is_silent_is_told_with_its_end_and_is_no_fault() 
     let in_doubt = |scene: &Scene| scene.observer.in_doubt(scene.watched());
     assert_eq!(
         in_doubt(&scene).as_deref(),
-        Some("number 17 may be missing; no checkpoint for 4 s, its producer may be gone")
+        Some("number 17 may be missing; no checkpoint for 4 s; its producer may have stopped")
     );
     let ended = [Event::Settled, Event::Heard(SECOND * 4)];
     let expect = [Doubt::Settled, Doubt::Heard(SECOND * 4)];

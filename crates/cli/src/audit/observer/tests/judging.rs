@@ -140,8 +140,9 @@ fn a_lane_of_which_all_checkpoints_are_old_is_called_old_until_a_new_one_comes()
         .collect();
     let lane = "lane 0000000000000007 epoch 0";
     assert_eq!(told.len(), 2, "{told:?}");
-    let old =
-        format!("{lane}: old: checkpoints of 1970-01-12T13:45:00Z, 1 min before they were heard");
+    let old = format!(
+        "{lane}: old: checkpoints of 1970-01-12T13:45:00Z, 1 min before they were received"
+    );
     assert!(told[0].starts_with(&old), "{told:?}");
     assert!(
         told[1].ends_with("its checkpoints are of this time again"),
@@ -276,7 +277,7 @@ fn what_a_limit_or_another_window_keeps_from_judging_is_told() {
     let told: Vec<_> = news.iter().map(News::to_string).collect();
     for (told, words) in told.iter().zip([
         "checkpoint 3 counts in windows of another size",
-        "5 more events came up at once",
+        "5 more events occurred at once",
         "not judged: this listener follows 2 epochs of lanes",
     ]) {
         assert!(told.contains(words), "{told}");
