@@ -133,8 +133,7 @@ fn main() {
     println!("{}", rounds * piece.things);
 }
 
-/// Instructions are counted in here and in what it calls. No other function has the word in its
-/// name.
+/// Instructions are counted in here and in what it calls.
 #[inline(never)]
 fn counted(rounds: u32, work: &mut Work) {
     // Callgrind counts calls from the start of the program, but lists those only that it has seen

@@ -241,7 +241,7 @@ impl Retained {
 
     /// A live message was written to a session, or waits for it, `kept` at QoS 1 or 2: a retained
     /// copy that is older, and that a query still has to send, is left out.
-    #[inline]
+    #[cold]
     pub(crate) fn note_live(
         &mut self,
         session: SessionId,

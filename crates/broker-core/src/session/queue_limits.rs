@@ -158,6 +158,18 @@ impl QueueLimits {
         sessions: &Slab<Session>,
         limits: &Limits,
     ) -> Option<QueueChange> {
+        if self.changed.is_empty() {
+            return None;
+        }
+        self.look_at_changed(sessions, limits)
+    }
+
+    #[cold]
+    fn look_at_changed(
+        &mut self,
+        sessions: &Slab<Session>,
+        limits: &Limits,
+    ) -> Option<QueueChange> {
         while let Some(id) = self.changed.pop() {
             let was_full = self.full.contains(&id);
             match (was_full, is_full(sessions, limits, id, was_full)) {
