@@ -10,7 +10,7 @@ use crate::audit::account::Fate;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
 use crate::connection::Answer;
-use crate::durability::Until;
+use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::reason::{DropReason, Fault};
 use crate::session::Delivery;
@@ -96,7 +96,7 @@ impl Shard {
             .handle_pubrec(packet_id, ack.reason.is_error())
         {
             Ok(PubRec::SendPubRel(delivery)) => {
-                let mut until = Until::NOW;
+                let mut until = WaitFor::NOW;
                 if let Some(delivery) = delivery {
                     session.landed(&delivery);
                     self.acknowledged(session_id, &delivery, ack.properties);
@@ -127,7 +127,7 @@ impl Shard {
                     ReasonCode::Success
                 };
                 let pubrel = Answer::PubRel(packet_id, reason);
-                self.clients.answer(id, Until::NOW, pubrel);
+                self.clients.answer(id, WaitFor::NOW, pubrel);
             }
             Err(AckError::WrongQoS | AckError::TooEarly) => {
                 return Err(Fault::new(
@@ -162,7 +162,7 @@ impl Shard {
             StoreId::NOTHING
         };
         let pubcomp = Answer::PubComp(packet_id, reason);
-        self.clients.answer(id, Until::stored(stored), pubcomp); // [MQTT-4.3.3-11]
+        self.clients.answer(id, WaitFor::stored(stored), pubcomp); // [MQTT-4.3.3-11]
     }
 
     pub(crate) fn handle_pubcomp(

@@ -219,7 +219,7 @@ impl Shard {
         let aliases_out_max = self.clients.limits.topic_aliases_out_max;
         let v5 = request.version == Version::V5;
         let absence = self.token();
-        let tails = self.clients.promises.tails.clone();
+        let tails = self.clients.gate.tails.clone();
         if let Some(session) = self.clients.session_mut(session_id) {
             session.attach(id.index, absence);
             let expiry_before = std::mem::replace(&mut session.expiry_s, terms.expiry_s);

@@ -11,7 +11,7 @@ use unbroken_mqtt_proto::{QoS, TopicName};
 use crate::clients::Clients;
 use crate::deliver::note_given;
 use crate::durability::{ReadAnswer, ReadRequest};
-use crate::held::Promises;
+use crate::held::CommitGate;
 use crate::ids::{LogId, SessionId};
 use crate::item::Item;
 use crate::message::{Message, Publication};
@@ -26,7 +26,7 @@ impl Clients {
     /// The session has no client, or one that does not keep up: what is routed to it from now on is
     /// read from the disk when it can take it.
     pub(crate) fn fall_behind(&mut self, id: SessionId) {
-        let tails = &self.promises.tails;
+        let tails = &self.gate.tails;
         if let Some(session) = self.sessions.get_mut(id.index())
             && let Some(kept) = session.kept.as_deref_mut()
             && kept.backlog.is_none()
@@ -47,7 +47,7 @@ impl Clients {
         if terms.group.is_some() {
             return false;
         }
-        item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+        item.store_with(&mut self.pool, &mut self.gate, &mut self.outputs);
         let Some(position) = item.position() else {
             return false;
         };
@@ -105,7 +105,7 @@ impl Clients {
         publication: &Publication<'_>,
     ) {
         let bytes = publication.cost();
-        let tails = &self.promises.tails;
+        let tails = &self.gate.tails;
         if let Some(session) = self.sessions.get_mut(id.index())
             && let Some(kept) = session.kept.as_deref_mut()
         {
@@ -208,7 +208,7 @@ impl Shard {
         let backlog = kept.backlog.as_deref_mut()?;
         let advance = backlog.advance.as_ref();
         let settled = |log| advance.is_some_and(|advance| advance.settled.contains(&log));
-        let Promises { tails, moves, .. } = &self.clients.promises;
+        let CommitGate { tails, moves, .. } = &self.clients.gate;
         // Each is within the next.
         let passed = moves.partition_point(|within| backlog.read.reaches(within));
         let moves = moves.iter().skip(passed);

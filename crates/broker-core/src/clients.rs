@@ -17,7 +17,7 @@ use crate::census::Census;
 use crate::connection::{Connection, Connections};
 use crate::durability::Qos2Pending;
 use crate::frames::Frames;
-use crate::held::Promises;
+use crate::held::CommitGate;
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::laggards::Laggards;
 use crate::limits::Limits;
@@ -44,7 +44,7 @@ pub(crate) struct Clients {
     /// The broker is stopping: nothing that has to wait will be delivered, but what is on disk.
     pub(crate) stopping: bool,
     /// What must be true before something leaves.
-    pub(crate) promises: Promises,
+    pub(crate) gate: CommitGate,
     /// Sessions that are at the limit of what may wait for them.
     pub(crate) queue_limits: QueueLimits,
     /// Sessions that keep too much of the logs.
@@ -78,7 +78,7 @@ impl Clients {
             retained: Retained::new(Arc::clone(&options.totals)),
             pool: MessagePool::default(),
             stopping: false,
-            promises: Promises::new(options.id),
+            gate: CommitGate::new(options.id),
             queue_limits: QueueLimits::default(),
             laggards: Laggards::default(),
             census: Census::default(),
@@ -124,17 +124,17 @@ impl Clients {
     /// Whether a packet of this connection may be looked at now.
     pub(crate) fn may_consume(&self, connection: &Connection) -> bool {
         let output_bytes_max = self.limits.output_bytes_max as usize;
-        connection.may_consume(self.promises.stored(), output_bytes_max)
+        connection.may_consume(self.gate.stored(), output_bytes_max)
     }
 
     /// Whether what is written to this connection may leave.
     pub(crate) fn gate_open(&self, connection: &Connection) -> bool {
-        connection.gate_open(self.promises.stored())
+        connection.gate_open(self.gate.stored())
     }
 
     /// Whether the client is not read because of what it waits for, which is not for it to change.
     pub(crate) fn keeps_waiting(&self, connection: &Connection) -> bool {
-        connection.keeps_waiting(&self.promises, self.limits.output_bytes_max as usize)
+        connection.keeps_waiting(&self.gate, self.limits.output_bytes_max as usize)
     }
 
     pub(crate) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
@@ -159,7 +159,7 @@ impl Clients {
     /// everything that waits for them.
     pub(crate) fn unstored(&self) -> u64 {
         let sessions = self.sessions.iter();
-        let on_disk = &self.promises.on_disk;
+        let on_disk = &self.gate.on_disk;
         let unstored = sessions.map(|(_, session)| session.unstored(on_disk));
         unstored.sum()
     }

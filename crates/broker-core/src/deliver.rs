@@ -27,7 +27,7 @@ use crate::audit::receipt::News;
 use crate::clients::Clients;
 use crate::connection::{Answer, Connection, HeldCopy};
 use crate::copy::{ReceiverCopy, write_publish};
-use crate::durability::Until;
+use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::item::{Item, terms_of_copy};
 use crate::laggards::Waiting;
@@ -124,7 +124,7 @@ impl Clients {
                 let id = writer.id();
                 note_given(&mut self.retained, session_id, item, qos);
                 if session.is_durable() {
-                    item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+                    item.store_with(&mut self.pool, &mut self.gate, &mut self.outputs);
                 }
                 return self.deliver_held(id, session_id, qos, terms, item);
             }
@@ -143,7 +143,7 @@ impl Clients {
             note_given(&mut self.retained, session_id, item, qos);
             let durable = session.is_durable();
             if durable {
-                item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+                item.store_with(&mut self.pool, &mut self.gate, &mut self.outputs);
             }
             let mut delivery = item.delivery(terms, &mut self.pool);
             session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
@@ -259,7 +259,7 @@ impl Clients {
             return self.refuse_entry(now, session_id, terms, item, DropReason::QueueFull);
         }
         if durable {
-            item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+            item.store_with(&mut self.pool, &mut self.gate, &mut self.outputs);
         }
         session.queue_bytes += cost;
         let mut delivery = item.delivery(terms, &mut self.pool);
@@ -487,7 +487,7 @@ impl Clients {
                                 self.give_up(now, session_id, packet_id, dup, reason)
                             {
                                 let pubrel = Answer::PubRel(packet_id, ReasonCode::Success);
-                                self.answer(id, Until::stored(stored), pubrel);
+                                self.answer(id, WaitFor::stored(stored), pubrel);
                             }
                         }
                     }

@@ -22,7 +22,7 @@ use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, UnsubAck};
 
 use crate::clients::Clients;
 use crate::connection::{Answer, Connection, Held, HeldCopy, Leaving};
-use crate::durability::{Record, Until};
+use crate::durability::{Record, WaitFor};
 use crate::ids::{ConnectionId, HandOver, LogId, SessionId, ShardId, StoreId};
 use crate::item::Item;
 use crate::mail::Letter;
@@ -33,7 +33,7 @@ use crate::session::{Delivery, Session};
 
 /// What this shard has asked of the store and of others, and who waits for the answers.
 #[derive(Debug)]
-pub(crate) struct Promises {
+pub(crate) struct CommitGate {
     asked: StoreId,
     stored: StoreId,
     /// Sessions and wills that are over, and on disk may not be yet: who is told that it has no
@@ -95,7 +95,7 @@ enum Waiter {
     Shard(ShardId, u64),
 }
 
-impl Promises {
+impl CommitGate {
     pub(crate) fn new(shard: ShardId) -> Self {
         Self {
             asked: StoreId::NOTHING,
@@ -172,7 +172,7 @@ impl Promises {
         self.appended[0] = last;
     }
 
-    pub(crate) fn true_now(&self, until: Until) -> bool {
+    pub(crate) fn is_met(&self, until: WaitFor) -> bool {
         until.stored <= self.stored
             && until
                 .settled
@@ -224,7 +224,7 @@ impl Clients {
                 ..
             }) => {
                 let record = record(Arc::clone(client_id));
-                *asked = self.promises.ask(&mut self.outputs, record);
+                *asked = self.gate.ask(&mut self.outputs, record);
                 *asked
             }
             _ => StoreId::NOTHING,
@@ -254,7 +254,7 @@ impl Clients {
         {
             session.will_on_disk = false;
             let client_id = Arc::clone(&session.client_id);
-            self.promises.ended.push_back((asked, client_id));
+            self.gate.ended.push_back((asked, client_id));
         }
     }
 
@@ -265,25 +265,25 @@ impl Clients {
         let Some(session) = self.sessions.get(session.index()) else {
             return;
         };
-        let ended = self.promises.ended.back();
+        let ended = self.gate.ended.back();
         // Where the store has failed nobody is let in of whom this is true.
         let ended = ended.filter(|_| !present && !self.store_failed());
         let ended = ended.map_or(StoreId::NOTHING, |(asked, _)| *asked);
-        let gate = session.asked.max(ended).max(self.promises.awake);
-        if gate > self.promises.stored
+        let gate = session.asked.max(ended).max(self.gate.awake);
+        if gate > self.gate.stored
             && let Some(connection) = self.connections.get_mut(id)
         {
             connection.close_gate(gate);
-            self.promises.wait(gate, Waiter::Gate(id));
+            self.gate.wait(gate, Waiter::Gate(id));
         }
     }
 
     /// Sends an answer, or holds it until what it promises is true; later ones stand behind it.
-    pub(crate) fn answer(&mut self, id: ConnectionId, until: Until, what: Answer) {
+    pub(crate) fn answer(&mut self, id: ConnectionId, until: WaitFor, what: Answer) {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
-        if until == Until::NOW && connection.holds_nothing() {
+        if until == WaitFor::NOW && connection.holds_nothing() {
             return self.send_answer(id.index, &what);
         }
         self.hold(id, until, Leaving::Answer(what));
@@ -294,7 +294,7 @@ impl Clients {
         &mut self,
         now: Instant,
         id: ConnectionId,
-        until: Until,
+        until: WaitFor,
         what: Answer,
     ) {
         let Some(connection) = self.connections.get_mut(id) else {
@@ -327,19 +327,19 @@ impl Clients {
 
     /// Holds a message of QoS 0 behind what is held already.
     pub(crate) fn hold_copy(&mut self, id: ConnectionId, copy: HeldCopy) {
-        self.hold(id, Until::NOW, Leaving::Copy(Box::new(copy)));
+        self.hold(id, WaitFor::NOW, Leaving::Copy(Box::new(copy)));
     }
 
-    fn hold(&mut self, id: ConnectionId, until: Until, what: Leaving) {
+    fn hold(&mut self, id: ConnectionId, until: WaitFor, what: Leaving) {
         if let Some(connection) = self.connections.get_mut(id) {
             connection.hold(until, what);
             self.await_until(id, until);
         }
     }
 
-    fn await_until(&mut self, id: ConnectionId, until: Until) {
+    fn await_until(&mut self, id: ConnectionId, until: WaitFor) {
         if until.stored > StoreId::NOTHING {
-            self.promises.wait(until.stored, Waiter::Connection(id));
+            self.gate.wait(until.stored, Waiter::Connection(id));
         }
         if let Some(token) = until.settled {
             self.await_settled(token, Asker::Connection(id));
@@ -347,13 +347,13 @@ impl Clients {
     }
 
     fn await_settled(&mut self, token: u64, who: Asker) {
-        if let Some(unsettled) = self.promises.unsettled.get_mut(&token) {
+        if let Some(unsettled) = self.gate.unsettled.get_mut(&token) {
             unsettled.who = Some(who);
         }
     }
 
     pub(crate) fn ask(&mut self, record: Record) -> StoreId {
-        self.promises.ask(&mut self.outputs, record)
+        self.gate.ask(&mut self.outputs, record)
     }
 
     /// A message that is marked has been routed: until the letters about it are answered, a restart
@@ -364,7 +364,7 @@ impl Clients {
             return;
         };
         let token = item.until.settled;
-        let unsettled = token.and_then(|token| self.promises.unsettled.get_mut(&token));
+        let unsettled = token.and_then(|token| self.gate.unsettled.get_mut(&token));
         let Some(unsettled) = unsettled else {
             self.ask(Record::OwedNoMore { position });
             return;
@@ -406,16 +406,14 @@ impl Clients {
         let record = Record::WillOver {
             client_id: Arc::clone(&client_id),
         };
-        self.promises.ask(&mut self.outputs, record);
+        self.gate.ask(&mut self.outputs, record);
         self.will_is_over(&client_id);
     }
 
     /// What says so was asked for: nobody takes the client's place before it is stored.
     pub(crate) fn will_is_over(&mut self, client_id: &Arc<str>) {
-        let asked = self.promises.asked;
-        self.promises
-            .ended
-            .push_back((asked, Arc::clone(client_id)));
+        let asked = self.gate.asked;
+        self.gate.ended.push_back((asked, Arc::clone(client_id)));
         let session = self.by_client_id.get(client_id);
         if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {
             session.asked = asked;
@@ -427,7 +425,7 @@ impl Clients {
     pub(crate) fn leave_will(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get(id.index()) {
             let client_id = Arc::clone(&session.client_id);
-            self.promises.ended.push_back((StoreId::NEVER, client_id));
+            self.gate.ended.push_back((StoreId::NEVER, client_id));
         }
     }
 
@@ -457,7 +455,7 @@ impl Clients {
         let packet_id = begun.map_err(|delivery| (qos, delivery))?;
         session.unsent += u32::from(!is_ahead);
         session.inflight_bytes += message.publication().cost();
-        let mut until = Until::NOW;
+        let mut until = WaitFor::NOW;
         if qos == QoS::ExactlyOnce || is_shared {
             until.stored = self.ask_to_send(session_id, packet_id, qos);
         } else {
@@ -491,10 +489,10 @@ impl Clients {
             ahead.pop_front();
             if start == Start::Send {
                 session.unsent += 1;
-                let until = if stored > self.promises.stored {
-                    Until::stored(stored)
+                let until = if stored > self.gate.stored {
+                    WaitFor::stored(stored)
                 } else {
-                    Until::NOW
+                    WaitFor::NOW
                 };
                 self.hold(id, until, Leaving::Publish(QoS::ExactlyOnce, packet_id));
             }
@@ -503,31 +501,31 @@ impl Clients {
 
     /// What the answer to a QoS 2 message that came over an earlier connection still waits for.
     #[cold]
-    pub(crate) fn still_unanswered(&mut self, session: SessionId, id: PacketId) -> Until {
+    pub(crate) fn still_unanswered(&mut self, session: SessionId, id: PacketId) -> WaitFor {
         let Some(session) = self.sessions.get_mut(session.index()) else {
-            return Until::NOW;
+            return WaitFor::NOW;
         };
         let Some(unanswered) = session.unanswered.get_mut() else {
-            return Until::NOW;
+            return WaitFor::NOW;
         };
         let Some(at) = unanswered.iter().position(|(of, _)| *of == id) else {
-            return Until::NOW;
+            return WaitFor::NOW;
         };
         let (_, mut until) = unanswered.swap_remove(at);
         session
             .unanswered
             .clear_if(|unanswered| unanswered.is_empty());
-        if until.stored <= self.promises.stored {
+        if until.stored <= self.gate.stored {
             until.stored = StoreId::NOTHING;
         }
         until
             .settled
-            .take_if(|token| !self.promises.unsettled.contains_key(token));
+            .take_if(|token| !self.gate.unsettled.contains_key(token));
         until
     }
 
     /// Answers a letter of this shard when what it led to is true.
-    pub(crate) fn settle_when(&mut self, now: Instant, until: Until, shard: ShardId, token: u64) {
+    pub(crate) fn settle_when(&mut self, now: Instant, until: WaitFor, shard: ShardId, token: u64) {
         match until.settled {
             Some(own) => self.await_settled(own, Asker::Shard(shard, token, until.stored)),
             None => self.settle_when_stored(now, until.stored, shard, token),
@@ -535,8 +533,8 @@ impl Clients {
     }
 
     fn settle_when_stored(&mut self, now: Instant, request: StoreId, shard: ShardId, token: u64) {
-        if request > self.promises.stored {
-            self.promises.wait(request, Waiter::Shard(shard, token));
+        if request > self.gate.stored {
+            self.gate.wait(request, Waiter::Shard(shard, token));
         } else {
             self.settle(now, shard, token);
         }
@@ -544,22 +542,22 @@ impl Clients {
 
     /// Everything up to this request is on disk.
     pub(crate) fn handle_stored(&mut self, now: Instant, stored: StoreId) {
-        debug_assert!(stored <= self.promises.asked, "nobody asked for {stored:?}");
-        self.promises.stored = stored.max(self.promises.stored);
-        self.promises.note_on_disk();
-        let stored = self.promises.stored;
+        debug_assert!(stored <= self.gate.asked, "nobody asked for {stored:?}");
+        self.gate.stored = stored.max(self.gate.stored);
+        self.gate.note_on_disk();
+        let stored = self.gate.stored;
         while self
-            .promises
+            .gate
             .ended
             .front()
             .is_some_and(|(asked, _)| *asked <= stored)
         {
-            self.promises.ended.pop_front();
+            self.gate.ended.pop_front();
         }
-        while let Some((request, who)) = self.promises.unstored.front().copied()
-            && request <= self.promises.stored
+        while let Some((request, who)) = self.gate.unstored.front().copied()
+            && request <= self.gate.stored
         {
-            self.promises.unstored.pop_front();
+            self.gate.unstored.pop_front();
             match who {
                 Waiter::Connection(id) => self.release(now, id),
                 Waiter::Gate(id) => self.connections.relieve(now, id),
@@ -570,14 +568,14 @@ impl Clients {
 
     /// A letter with this token is answered.
     pub(crate) fn handle_settled(&mut self, now: Instant, token: u64) {
-        let Some(unsettled) = self.promises.unsettled.get_mut(&token) else {
+        let Some(unsettled) = self.gate.unsettled.get_mut(&token) else {
             return;
         };
         unsettled.letters -= 1;
         if unsettled.letters > 0 {
             return;
         }
-        let unsettled = self.promises.unsettled.remove(&token);
+        let unsettled = self.gate.unsettled.remove(&token);
         if let Some(position) = unsettled.as_ref().and_then(|unsettled| unsettled.owed) {
             self.ask(Record::OwedNoMore { position });
         }
@@ -603,7 +601,7 @@ impl Clients {
         let was_read = self.may_consume(connection);
         let mut any = false;
         while let Some(connection) = self.connections.get_mut(id)
-            && let Some(what) = connection.pop_ready(&self.promises, output_bytes_max)
+            && let Some(what) = connection.pop_ready(&self.gate, output_bytes_max)
         {
             any = true;
             match what {

@@ -17,8 +17,8 @@ use crate::audit::finding::Findings;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
 use crate::connection::HeldCopy;
-use crate::durability::{Marker, Record, Until};
-use crate::held::Promises;
+use crate::durability::{Marker, Record, WaitFor};
+use crate::held::CommitGate;
 use crate::ids::StoreId;
 use crate::message::{Message, MessagePool, Publication};
 use crate::output::Output;
@@ -50,7 +50,7 @@ pub(crate) struct Item<'a> {
     /// It has waited behind the answers to its receiver, which is its publisher.
     pub(crate) was_held: bool,
     /// What its acknowledgement waits for.
-    pub(crate) until: Until,
+    pub(crate) until: WaitFor,
 }
 
 /// Whether a message in delivery is put on disk. Where it came in, and once.
@@ -81,7 +81,7 @@ impl<'a> Item<'a> {
             is_spreading: false,
             is_retained_copy: false,
             was_held: false,
-            until: Until::NOW,
+            until: WaitFor::NOW,
         }
     }
 
@@ -99,7 +99,7 @@ impl<'a> Item<'a> {
             is_spreading: false,
             is_retained_copy: false,
             was_held: false,
-            until: Until::NOW,
+            until: WaitFor::NOW,
         }
     }
 
@@ -122,18 +122,18 @@ impl<'a> Item<'a> {
     pub(crate) fn store(&mut self, clients: &mut Clients) {
         let Clients {
             pool,
-            promises,
+            gate,
             outputs,
             ..
         } = clients;
-        self.store_with(pool, promises, outputs);
+        self.store_with(pool, gate, outputs);
     }
 
     /// The same where only these parts are at hand.
     pub(crate) fn store_with(
         &mut self,
         pool: &mut MessagePool,
-        promises: &mut Promises,
+        gate: &mut CommitGate,
         outputs: &mut VecDeque<Output>,
     ) {
         let (marker, will_over) = match self.storing {
@@ -142,16 +142,16 @@ impl<'a> Item<'a> {
             Storing::No | Storing::Asked => return,
         };
         let message = self.message(pool);
-        let position = promises.append();
-        promises.appended_bytes += self.publication.cost();
+        let position = gate.append();
+        gate.appended_bytes += self.publication.cost();
         message.set_position(position);
         let record = Record::Message {
             message,
             marker,
             will_over,
         };
-        let request = promises.ask(outputs, record);
-        promises.appended(request, position);
+        let request = gate.ask(outputs, record);
+        gate.appended(request, position);
         self.storing = Storing::Asked;
         self.wait_for(request);
     }

@@ -177,7 +177,7 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(id.index()) else {
             return;
         };
-        let mut through = session.through(&self.promises.tails);
+        let mut through = session.through(&self.gate.tails);
         let Some(kept) = session.kept.as_deref_mut().filter(|kept| kept.touched) else {
             return;
         };
@@ -213,7 +213,7 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(id.index()) else {
             return;
         };
-        let through = session.through(&self.promises.tails);
+        let through = session.through(&self.gate.tails);
         let is_here = session.connection.is_some();
         let expiry_s = session.expiry_s;
         let Session {
@@ -274,7 +274,7 @@ impl Shard {
     /// Sees to it that what has changed is told to the disk: soon, and at once if much has been
     /// appended since.
     pub(crate) fn schedule_progress(&mut self, now: Instant) {
-        if self.clients.promises.appended_bytes > self.options.settings.hasten_bytes {
+        if self.clients.gate.appended_bytes > self.options.settings.hasten_bytes {
             self.hasten_progress();
         }
         if !self.clients.touched.is_empty() && !self.telling_progress {
@@ -286,7 +286,7 @@ impl Shard {
     /// Tells the disk how far the sessions are that have changed.
     pub(crate) fn tell_progress(&mut self) {
         self.telling_progress = false;
-        self.clients.promises.appended_bytes = 0;
+        self.clients.gate.appended_bytes = 0;
         for id in std::mem::take(&mut self.clients.touched) {
             self.clients.tell_progress(id);
         }
@@ -297,13 +297,13 @@ impl Shard {
     /// many sessions.
     #[cold]
     fn hasten_progress(&mut self) {
-        let promises = &mut self.clients.promises;
+        let gate = &mut self.clients.gate;
         let more = self.clients.touched.len() as u64 / HASTENED;
         let much = self.options.settings.hasten_bytes.saturating_mul(1 + more);
-        if promises.appended_bytes <= much {
+        if gate.appended_bytes <= much {
             return;
         }
-        promises.appended_bytes = 0;
+        gate.appended_bytes = 0;
         if !self.knows_what_is_needed() {
             return;
         }
@@ -318,7 +318,7 @@ impl Shard {
 
     /// Says what may be trimmed as soon as all that was told is on disk.
     fn say_needed(&mut self) {
-        if self.knows_what_is_needed() && self.clients.promises.failed.is_none() {
+        if self.knows_what_is_needed() && self.clients.gate.failed.is_none() {
             let needed = self.needed();
             if needed != self.said_needed {
                 self.said_needed = needed.clone();
@@ -336,8 +336,8 @@ impl Shard {
     /// Sees to it that the other shards hear how long the log of this one is: who wants nothing of
     /// it hears of no message, and would hold on to all.
     pub(crate) fn schedule_tail(&mut self, now: Instant) {
-        let promises = &self.clients.promises;
-        let news = (promises.tail(), promises.tail_on_disk()) != self.tail_told;
+        let gate = &self.clients.gate;
+        let news = (gate.tail(), gate.tail_on_disk()) != self.tail_told;
         if news && !self.telling_tail && self.options.shards > 1 {
             self.telling_tail = true;
             self.timers.set(now + TELL_TAIL_EVERY, Timer::Tail);
@@ -345,8 +345,8 @@ impl Shard {
     }
 
     pub(crate) fn tell_tail(&mut self) {
-        let promises = &self.clients.promises;
-        let (tail, on_disk) = (promises.tail(), promises.tail_on_disk());
+        let gate = &self.clients.gate;
+        let (tail, on_disk) = (gate.tail(), gate.tail_on_disk());
         (self.telling_tail, self.tail_told) = (false, (tail, on_disk));
         for shard in self.others() {
             self.mail(shard, Letter::Tail { tail, on_disk });
@@ -356,12 +356,12 @@ impl Shard {
     /// Up to where this shard needs no log, for a session or for what one has left to a group: what
     /// is within may be trimmed. Costs a look at all sessions.
     pub fn needed(&self) -> Frontier {
-        let tails = &self.clients.promises.tails;
+        let tails = &self.clients.gate.tails;
         let mut needed = tails.clone();
         for (_, session) in &self.clients.sessions {
             session.lower_to_needs(&mut needed, tails);
         }
-        let sent = self.clients.promises.unsettled_positions();
+        let sent = self.clients.gate.unsettled_positions();
         for position in self.groups.positions().chain(sent) {
             needed.lower(position);
         }

@@ -203,7 +203,7 @@ impl Clients {
             .as_deref()
             .and_then(|kept| kept.backlog.as_deref());
         backlog.is_some_and(|backlog| {
-            let needs = backlog.needs(&self.promises.tails);
+            let needs = backlog.needs(&self.gate.tails);
             let mut let_go = self.laggards.let_go.iter();
             let too_old = |oldest| is_too_old(&self.limits, now, oldest);
             backlog.is_idle()
@@ -231,10 +231,8 @@ impl Shard {
             return;
         }
         self.disconnect_holders(now);
-        let Clients {
-            promises, laggards, ..
-        } = &mut self.clients;
-        for (log, tail) in promises.tails.iter() {
+        let Clients { gate, laggards, .. } = &mut self.clients;
+        for (log, tail) in gate.tails.iter() {
             let left_out = size.left_out.iter().filter(|(of, _)| *of == log);
             let waiting = size.needed.of(log) + 1..tail + 1;
             let number = oldest_part(waiting, left_out.map(|(_, range)| range));

@@ -23,7 +23,7 @@ impl Shard {
             Letter::Publish { message, awaited } => {
                 self.check_unaltered(&message.publication(), message.publisher());
                 if let Some(position) = message.position() {
-                    self.clients.promises.tails.raise(position);
+                    self.clients.gate.tails.raise(position);
                 }
                 let mut item = Item::kept(&message);
                 item.is_awaited = awaited.is_some();
@@ -64,10 +64,7 @@ impl Shard {
                 self.take_tail(from, tail);
                 let log = LogId(from.0.into());
                 let number = on_disk;
-                self.clients
-                    .promises
-                    .on_disk
-                    .raise(Position { log, number });
+                self.clients.gate.on_disk.raise(Position { log, number });
             }
             Letter::Full {
                 holder,
@@ -181,6 +178,6 @@ impl Shard {
 
     fn take_tail(&mut self, of: ShardId, number: u64) {
         let log = LogId(of.0.into());
-        self.clients.promises.tails.raise(Position { log, number });
+        self.clients.gate.tails.raise(Position { log, number });
     }
 }

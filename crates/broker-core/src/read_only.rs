@@ -35,7 +35,7 @@ pub(crate) const DETAIL: &str = "the broker's store has failed, and takes nothin
 
 impl Clients {
     pub(crate) fn store_failed(&self) -> bool {
-        self.promises.failed.is_some()
+        self.gate.failed.is_some()
     }
 
     /// Whether this client waits for the store, or will.
@@ -44,7 +44,7 @@ impl Clients {
         let session = session.and_then(|session| self.sessions.get(session.index()));
         !self.gate_open(connection)
             || session.is_some_and(|session| session.is_durable() || session.will_on_disk)
-            || connection.any_waits(&self.promises)
+            || connection.any_waits(&self.gate)
     }
 }
 
@@ -53,7 +53,7 @@ impl Shard {
         if self.clients.store_failed() {
             return; // the first error is the one that counts
         }
-        self.clients.promises.failed = Some(cause);
+        self.clients.gate.failed = Some(cause);
         let connections = self.clients.connections.iter();
         let concerned = connections.filter(|connection| self.clients.needs_store(connection));
         let concerned: Vec<_> = concerned
@@ -79,7 +79,7 @@ impl Shard {
         request: &ConnectRequest,
         expiry_s: u32,
     ) -> bool {
-        let (clients, promises) = (&self.clients, &self.clients.promises);
+        let (clients, gate) = (&self.clients, &self.clients.gate);
         if !clients.store_failed() {
             return false;
         }
@@ -89,8 +89,8 @@ impl Shard {
         expiry_s > 0
             || existing.is_some_and(|session| session.is_durable() || session.will_on_disk)
             || will.is_some_and(|will| will.outlives_broker(expiry_s))
-            || promises.awake > promises.stored()
-            || promises.ended.iter().any(|(_, ended)| ended == client_id)
+            || gate.awake > gate.stored()
+            || gate.ended.iter().any(|(_, ended)| ended == client_id)
     }
 
     /// The store has failed, and has this session: it ends after the restart, if it has to.

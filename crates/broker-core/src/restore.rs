@@ -144,15 +144,15 @@ pub(crate) struct Revived {
 impl Shard {
     /// Says what is in each log. The shard goes on behind what is in its own.
     pub fn restore_tails(&mut self, tails: Frontier) {
-        self.clients.promises.on_disk = tails.clone();
+        self.clients.gate.on_disk = tails.clone();
         self.clients.census.tails = tails.clone();
-        self.clients.promises.tails = tails;
+        self.clients.gate.tails = tails;
     }
 
     /// Says where publishers have moved to other logs, the oldest first: of each such moment what
     /// was in each log, and is still. What is within comes to a session before what is not.
     pub fn restore_moves(&mut self, moves: Arc<[Frontier]>) {
-        self.clients.promises.moves = moves;
+        self.clients.gate.moves = moves;
     }
 
     /// Says that a broker may have begun with less in this store than it had told, as after a power

@@ -197,7 +197,7 @@ impl Shard {
 
     /// What may be written to this connection now; empty if it is not known any more.
     pub fn pending_output(&self, connection: ConnectionId) -> &[u8] {
-        let stored = self.clients.promises.stored();
+        let stored = self.clients.gate.stored();
         let found = self.clients.connections.get(connection);
         found.map_or(&[], |found| found.writable(stored))
     }

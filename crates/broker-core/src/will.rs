@@ -69,12 +69,12 @@ impl Shard {
         session.will_on_disk = true;
         let client_id = Arc::clone(&session.client_id);
         let Clients {
-            promises,
+            gate,
             outputs,
             sessions,
             ..
         } = &mut self.clients;
-        let asked = promises.ask(outputs, Record::Will { client_id, will });
+        let asked = gate.ask(outputs, Record::Will { client_id, will });
         if let Some(session) = sessions.get_mut(id.index()) {
             session.asked = asked;
         }

@@ -39,8 +39,8 @@ pub(crate) use self::pending::{Answer, Held, HeldCopy, Leaving};
 use self::read_buffer::ReadBuffer;
 pub(crate) use self::write_buffer::NextPacket;
 use self::write_buffer::WriteBuffer;
-use crate::durability::Until;
-use crate::held::Promises;
+use crate::durability::WaitFor;
+use crate::held::CommitGate;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::reason::Fault;
 
@@ -232,11 +232,11 @@ impl Connection {
     }
 
     /// Whether the client is not read because of what it waits for, which is not for it to change.
-    pub(crate) fn keeps_waiting(&self, promises: &Promises, output_bytes_max: usize) -> bool {
-        !self.gate_open(promises.stored())
+    pub(crate) fn keeps_waiting(&self, gate: &CommitGate, output_bytes_max: usize) -> bool {
+        !self.gate_open(gate.stored())
             || self.paused
             || self.pending.bytes() >= output_bytes_max
-            || self.pending.answers_first() && self.pending.front_waits(promises)
+            || self.pending.answers_first() && self.pending.front_waits(gate)
     }
 
     /// Stops looking at what it has sent, or goes on.
@@ -358,31 +358,35 @@ impl Connection {
     }
 
     /// Whether a packet waits for something that is not true.
-    pub(crate) fn any_waits(&self, promises: &Promises) -> bool {
-        self.pending.any_waits(promises)
+    pub(crate) fn any_waits(&self, gate: &CommitGate) -> bool {
+        self.pending.any_waits(gate)
     }
 
     /// Puts a packet behind those that wait.
-    pub(crate) fn hold(&mut self, until: Until, what: Leaving) {
+    pub(crate) fn hold(&mut self, until: WaitFor, what: Leaving) {
         self.pending.hold(until, what);
     }
 
     /// Puts the answer in the place that was reserved. Says whether it is the first of all; gives
     /// the answer back if no place was.
-    pub(crate) fn answer_reserved(&mut self, until: Until, answer: Answer) -> Result<bool, Answer> {
+    pub(crate) fn answer_reserved(
+        &mut self,
+        until: WaitFor,
+        answer: Answer,
+    ) -> Result<bool, Answer> {
         self.pending.answer_reserved(until, answer)
     }
 
     /// Takes the first packet that waits if it waits for nothing any more, and the client takes it.
     pub(crate) fn pop_ready(
         &mut self,
-        promises: &Promises,
+        gate: &CommitGate,
         output_bytes_max: usize,
     ) -> Option<Leaving> {
         if self.unwritten() >= output_bytes_max {
             return None;
         }
-        self.pending.pop_ready(promises)
+        self.pending.pop_ready(gate)
     }
 
     /// What it has sent is not looked at before all that waits has left.

@@ -15,7 +15,7 @@
 //! connection stays behind the gate until its record is stored: what is sent again to a session
 //! leaves after all that was asked for that session before.
 //!
-//! Deliberately absent: whether a promise is true, which is asked of [`Promises`]; SUBACK, which
+//! Deliberately absent: whether a promise is true, which is asked of [`CommitGate`]; SUBACK, which
 //! waits for other shards as well and is here only with its bytes.
 
 use std::collections::VecDeque;
@@ -25,8 +25,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use unbroken_mqtt_proto::{PacketId, QoS, ReasonCode};
 
-use crate::durability::Until;
-use crate::held::Promises;
+use crate::durability::WaitFor;
+use crate::held::CommitGate;
 use crate::ids::StoreId;
 use crate::message::Message;
 
@@ -46,7 +46,7 @@ pub(crate) struct Pending {
 /// A packet that waits for something.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(crate) until: Until,
+    pub(crate) until: WaitFor,
     pub(crate) what: Leaving,
 }
 
@@ -120,19 +120,19 @@ impl Pending {
     }
 
     /// Whether the first packet waits for something that is not true.
-    pub(super) fn front_waits(&self, promises: &Promises) -> bool {
+    pub(super) fn front_waits(&self, gate: &CommitGate) -> bool {
         let front = self.packets.front();
-        front.is_some_and(|held| !promises.true_now(held.until))
+        front.is_some_and(|held| !gate.is_met(held.until))
     }
 
     /// Whether any packet waits for something that is not true.
-    pub(super) fn any_waits(&self, promises: &Promises) -> bool {
+    pub(super) fn any_waits(&self, gate: &CommitGate) -> bool {
         let mut packets = self.packets.iter();
-        packets.any(|held| !promises.true_now(held.until))
+        packets.any(|held| !gate.is_met(held.until))
     }
 
     /// Puts a packet behind all others.
-    pub(super) fn hold(&mut self, until: Until, what: Leaving) {
+    pub(super) fn hold(&mut self, until: WaitFor, what: Leaving) {
         let held = Held { until, what };
         self.bytes += held.cost();
         self.packets.push_back(held);
@@ -141,12 +141,16 @@ impl Pending {
     /// Keeps a place for the answer to a message that is about to be routed: what the routing
     /// brings to its own publisher stands behind it.
     pub(super) fn reserve(&mut self) {
-        self.hold(Until::stored(StoreId::NEVER), Leaving::Reserved);
+        self.hold(WaitFor::stored(StoreId::NEVER), Leaving::Reserved);
     }
 
     /// Puts the answer in the place that was reserved. Says whether it is the first of all; gives
     /// the answer back if no place was.
-    pub(super) fn answer_reserved(&mut self, until: Until, answer: Answer) -> Result<bool, Answer> {
+    pub(super) fn answer_reserved(
+        &mut self,
+        until: WaitFor,
+        answer: Answer,
+    ) -> Result<bool, Answer> {
         let is_reserved = |held: &Held| matches!(held.what, Leaving::Reserved);
         // Few stand behind it: its own copies.
         let Some(at) = self.packets.iter().rposition(is_reserved) else {
@@ -161,8 +165,8 @@ impl Pending {
     }
 
     /// Takes the first packet if what it waits for is true.
-    pub(super) fn pop_ready(&mut self, promises: &Promises) -> Option<Leaving> {
-        let is_ready = |held: &mut Held| promises.true_now(held.until);
+    pub(super) fn pop_ready(&mut self, gate: &CommitGate) -> Option<Leaving> {
+        let is_ready = |held: &mut Held| gate.is_met(held.until);
         let held = self.packets.pop_front_if(is_ready)?;
         self.bytes -= held.cost();
         if self.packets.is_empty() {
@@ -219,20 +223,20 @@ mod tests {
 
     #[test]
     fn an_answer_leaves_in_the_place_that_was_reserved() {
-        let promises = Promises::new(ShardId(0));
+        let gate = CommitGate::new(ShardId(0));
         let mut pending = Pending::new();
         pending.reserve();
         pending.hold(
-            Until::NOW,
+            WaitFor::NOW,
             Leaving::Publish(QoS::AtLeastOnce, PacketId::FIRST),
         );
-        assert!(pending.pop_ready(&promises).is_none(), "it has no answer");
-        assert!(pending.front_waits(&promises));
-        let is_first = pending.answer_reserved(Until::NOW, puback(PacketId::FIRST));
+        assert!(pending.pop_ready(&gate).is_none(), "it has no answer");
+        assert!(pending.front_waits(&gate));
+        let is_first = pending.answer_reserved(WaitFor::NOW, puback(PacketId::FIRST));
         assert!(is_first.is_ok_and(|is_first| is_first));
-        let first = pending.pop_ready(&promises);
+        let first = pending.pop_ready(&gate);
         assert!(matches!(first, Some(Leaving::Answer(_))), "{first:?}");
-        let second = pending.pop_ready(&promises);
+        let second = pending.pop_ready(&gate);
         assert!(matches!(second, Some(Leaving::Publish(..))), "{second:?}");
         assert_eq!(pending.bytes(), 0);
     }
@@ -240,21 +244,21 @@ mod tests {
     #[test]
     fn without_a_place_an_answer_comes_back() {
         let mut pending = Pending::new();
-        let answer = pending.answer_reserved(Until::NOW, puback(PacketId::FIRST));
+        let answer = pending.answer_reserved(WaitFor::NOW, puback(PacketId::FIRST));
         assert!(matches!(answer, Err(Answer::PubAck(..))), "{answer:?}");
     }
 
     #[test]
     fn answers_come_first_until_nothing_waits() {
-        let promises = Promises::new(ShardId(0));
+        let gate = CommitGate::new(ShardId(0));
         let mut pending = Pending::new();
         for _ in 0..2 {
-            pending.hold(Until::NOW, Leaving::Answer(puback(PacketId::FIRST)));
+            pending.hold(WaitFor::NOW, Leaving::Answer(puback(PacketId::FIRST)));
         }
         pending.answer_first();
-        assert!(pending.pop_ready(&promises).is_some());
+        assert!(pending.pop_ready(&gate).is_some());
         assert!(pending.answers_first());
-        assert!(pending.pop_ready(&promises).is_some());
+        assert!(pending.pop_ready(&gate).is_some());
         assert!(!pending.answers_first());
     }
 }

@@ -13,4 +13,4 @@ pub use record::{
 
 pub(crate) use qos2_pending::Qos2Pending;
 pub(crate) use record::{HOLDS_ON, NOT_IN_FORCE};
-pub(crate) use wait::Until;
+pub(crate) use wait::WaitFor;

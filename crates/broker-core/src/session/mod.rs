@@ -27,7 +27,7 @@ use unbroken_mqtt_proto::{PacketId, QoS};
 use crate::audit::ledger::Ledger;
 use crate::by_filter::ByFilter;
 use crate::connection::Client;
-use crate::durability::{Until, Will};
+use crate::durability::{WaitFor, Will};
 use crate::ids::StoreId;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
 use crate::option_box::OptionBox;
@@ -64,7 +64,7 @@ pub(crate) struct Session {
     pub(crate) inbound: Inbound,
     /// QoS 2 messages that are here, and whose PUBREC had to wait until after the connection: when
     /// they come again it still waits for what it promises.
-    pub(crate) unanswered: OptionBox<Vec<(PacketId, Until)>>,
+    pub(crate) unanswered: OptionBox<Vec<(PacketId, WaitFor)>>,
     pub(crate) outbound: Outbound<Delivery>,
     /// Of the messages in flight, those that are held: until their id is stored, or behind answers.
     pub(crate) unsent: u32,

@@ -102,7 +102,7 @@ impl Shard {
 
     /// All that another shard has announced up to here is in force.
     pub(crate) fn answer_barrier(&mut self, from: ShardId, barrier: u64) {
-        let tail = self.clients.promises.tail();
+        let tail = self.clients.gate.tail();
         self.mail(from, Letter::BarrierReached { barrier, tail });
     }
 

@@ -313,7 +313,7 @@ impl Shard {
             sessions,
             by_client_id,
             audit,
-            promises,
+            gate,
             ..
         } = &mut self.clients;
         if audit.watches_all_accounts() {
@@ -337,7 +337,7 @@ impl Shard {
                         &session.ledger,
                         session.connection.is_some(),
                         behind.map_or(0, |behind| behind.messages),
-                        session.unstored(&promises.on_disk),
+                        session.unstored(&gate.on_disk),
                     )
                 }
             };
@@ -438,7 +438,7 @@ impl Shard {
     pub fn wake_lanes(&mut self, now: Instant, floor: u32) {
         self.timers.set(now, Timer::Ask);
         self.clients.audit.begin_epochs_from(floor);
-        self.clients.promises.awake = self.clients.ask(Record::LanesAwake { floor });
+        self.clients.gate.awake = self.clients.ask(Record::LanesAwake { floor });
     }
 
     /// Takes over what an earlier run has said of a lane while it ran, after lanes at rest: what

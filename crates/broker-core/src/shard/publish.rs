@@ -19,7 +19,7 @@ use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::connection::{Access, Answer, may_publish};
-use crate::durability::{Marker, Record, Until};
+use crate::durability::{Marker, Record, WaitFor};
 use crate::ids::{ConnectionId, Errand, SessionId};
 use crate::item::{Item, Storing};
 use crate::limits::QueueFull;
@@ -470,5 +470,5 @@ struct Refusal {
 /// What the publisher is told, and when.
 struct Outcome {
     reason: ReasonCode,
-    until: Until,
+    until: WaitFor,
 }

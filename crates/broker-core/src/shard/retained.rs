@@ -22,7 +22,7 @@ use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 use crate::audit::verdict::finds_verdict;
 use crate::audit::watch::lane_answer;
 use crate::clients::Clients;
-use crate::durability::{Record, Until};
+use crate::durability::{Record, WaitFor};
 use crate::ids::{Errand, SessionId, ShardId, StoreId};
 use crate::item::{Item, Storing};
 use crate::mail::Letter;
@@ -74,7 +74,7 @@ impl Shard {
     ) {
         let stored = self.set_retained(now, message, errand);
         if let Some(token) = token {
-            let until = Until::stored(stored);
+            let until = WaitFor::stored(stored);
             self.clients.settle_when(now, until, from, token);
         }
     }
@@ -165,10 +165,8 @@ impl Shard {
         if !self.options.settings.durable || message.publisher().is_none() {
             return StoreId::NOTHING;
         }
-        let Clients {
-            promises, outputs, ..
-        } = &mut self.clients;
-        promises.ask(outputs, record(Arc::clone(message)))
+        let Clients { gate, outputs, .. } = &mut self.clients;
+        gate.ask(outputs, record(Arc::clone(message)))
     }
 
     pub(crate) fn expire_retained(&mut self, now: Instant, message: &Weak<Message>) {

@@ -27,7 +27,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
 
 use crate::audit::receipt::News;
-use crate::durability::{Record, Until};
+use crate::durability::{Record, WaitFor};
 use crate::ids::{GroupId, GroupRef, Holder, Member, SessionId, ShardId};
 use crate::item::Item;
 use crate::limits::BUNDLED_FOR_MAX;
@@ -188,7 +188,7 @@ impl Shard {
         let token = item.until.settled.unwrap_or_else(|| self.token());
         item.until.settled = Some(token);
         let position = item.position();
-        self.clients.promises.expect_settled(token, position);
+        self.clients.gate.expect_settled(token, position);
         token
     }
 }
@@ -311,7 +311,7 @@ impl Shard {
                 if let Some(group) = owing {
                     self.clients.note_given(&group, item);
                 }
-                let until = Until::stored(item.until.stored);
+                let until = WaitFor::stored(item.until.stored);
                 self.clients.settle_when(now, until, home, token);
             }
             Duty::HandedOver(hand_over) => {

@@ -25,7 +25,7 @@ use unbroken_mqtt_proto::{
 
 use crate::clients::Clients;
 use crate::connection::{Access, Answer, Connection, may_subscribe};
-use crate::durability::{Record, StoredSubscription, Until};
+use crate::durability::{Record, StoredSubscription, WaitFor};
 use crate::ids::{ConnectionId, LogId, SessionId, StoreId};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::mail::Letter;
@@ -304,9 +304,7 @@ impl Shard {
     /// heard of: this waits with that.
     fn put_in_force(&mut self, suback: &mut PendingSubAck) {
         for (filter, era) in std::mem::take(&mut suback.filters) {
-            let Clients {
-                sessions, promises, ..
-            } = &mut self.clients;
+            let Clients { sessions, gate, .. } = &mut self.clients;
             let session = sessions.get_mut(suback.session.index());
             let Some(session) = session.filter(|session| session.serial == suback.serial) else {
                 return;
@@ -322,7 +320,7 @@ impl Shard {
                 }
                 Some(held) if held.era != era => suback.filters.push((filter, held.era)),
                 Some(_) => {
-                    let yielded = kept.come_into_force(&filter, &promises.tails);
+                    let yielded = kept.come_into_force(&filter, &gate.tails);
                     if yielded.is_some() {
                         self.clients.touch(suback.session);
                     }
@@ -388,7 +386,7 @@ impl Shard {
         // [MQTT-3.10.4-5, MQTT311-3.10.4-5] [MQTT-3.11.3-1]; before 5.0 there is no list of codes.
         // [MQTT-3.10.4-4, MQTT311-3.10.4-4]
         let unsuback = Answer::UnsubAck(unsubscribe.packet_id, codes.into());
-        self.clients.answer(id, Until::stored(stored), unsuback);
+        self.clients.answer(id, WaitFor::stored(stored), unsuback);
         // A query for a later subscription may have stood behind one that is gone.
         self.pump(now, session_id);
         Ok(())
@@ -414,7 +412,7 @@ impl Shard {
         let Some(kept) = session.and_then(|session| session.kept.as_deref_mut()) else {
             return Keeping::Asked(StoreId::NOTHING);
         };
-        let tails = &clients.promises.tails;
+        let tails = &clients.gate.tails;
         let joins: Vec<_> = if waits && !kept.is_in_force(filter, options.qos) {
             others(shard).collect()
         } else {
@@ -471,7 +469,7 @@ impl Shard {
 
     /// Asks for the end of a subscription to be on disk.
     fn end_subscription(&mut self, id: SessionId, filter: &str) -> StoreId {
-        let tails = self.clients.promises.tails.clone();
+        let tails = self.clients.gate.tails.clone();
         let Some(session) = self.clients.session_mut(id) else {
             return StoreId::NOTHING;
         };
@@ -553,7 +551,7 @@ impl Shard {
                 self.router.subacks().hold(suback);
             }
         }
-        let stored = self.clients.promises.stored();
+        let stored = self.clients.gate.stored();
         while let Some(suback) = self.router.subacks().take_ready(stored) {
             self.release_suback(now, &suback);
         }
