@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::connection::keepalive;
-use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{
     ConnAck, Connect, Frame, Packet, Property, PropertyBuf, ReasonCode, Version,
 };
@@ -25,18 +24,19 @@ use crate::audit::account::Fate;
 use crate::audit::ledger::Ledger;
 use crate::audit::rule::rules_of;
 use crate::clients::Clients;
-use crate::connection::{Access, Caller, ConnectRequest, Connection, Terms, may_publish};
-use crate::durability::Record;
-use crate::held::keep_unanswered;
+use crate::connection::{
+    Access, Caller, ConnectRequest, Connection, Terms, check_connect, may_publish, response_prefix,
+};
+use crate::durability::{Record, Will};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::input::Admission;
-use crate::limits::{Limits, PATIENCE_WITHOUT_PLACE};
+use crate::limits::PATIENCE_WITHOUT_PLACE;
 use crate::message::add;
 use crate::output::{Credentials, Output};
 use crate::places::no_place;
 use crate::reason::{Disconnection, DropReason, Fault};
 use crate::session::{Kept, Session};
-use crate::shard::Shard;
+use crate::shard::{Shard, keep_unanswered};
 use crate::telemetry::Event;
 use crate::timers::Timer;
 use crate::will::will_of;
@@ -198,85 +198,28 @@ impl Shard {
         }
         // [MQTT-3.2.2-2, MQTT-3.2.2-3] [MQTT311-3.2.2-1, MQTT311-3.2.2-2, MQTT311-3.2.2-3]
         let present = existing.is_some();
-        let session_id = match existing {
-            Some(session) => session, // [MQTT-3.1.2-5, MQTT311-3.1.2-4]
-            None => {
-                // [MQTT-3.1.2-6, MQTT311-3.1.2-4]
-                if let Some(session) = self.new_session(&client_id) {
-                    session
-                } else {
-                    // Room may come again; this connection ends. [MQTT311-4.8.0-2]
-                    let fault =
-                        Fault::new(ReasonCode::QuotaExceeded, "limits.sessions_max is reached");
-                    return self.refuse(now, id, request.caller_as(client_id), fault);
-                }
-            }
+        // [MQTT-3.1.2-5, MQTT311-3.1.2-4] [MQTT-3.1.2-6, MQTT311-3.1.2-4]
+        let Some(session_id) = existing.or_else(|| self.new_session(&client_id)) else {
+            // Room may come again; this connection ends. [MQTT311-4.8.0-2]
+            let fault = Fault::new(ReasonCode::QuotaExceeded, "limits.sessions_max is reached");
+            return self.refuse(now, id, request.caller_as(client_id), fault);
         };
         let will = will_of(now, request, &client_id);
-        let receive_maximum = self.clients.limits.receive_maximum;
-        let inflight_max = self.clients.limits.inflight_max;
-        let aliases_in_max = self.clients.limits.topic_aliases_in_max;
-        let aliases_out_max = self.clients.limits.topic_aliases_out_max;
-        let v5 = request.version == Version::V5;
-        let absence = self.token();
-        let tails = self.clients.gate.tails.clone();
-        if let Some(session) = self.clients.session_mut(session_id) {
-            session.attach(id.index, absence);
-            let expiry_before = std::mem::replace(&mut session.expiry_s, terms.expiry_s);
-            session.will = will; // [MQTT-3.1.2-7, MQTT311-3.1.2-8]
-            session.ledger.set_watcher(request.only_verifies);
-            session
-                .inbound
-                .set_receive_maximum(if v5 { receive_maximum } else { u16::MAX });
-            let wanted = request.receive_maximum.unwrap_or(u16::MAX);
-            session
-                .outbound
-                .set_receive_maximum(wanted.min(inflight_max));
-            if terms.expiry_s == 0 && !session.is_behind() {
-                self.clients.ask_to_forget(session_id);
-            } else if self.options.settings.durable
-                && (!session.is_durable() || terms.expiry_s != expiry_before)
-            {
-                session.stays = true;
-                session
-                    .kept
-                    .get_or_insert_with(|| Box::new(Kept::new(tails)));
-                let opened = |client_id| Record::SessionOpened {
-                    client_id,
-                    expiry_s: terms.expiry_s,
-                    new: !present,
-                };
-                self.clients.ask_of(session_id, opened);
-            }
-        }
+        self.attach(id, (session_id, present), request, terms, will);
         self.store_will(session_id);
-        if let Some(connection) = self.clients.connections.get_mut(id) {
-            // As many aliases as the client allows, if any. [MQTT-3.1.2-26, MQTT-3.1.2-27]
-            let allowed = request.topic_alias_maximum.unwrap_or(0);
-            let keep_alive = keepalive::limit(request.keep_alive, terms.server_keep_alive);
-            let terms = Terms {
-                session: session_id,
-                keep_alive,
-                aliases_in_max: v5.then_some(aliases_in_max),
-                aliases_out_max: if v5 { allowed.min(aliases_out_max) } else { 0 },
-            };
-            connection.accept(now, &terms);
-            if let Some(keep_alive) = keep_alive {
-                self.timers.set(now + keep_alive, Timer::KeepAlive(id));
-            }
-        }
-        if present {
-            self.clients.touch_presence(session_id);
-            self.clients.say_missed_again(session_id);
-        }
-        self.clients.gate(id, session_id, present);
+        self.accept_connection(now, id, session_id, request, terms);
+        self.gate_output(id, session_id, present);
         // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
         let connack = ConnAck {
             session_present: present && request.version.has_session_present(),
             reason: ReasonCode::Success,
             properties: announced.as_properties(),
         };
-        self.clients.send(id.index, &Packet::ConnAck(connack));
+        self.clients.connections.send(
+            &mut self.clients.telemetry,
+            id.index,
+            &Packet::ConnAck(connack),
+        );
         let sessions = self.clients.by_client_id.len();
         self.clients.telemetry.connected(sessions);
         let address = self
@@ -293,6 +236,105 @@ impl Shard {
         });
         self.announce_to_groups(session_id, true);
         self.pump(now, session_id);
+    }
+
+    /// The session has this connection from now on. `present`: it is not new.
+    fn attach(
+        &mut self,
+        id: ConnectionId,
+        (session_id, present): (SessionId, bool),
+        request: &ConnectRequest,
+        terms: Agreement,
+        will: Option<Box<Will>>,
+    ) {
+        let absence = self.token();
+        let Clients {
+            sessions,
+            gate,
+            limits,
+            ..
+        } = &mut self.clients;
+        let Some(session) = sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        session.attach(id.index, absence);
+        let expiry_before = std::mem::replace(&mut session.expiry_s, terms.expiry_s);
+        session.will = will; // [MQTT-3.1.2-7, MQTT311-3.1.2-8]
+        session.ledger.set_watcher(request.only_verifies);
+        session.inbound.set_receive_maximum(match request.version {
+            Version::V5 => limits.receive_maximum,
+            _ => u16::MAX,
+        });
+        let wanted = request.receive_maximum.unwrap_or(u16::MAX);
+        session
+            .outbound
+            .set_receive_maximum(wanted.min(limits.inflight_max));
+        if terms.expiry_s == 0 && !session.is_behind() {
+            session.persist_end(gate);
+        } else if self.options.settings.durable
+            && (!session.is_durable() || terms.expiry_s != expiry_before)
+        {
+            session.stays = true;
+            session.kept.get_or_insert_with(|| {
+                let ends = gate.log_ends().all();
+                Box::new(Kept::new(ends.clone()))
+            });
+            let opened = |client_id| Record::SessionOpened {
+                client_id,
+                expiry_s: terms.expiry_s,
+                new: !present,
+            };
+            session.persist(gate, opened);
+        }
+    }
+
+    fn accept_connection(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session: SessionId,
+        request: &ConnectRequest,
+        terms: Agreement,
+    ) {
+        let limits = &self.clients.limits;
+        let v5 = request.version == Version::V5;
+        // As many aliases as the client allows, if any. [MQTT-3.1.2-26, MQTT-3.1.2-27]
+        let allowed = request.topic_alias_maximum.unwrap_or(0);
+        let aliases_out_max = allowed.min(limits.topic_aliases_out_max);
+        let keep_alive = keepalive::limit(request.keep_alive, terms.server_keep_alive);
+        let terms = Terms {
+            session,
+            keep_alive,
+            aliases_in_max: v5.then_some(limits.topic_aliases_in_max),
+            aliases_out_max: if v5 { aliases_out_max } else { 0 },
+        };
+        if let Some(connection) = self.clients.connections.get_mut(id) {
+            connection.accept(now, &terms);
+            if let Some(keep_alive) = keep_alive {
+                self.timers.set(now + keep_alive, Timer::KeepAlive(id));
+            }
+        }
+    }
+
+    /// Lets nothing out before what CONNACK says is stored: `present`, that there was a session.
+    fn gate_output(&mut self, id: ConnectionId, session_id: SessionId, present: bool) {
+        let Clients {
+            connections,
+            sessions,
+            gate,
+            unsaved,
+            ..
+        } = &mut self.clients;
+        if let Some(session) = sessions.get_mut(session_id.index()) {
+            if present {
+                session.touch_presence(session_id, unsaved);
+            }
+            let request = gate.before_connack(session.asked, present);
+            connections.close_gate(gate, id, request);
+        }
+        if present {
+            self.clients.say_missed_again(session_id);
+        }
     }
 
     /// What the two sides agree on where CONNECT leaves it to the server.
@@ -465,7 +507,10 @@ impl Shard {
         let client_id = Arc::clone(&session.client_id);
         self.clients.retained.handle_disconnected(session_id);
         self.clients.fall_behind(session_id);
-        self.clients.touch_presence(session_id);
+        let clients = &mut self.clients;
+        if let Some(session) = clients.sessions.get_mut(session_id.index()) {
+            session.touch_presence(session_id, &mut clients.unsaved);
+        }
         self.event(Event::Disconnected { client_id, why });
         self.announce_to_groups(session_id, false);
         self.schedule_will(now, session_id);
@@ -539,9 +584,13 @@ impl Shard {
         self.clients.catch_up(now, id);
         let (unread, uncounted_of) = self.clients.drop_backlog(id);
         self.end_fullness(id);
-        let session = self.clients.sessions.get(id.index());
-        let was_kept = session.is_some_and(Session::is_durable);
-        self.clients.ask_to_forget(id);
+        let Clients { sessions, gate, .. } = &mut self.clients;
+        let session = sessions.get_mut(id.index());
+        let was_kept = session.is_some_and(|session| {
+            let was_kept = session.is_durable();
+            session.persist_end(gate);
+            was_kept
+        });
         self.unsubscribe_all(id);
         let Some(mut session) = self.clients.sessions.try_remove(id.index()) else {
             return;
@@ -551,7 +600,7 @@ impl Shard {
             "a session ends after its connection"
         );
         self.clients.by_client_id.remove(&session.client_id);
-        self.clients.unreleased.end(id);
+        self.clients.qos2_pending.end(id);
         self.options.totals.sessions.subtract(1);
         self.clients.telemetry.unqueued(session.queue_bytes);
         let client_id = Arc::clone(&session.client_id);
@@ -597,78 +646,6 @@ struct Agreement {
     server_keep_alive: Option<u16>,
 }
 
-/// What makes a well-formed CONNECT unacceptable whoever sends it.
-fn check_connect(connect: &Connect<'_>, limits: &Limits) -> Result<(), Fault> {
-    if connect.properties.authentication_method().is_some() {
-        // [MQTT-4.12.0-1] [MQTT-4.12.0-4]
-        return Err(Fault::new(
-            ReasonCode::BadAuthenticationMethod,
-            "no enhanced authentication method is known here",
-        ));
-    }
-    match connect.version {
-        Version::V3_1
-            if connect.client_id.is_empty()
-                || connect.client_id.chars().count() > CLIENT_ID_CHARS_MAX_3_1 =>
-        {
-            return Err(Fault::new(
-                ReasonCode::ClientIdentifierNotValid,
-                "a 3.1 client id has 1 to 23 characters",
-            ));
-        }
-        // [MQTT311-3.1.3-7] [MQTT311-3.1.3-8]
-        Version::V3_1_1 if connect.client_id.is_empty() && !connect.clean_start => {
-            return Err(Fault::new(
-                ReasonCode::ClientIdentifierNotValid,
-                "a client without an id cannot have a session that stays",
-            ));
-        }
-        // Every other id is taken as it is. [MQTT-3.1.3-5, MQTT311-3.1.3-5]
-        _ => {}
-    }
-    if let Some(will) = &connect.will {
-        let valid = TopicName::parse(will.topic).is_ok_and(|topic| {
-            will.topic.len() <= usize::from(limits.topic_bytes_max)
-                && topic.levels().count() <= usize::from(limits.topic_levels_max)
-        });
-        if !valid {
-            return Err(Fault::new(
-                ReasonCode::TopicNameInvalid,
-                "the will's topic is not a topic name, or one too long or too deep",
-            ));
-        }
-        if let Some(topic) = will.properties.response_topic()
-            && TopicName::parse(topic).is_err()
-        {
-            return Err(Fault::new(
-                ReasonCode::ProtocolError,
-                "the will's response topic is not a topic name",
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// A prefix for response topics that no other client is given. The client id is one level of it:
-/// what means something in a filter is escaped as in a URL (`%2F`), and so is `%`.
-fn response_prefix(client_id: &str) -> String {
-    let mut prefix = String::from("response/");
-    for c in client_id.chars() {
-        prefix.push_str(match c {
-            '+' => "%2B",
-            '#' => "%23",
-            '/' => "%2F",
-            '$' => "%24",
-            '%' => "%25",
-            _ => {
-                prefix.push(c);
-                continue;
-            }
-        });
-    }
-    prefix
-}
-
 /// SplitMix64's output function: one-to-one, so that distinct inputs give distinct ids.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -680,5 +657,3 @@ fn mix(value: u64) -> u64 {
 /// A session whose client could not come, or could not know that it had to, is there for at least
 /// so long.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
-/// The limit of MQTT 3.1, section 3.1.
-const CLIENT_ID_CHARS_MAX_3_1: usize = 23;

@@ -11,11 +11,9 @@ use unbroken_mqtt_proto::{QoS, TopicName};
 use crate::clients::Clients;
 use crate::deliver::note_given;
 use crate::durability::{ReadAnswer, ReadRequest};
-use crate::held::CommitGate;
 use crate::ids::{LogId, SessionId};
 use crate::item::Item;
 use crate::message::{Message, Publication};
-use crate::output::Output;
 use crate::position::Position;
 use crate::reason::{DropReason, FaultKind};
 use crate::routing::{Receiver, Terms};
@@ -26,12 +24,12 @@ impl Clients {
     /// The session has no client, or one that does not keep up: what is routed to it from now on is
     /// read from the disk when it can take it.
     pub(crate) fn fall_behind(&mut self, id: SessionId) {
-        let tails = &self.gate.tails;
+        let ends = self.gate.log_ends().all();
         if let Some(session) = self.sessions.get_mut(id.index())
             && let Some(kept) = session.kept.as_deref_mut()
             && kept.backlog.is_none()
         {
-            kept.backlog = Some(Box::new(Backlog::from(tails.clone())));
+            kept.backlog = Some(Box::new(Backlog::from(ends.clone())));
         }
         self.count_later(id);
     }
@@ -47,7 +45,7 @@ impl Clients {
         if terms.group.is_some() {
             return false;
         }
-        item.store_with(&mut self.pool, &mut self.gate, &mut self.outputs);
+        item.store(&mut self.pool, &mut self.gate);
         let Some(position) = item.position() else {
             return false;
         };
@@ -105,17 +103,17 @@ impl Clients {
         publication: &Publication<'_>,
     ) {
         let bytes = publication.cost();
-        let tails = &self.gate.tails;
+        let ends = self.gate.log_ends().all();
         if let Some(session) = self.sessions.get_mut(id.index())
             && let Some(kept) = session.kept.as_deref_mut()
         {
             // The session falls behind with this message.
             let backlog = kept.backlog.get_or_insert_with(|| {
-                let mut before = tails.clone();
+                let mut before = ends.clone();
                 before.lower(position);
                 Box::new(Backlog::from(before))
             });
-            backlog.count(position, tails, publication.stamp, bytes);
+            backlog.count(position, ends, publication.stamp, bytes);
             self.telemetry.accepted();
             self.telemetry.queued(bytes);
             self.note_fill(id);
@@ -195,7 +193,7 @@ impl Shard {
             return;
         }
         match self.next_read(id, READ_BYTES_MAX) {
-            Some(request) => self.clients.outputs.push_back(Output::Read(request)),
+            Some(request) => self.clients.gate.read(request),
             None => self.become_live(id),
         }
     }
@@ -208,11 +206,8 @@ impl Shard {
         let backlog = kept.backlog.as_deref_mut()?;
         let advance = backlog.advance.as_ref();
         let settled = |log| advance.is_some_and(|advance| advance.settled.contains(&log));
-        let CommitGate { tails, moves, .. } = &self.clients.gate;
-        // Each is within the next.
-        let passed = moves.partition_point(|within| backlog.read.reaches(within));
-        let moves = moves.iter().skip(passed);
-        let (log, numbers) = moves.chain([tails]).find_map(|within| {
+        let log_ends = self.clients.gate.log_ends();
+        let (log, numbers) = log_ends.behind(&backlog.read).find_map(|within| {
             within.iter().find_map(|(log, last)| {
                 let after = backlog.read.of(log);
                 (after < last && !settled(log)).then_some((log, after..last))

@@ -26,7 +26,6 @@ use crate::clients::Clients;
 use crate::durability::ReadAnswer;
 use crate::ids::{LogId, SessionId};
 use crate::limits::{COUNTING_BYTES_MAX, COUNTING_MAX};
-use crate::output::Output;
 use crate::position::{Frontier, Position};
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -112,7 +111,7 @@ impl Shard {
         if let Some(mut request) = self.read_request(id, log, after..last, COUNTING_BYTES_MAX) {
             request.in_background = true;
             self.clients.census.reading.push(request.token);
-            self.clients.outputs.push_back(Output::Read(request));
+            self.clients.gate.read(request);
         }
     }
 
@@ -156,13 +155,18 @@ impl Shard {
 
     fn end_count(&mut self, id: SessionId) {
         let Clients {
-            sessions, census, ..
+            sessions,
+            census,
+            unsaved,
+            ..
         } = &mut self.clients;
-        let session = sessions.get_mut(id.index());
-        let kept = session.and_then(|session| session.kept.as_deref_mut());
+        let Some(session) = sessions.get_mut(id.index()) else {
+            return;
+        };
+        let kept = session.kept.as_deref_mut();
         let backlog = kept.and_then(|kept| kept.backlog.as_deref_mut());
         if backlog.is_some_and(|backlog| backlog.end_count(&census.tails)) {
-            self.clients.touch(id);
+            session.touch(id, unsaved);
         }
     }
 

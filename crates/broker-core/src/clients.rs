@@ -9,15 +9,13 @@ use std::time::Instant;
 
 use foldhash::fast::FixedState;
 use slab::Slab;
-use unbroken_mqtt_proto::Packet;
 
 use crate::audit::Audit;
 use crate::audit::account::Open;
 use crate::census::Census;
-use crate::connection::{Connection, Connections};
-use crate::durability::Qos2Pending;
+use crate::connection::Connections;
+use crate::durability::{CommitGate, Qos2Pending};
 use crate::frames::Frames;
-use crate::held::CommitGate;
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::laggards::Laggards;
 use crate::limits::Limits;
@@ -25,7 +23,7 @@ use crate::mesh::{Bundles, LetterNumbers};
 use crate::message::MessagePool;
 use crate::output::Output;
 use crate::retained::Retained;
-use crate::session::{QueueLimits, Session};
+use crate::session::{QueueLimits, Session, Unsaved};
 use crate::settings::ShardOptions;
 use crate::spread::Spreads;
 use crate::telemetry::Telemetry;
@@ -51,8 +49,7 @@ pub(crate) struct Clients {
     pub(crate) laggards: Laggards,
     /// Sessions of which nobody knows what they are owed.
     pub(crate) census: Census,
-    /// Sessions of which the disk is to be told how far they are; some may have ended since.
-    pub(crate) touched: Vec<SessionId>,
+    pub(crate) unsaved: Unsaved,
     pub(crate) frames: Frames,
     pub(crate) audit: Audit,
     /// Of letters to and from other shards.
@@ -61,7 +58,7 @@ pub(crate) struct Clients {
     /// Messages that are on their way to very many.
     pub(crate) spreads: Spreads,
     /// What is on disk of messages of QoS 2 that clients have not released.
-    pub(crate) unreleased: Qos2Pending,
+    pub(crate) qos2_pending: Qos2Pending,
 }
 
 impl Clients {
@@ -82,12 +79,12 @@ impl Clients {
             queue_limits: QueueLimits::default(),
             laggards: Laggards::default(),
             census: Census::default(),
-            touched: Vec::new(),
+            unsaved: Unsaved::default(),
             frames: Frames::default(),
             audit: Audit::new(options),
             letters: LetterNumbers::default(),
             bundles: Bundles::default(),
-            unreleased: Qos2Pending::default(),
+            qos2_pending: Qos2Pending::default(),
             spreads: Spreads::new(options.settings.at_once),
         }
     }
@@ -95,46 +92,6 @@ impl Clients {
     pub(crate) fn connection_of(&self, session_id: SessionId) -> Option<ConnectionId> {
         let index = self.sessions.get(session_id.index())?.connection?;
         Some(self.connections.at(index)?.id())
-    }
-
-    /// Appends a packet other than PUBLISH to the session's connection, if it has one.
-    pub(crate) fn send_to(&mut self, session_id: SessionId, packet: &Packet<'_>) {
-        if let Some(index) = self
-            .sessions
-            .get(session_id.index())
-            .and_then(|session| session.connection)
-        {
-            self.send(index, packet);
-        }
-    }
-
-    /// Appends a packet other than PUBLISH.
-    pub(crate) fn send(&mut self, index: u32, packet: &Packet<'_>) -> bool {
-        let Some(mut writer) = self.connections.writer(index) else {
-            return false;
-        };
-        let fits = writer.append(packet);
-        writer.mark_dirty();
-        if fits {
-            self.telemetry.sent_packet();
-        }
-        fits
-    }
-
-    /// Whether a packet of this connection may be looked at now.
-    pub(crate) fn may_consume(&self, connection: &Connection) -> bool {
-        let output_bytes_max = self.limits.output_bytes_max as usize;
-        connection.may_consume(self.gate.stored(), output_bytes_max)
-    }
-
-    /// Whether what is written to this connection may leave.
-    pub(crate) fn gate_open(&self, connection: &Connection) -> bool {
-        connection.gate_open(self.gate.stored())
-    }
-
-    /// Whether the client is not read because of what it waits for, which is not for it to change.
-    pub(crate) fn keeps_waiting(&self, connection: &Connection) -> bool {
-        connection.keeps_waiting(&self.gate, self.limits.output_bytes_max as usize)
     }
 
     pub(crate) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
@@ -159,7 +116,7 @@ impl Clients {
     /// everything that waits for them.
     pub(crate) fn unstored(&self) -> u64 {
         let sessions = self.sessions.iter();
-        let on_disk = &self.gate.on_disk;
+        let on_disk = self.gate.log_ends().on_disk();
         let unstored = sessions.map(|(_, session)| session.unstored(on_disk));
         unstored.sum()
     }

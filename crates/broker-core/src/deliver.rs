@@ -25,9 +25,10 @@ use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS, ReasonCode};
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
-use crate::connection::{Answer, Connection, HeldCopy};
+use crate::connection::{Answer, Connection, HeldCopy, Leaving, Writer};
 use crate::copy::{ReceiverCopy, write_publish};
 use crate::durability::WaitFor;
+use crate::frames::Frames;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::item::{Item, terms_of_copy};
 use crate::laggards::Waiting;
@@ -82,8 +83,7 @@ impl Clients {
                     Err(DropReason::SlowReceiver)
                 }
                 Some(writer)
-                    if !item.was_held
-                        && Self::is_behind_answers(&writer, session, item.publisher) =>
+                    if !item.was_held && session.is_behind_answers(&writer, item.publisher) =>
                 {
                     return self.deliver_copy_held(now, session_id, terms, item);
                 }
@@ -120,11 +120,11 @@ impl Clients {
             && session.window_open(&self.limits)
             && writer.unwritten() < self.limits.output_bytes_max as usize
         {
-            if session.holds(qos) || Self::is_behind_answers(&writer, session, item.publisher) {
+            if session.holds(qos) || session.is_behind_answers(&writer, item.publisher) {
                 let id = writer.id();
                 note_given(&mut self.retained, session_id, item, qos);
                 if session.is_durable() {
-                    item.store_with(&mut self.pool, &mut self.gate, &mut self.outputs);
+                    item.store(&mut self.pool, &mut self.gate);
                 }
                 return self.deliver_held(id, session_id, qos, terms, item);
             }
@@ -143,7 +143,7 @@ impl Clients {
             note_given(&mut self.retained, session_id, item, qos);
             let durable = session.is_durable();
             if durable {
-                item.store_with(&mut self.pool, &mut self.gate, &mut self.outputs);
+                item.store(&mut self.pool, &mut self.gate);
             }
             let mut delivery = item.delivery(terms, &mut self.pool);
             session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
@@ -155,10 +155,10 @@ impl Clients {
                     session.inflight_bytes += item.publication.cost();
                     if durable && terms.group.is_some() {
                         // No subscription of the session finds it in the log.
-                        let kept = self.ask_to_send(session_id, packet_id, qos);
+                        let kept = session.persist_sent(&mut self.gate, packet_id, qos);
                         item.wait_for(kept);
                     } else if durable {
-                        self.touch_sent(session_id, packet_id);
+                        session.touch_sent(session_id, packet_id, &mut self.unsaved);
                     }
                     self.settle_delivery(session_id, number, Fate::Sent);
                     self.sent(&item.publication);
@@ -194,8 +194,9 @@ impl Clients {
             return self.refuse_entry(now, session_id, terms, item, DropReason::SlowReceiver);
         };
         note_given(&mut self.retained, session_id, item, QoS::AtMostOnce);
-        let copy = item.held_copy(terms, &mut self.pool);
-        self.hold_copy(id, copy);
+        let what = Leaving::Copy(Box::new(item.held_copy(terms, &mut self.pool)));
+        self.connections
+            .hold(&mut self.gate, id, WaitFor::NOW, what);
     }
 
     /// A message of QoS 0 leaves that was held.
@@ -259,7 +260,7 @@ impl Clients {
             return self.refuse_entry(now, session_id, terms, item, DropReason::QueueFull);
         }
         if durable {
-            item.store_with(&mut self.pool, &mut self.gate, &mut self.outputs);
+            item.store(&mut self.pool, &mut self.gate);
         }
         session.queue_bytes += cost;
         let mut delivery = item.delivery(terms, &mut self.pool);
@@ -267,12 +268,9 @@ impl Clients {
         let behind = session.is_behind();
         if durable && (behind || terms.group.is_some()) {
             // No subscription of the session finds it in the log.
-            let kept = self.ask_to_keep(session_id, qos, &mut delivery);
+            let kept = session.persist_waiting(&mut self.gate, qos, &mut delivery);
             item.wait_for(kept);
         }
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
-            return;
-        };
         note_given(&mut self.retained, session_id, item, qos);
         session.queue.push_back((qos, delivery));
         self.telemetry.accepted();
@@ -336,17 +334,10 @@ impl Clients {
         let (number, again) = (delivery.number, delivery.again);
         let message = Arc::clone(&delivery.message);
         let publication = message.publication();
-        self.frames.begin(false);
-        let copy = ReceiverCopy {
-            publication: &publication,
-            qos,
-            retain: delivery.retain,
-            identifiers: &delivery.identifiers,
-        };
         let start = if publication.expired(now) {
             Err(DropReason::Expired) // [MQTT-3.3.2-5]
         } else {
-            write_publish(&mut self.frames, &mut writer, copy, now)
+            write_delivery(&mut self.frames, &mut writer, delivery, qos, now)
         };
         match start {
             Ok(start) => {
@@ -455,19 +446,12 @@ impl Clients {
                     message,
                     dup,
                 }) => {
-                    self.frames.begin(false);
                     let (number, again) = (message.number, message.again);
                     let publication = message.message.publication();
-                    let copy = ReceiverCopy {
-                        publication: &publication,
-                        qos,
-                        retain: message.retain,
-                        identifiers: &message.identifiers,
-                    };
                     let start = if !dup && publication.expired(now) {
                         Err(DropReason::Expired) // it never left [MQTT-3.3.2-5]
                     } else {
-                        write_publish(&mut self.frames, &mut writer, copy, now)
+                        write_delivery(&mut self.frames, &mut writer, message, qos, now)
                     };
                     match start {
                         Ok(start) => {
@@ -493,8 +477,10 @@ impl Clients {
                     }
                     continue;
                 }
-                Some(Resend::PubRel { id }) => {
-                    self.send_to(session_id, &Packet::PubRel(Ack::success(id)));
+                Some(Resend::PubRel { id: packet_id }) => {
+                    let pubrel = Packet::PubRel(Ack::success(packet_id));
+                    self.connections
+                        .send(&mut self.telemetry, id.index, &pubrel);
                     continue;
                 }
                 None => {}
@@ -535,7 +521,7 @@ impl Clients {
                 altered = Some((mark, delivery.message.publisher().cloned()));
             }
             let publisher = delivery.message.publisher();
-            if session.holds(qos) || Self::is_behind_answers(&writer, session, publisher) {
+            if session.holds(qos) || session.is_behind_answers(&writer, publisher) {
                 if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
                     && let Some(session) = self.sessions.get_mut(session_id.index())
                 {
@@ -544,20 +530,13 @@ impl Clients {
                 }
                 continue;
             }
-            self.frames.begin(false);
-            let copy = ReceiverCopy {
-                publication: &publication,
-                qos,
-                retain: delivery.retain,
-                identifiers: &delivery.identifiers,
-            };
-            match write_publish(&mut self.frames, &mut writer, copy, now) {
+            match write_delivery(&mut self.frames, &mut writer, &delivery, qos, now) {
                 Ok(start) => match session.outbound.begin(qos, delivery) {
                     Ok(packet_id) => {
                         session.inflight_bytes += cost;
                         writer.finish_publish(start, packet_id, again);
                         if session.is_durable() {
-                            self.touch_sent(session_id, packet_id);
+                            session.touch_sent(session_id, packet_id, &mut self.unsaved);
                         }
                         self.settle_delivery(session_id, number, Fate::Sent);
                         self.telemetry.sent_publish();
@@ -598,11 +577,12 @@ impl Clients {
         let is_its_clients = let_go.is_some();
         let mut delivery = let_go.or_else(|| session.outbound.forget(packet_id))?;
         session.landed(&delivery);
-        let pubrel = is_its_clients.then(|| self.ask_received(session_id, packet_id, &delivery));
+        let gate = &mut self.gate;
+        let pubrel = is_its_clients.then(|| session.persist_received(gate, packet_id, &delivery));
         if is_its_clients {
             delivery.entry = 0; // After a restart that is the entry of the id, which stays.
         } else {
-            self.land(session_id, packet_id);
+            session.land(session_id, packet_id, &mut self.unsaved);
         }
         let number = delivery.number;
         self.drop_waiting(now, session_id, delivery, why);
@@ -642,6 +622,24 @@ impl Clients {
                 .map(|(qos, delivery)| (qos, false, delivery)),
         )
     }
+}
+
+/// Appends the PUBLISH that this delivery is. Answers where it begins.
+fn write_delivery(
+    frames: &mut Frames,
+    writer: &mut Writer<'_>,
+    delivery: &Delivery,
+    qos: QoS,
+    now: Instant,
+) -> Result<usize, DropReason> {
+    frames.begin(false);
+    let copy = ReceiverCopy {
+        publication: &delivery.message.publication(),
+        qos,
+        retain: delivery.retain,
+        identifiers: &delivery.identifiers,
+    };
+    write_publish(frames, writer, copy, now)
 }
 
 /// A live message was written to a session, or waits for it: a retained copy that is older, and

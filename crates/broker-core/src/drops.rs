@@ -114,8 +114,10 @@ impl Clients {
             self.note_missed(session_id, &publication, reason, delivery.number);
         }
         delivery.news(News::Dropped(reason), self.audit.findings());
-        self.land_waiting(session_id, &delivery);
-        self.touch(session_id);
+        if let Some(session) = self.sessions.get_mut(session_id.index()) {
+            session.land_waiting(session_id, &delivery, &mut self.unsaved);
+            session.touch(session_id, &mut self.unsaved);
+        }
         self.delivered(delivery);
     }
 

@@ -7,7 +7,6 @@
 //!
 //! Deliberately absent: who receives it, and how its bytes are written; see [`crate::deliver`].
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use unbroken_mqtt_proto::QoS;
@@ -15,13 +14,10 @@ use unbroken_mqtt_proto::QoS;
 use crate::audit::account::Counting;
 use crate::audit::finding::Findings;
 use crate::audit::receipt::News;
-use crate::clients::Clients;
 use crate::connection::HeldCopy;
-use crate::durability::{Marker, Record, WaitFor};
-use crate::held::CommitGate;
+use crate::durability::{CommitGate, Marker, Record, WaitFor};
 use crate::ids::StoreId;
 use crate::message::{Message, MessagePool, Publication};
-use crate::output::Output;
 use crate::position::Position;
 use crate::routing::Terms;
 use crate::session::{Delivery, Identifiers};
@@ -119,41 +115,32 @@ impl<'a> Item<'a> {
     }
 
     /// A session that stays wants it, or may: asks for it to be stored, at the first call.
-    pub(crate) fn store(&mut self, clients: &mut Clients) {
-        let Clients {
-            pool,
-            gate,
-            outputs,
-            ..
-        } = clients;
-        self.store_with(pool, gate, outputs);
-    }
-
-    /// The same where only these parts are at hand.
-    pub(crate) fn store_with(
-        &mut self,
-        pool: &mut MessagePool,
-        gate: &mut CommitGate,
-        outputs: &mut VecDeque<Output>,
-    ) {
+    pub(crate) fn store(&mut self, pool: &mut MessagePool, gate: &mut CommitGate) {
         let (marker, will_over) = match self.storing {
             Storing::IfWanted(marker) => (marker, false),
             Storing::WillIfWanted => (None, true),
             Storing::No | Storing::Asked => return,
         };
         let message = self.message(pool);
-        let position = gate.append();
-        gate.appended_bytes += self.publication.cost();
-        message.set_position(position);
-        let record = Record::Message {
-            message,
-            marker,
-            will_over,
-        };
-        let request = gate.ask(outputs, record);
-        gate.appended(request, position);
+        let request = gate.append(message, marker, will_over);
         self.storing = Storing::Asked;
         self.wait_for(request);
+    }
+
+    /// It is marked, and has been routed: a restart is to give it in place of the groups on other
+    /// shards that have not.
+    pub(crate) fn note_groups(&mut self, gate: &mut CommitGate) {
+        if let Some(position) = self.position() {
+            self.wait_for(gate.note_groups(position, self.until.settled));
+        }
+    }
+
+    /// A group has given it, which is marked, to a session of this shard, or to nobody and by name.
+    pub(crate) fn note_given(&mut self, gate: &mut CommitGate, group: &Arc<str>) {
+        if let Some(position) = self.position() {
+            let group = Arc::clone(group);
+            self.wait_for(gate.ask(Record::GivenBy { group, position }));
+        }
     }
 
     /// Where it is stored, if it is.

@@ -38,7 +38,6 @@ use crate::input::StoreSize;
 use crate::item::Item;
 use crate::limits::{Limits, StoreFull};
 use crate::message::Message;
-use crate::output::Output;
 use crate::position::{Frontier, Position};
 use crate::reason::{DropReason, Fault};
 use crate::routing::Terms;
@@ -181,15 +180,15 @@ impl Clients {
     /// Finds the connections that hold on to what was let go. Costs a look at all that is in
     /// flight.
     fn note_holders(&mut self) {
-        let connections = self.connections.iter();
-        let holders = connections.filter(|found| self.gate_open(found) && self.holds_on(found));
+        let (connections, stored) = (self.connections.iter(), self.gate.stored());
+        let holders = connections.filter(|it| it.gate_open(stored) && self.holds_on(it));
         self.laggards.holders = holders.map(Connection::id).collect();
     }
 
     /// Whether something is to be dropped of what waits for this session. Costs a look at the
     /// oldest of each kind, and at all that is in memory when the store is full.
     fn lags(&self, now: Instant, session: &Session) -> bool {
-        if self.store_failed() && session.is_durable() {
+        if self.gate.has_failed() && session.is_durable() {
             return false; // what it has is on disk, and stays there
         }
         let queued = session.queue.iter().map(|(_, delivery)| delivery);
@@ -203,7 +202,7 @@ impl Clients {
             .as_deref()
             .and_then(|kept| kept.backlog.as_deref());
         backlog.is_some_and(|backlog| {
-            let needs = backlog.needs(&self.gate.tails);
+            let needs = backlog.needs(self.gate.log_ends().all());
             let mut let_go = self.laggards.let_go.iter();
             let too_old = |oldest| is_too_old(&self.limits, now, oldest);
             backlog.is_idle()
@@ -232,7 +231,7 @@ impl Shard {
         }
         self.disconnect_holders(now);
         let Clients { gate, laggards, .. } = &mut self.clients;
-        for (log, tail) in gate.tails.iter() {
+        for (log, tail) in gate.log_ends().all().iter() {
             let left_out = size.left_out.iter().filter(|(of, _)| *of == log);
             let waiting = size.needed.of(log) + 1..tail + 1;
             let number = oldest_part(waiting, left_out.map(|(_, range)| range));
@@ -332,7 +331,7 @@ impl Shard {
     /// not sent again. A client that comes back all the time, and acknowledges nothing, would hold
     /// on to it.
     pub(crate) fn let_go_of_absent(&mut self, now: Instant, id: SessionId) {
-        if self.clients.laggards.lets_go() && !self.clients.store_failed() {
+        if self.clients.laggards.lets_go() && !self.clients.gate.has_failed() {
             self.drop_outstayed_in_flight(now, id);
             self.clients.note_room(id);
         }
@@ -376,7 +375,7 @@ impl Shard {
     fn advance_on(&mut self, id: SessionId) {
         if let Some(request) = self.next_read(id, ADVANCE_BYTES_MAX) {
             self.clients.laggards.reading.push(request.token);
-            self.clients.outputs.push_back(Output::Read(request));
+            self.clients.gate.read(request);
         } else if let Some(backlog) = self.clients.backlog_of(id) {
             backlog.end_advance();
             self.clients.count_later(id);
@@ -397,7 +396,10 @@ impl Shard {
             }
         }
         let log = answer.log;
-        self.clients.touch(id);
+        let clients = &mut self.clients;
+        if let Some(session) = clients.sessions.get_mut(id.index()) {
+            session.touch(id, &mut clients.unsaved);
+        }
         if let Some(backlog) = self.clients.backlog_of(id) {
             backlog.read_through(log, through);
             if let Some(advance) = &mut backlog.advance

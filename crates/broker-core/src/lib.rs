@@ -18,7 +18,6 @@
 
 #![forbid(unsafe_code)]
 
-mod acks;
 mod admission;
 mod audit;
 mod backlog;
@@ -31,11 +30,9 @@ mod deliver;
 mod drops;
 mod durability;
 mod frames;
-mod held;
 mod ids;
 pub mod input;
 mod item;
-mod kept;
 mod laggards;
 mod limits;
 mod mail;
@@ -68,7 +65,7 @@ pub use audit::rest::EPOCHS_AHEAD_MAX;
 pub use connection::{LastWords, Peer};
 pub use durability::{
     Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReadAnswer, ReadRequest,
-    ReceivedEntry, Record, StoredSubscription, Will,
+    ReceivedEntry, Record, StoreRequest, StoredSubscription, Will,
 };
 pub use ids::{ConnectionId, Errand, GroupId, HandOver, LogId, SessionId, ShardId, StoreId};
 pub use input::{Admission, Forget, Input, Operation, OwnMessage, StoreSize};
@@ -76,7 +73,7 @@ pub use limits::{Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};
 pub use mail::Mail;
 pub use message::{MarkParts, Message, MessageParts};
 pub use operator::{ClientInfo, Page, Place, SessionInfo, SubscriptionInfo};
-pub use output::{Credentials, Output, StoreRequest};
+pub use output::{Credentials, Output};
 pub use position::{Frontier, Position};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::connection::{LastWords, Peer};
-use crate::durability::{ReadRequest, Record};
-use crate::ids::{ConnectionId, ShardId, StoreId};
+use crate::durability::{ReadRequest, Request, StoreRequest};
+use crate::ids::{ConnectionId, ShardId};
 use crate::mail::Mail;
 use crate::position::Frontier;
 use crate::telemetry::Event;
@@ -66,6 +66,16 @@ pub enum Output {
     Event(Event),
 }
 
+impl From<Request> for Output {
+    fn from(request: Request) -> Self {
+        match request {
+            Request::Store(request) => Self::Store(request),
+            Request::Read(request) => Self::Read(request),
+            Request::Trim(up_to) => Self::Needed(up_to),
+        }
+    }
+}
+
 /// What a client showed in its CONNECT. No `Debug`: it holds a password.
 pub struct Credentials {
     /// The client id.
@@ -84,13 +94,4 @@ impl std::fmt::Debug for Credentials {
             .field("client_id", &self.client_id)
             .finish_non_exhaustive()
     }
-}
-
-/// What must be on disk before something may leave.
-#[derive(Clone, Debug)]
-pub struct StoreRequest {
-    /// Answered by [`crate::Input::Stored`] with this or a later number.
-    pub id: StoreId,
-    /// What is to be stored.
-    pub record: Record,
 }

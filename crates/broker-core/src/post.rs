@@ -9,6 +9,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::TopicFilter;
 
 use crate::audit::receipt::News;
+use crate::durability::Waiter;
 use crate::ids::{LogId, ShardId};
 use crate::item::Item;
 use crate::mail::{Awaited, Letter, Mail};
@@ -23,14 +24,15 @@ impl Shard {
             Letter::Publish { message, awaited } => {
                 self.check_unaltered(&message.publication(), message.publisher());
                 if let Some(position) = message.position() {
-                    self.clients.gate.tails.raise(position);
+                    self.clients.gate.note_log_end(position);
                 }
                 let mut item = Item::kept(&message);
                 item.is_awaited = awaited.is_some();
                 item.is_owed = awaited.is_some_and(|awaited| awaited.owed);
                 self.take_crossed(now, &mut item);
                 if let Some(Awaited { token, .. }) = awaited {
-                    self.clients.settle_when(now, item.until, from, token);
+                    let waiter = Waiter::Shard(from, token);
+                    self.clients.wake_when(now, item.until, waiter);
                 }
             }
             Letter::Bundle(bundle) => {
@@ -64,7 +66,7 @@ impl Shard {
                 self.take_tail(from, tail);
                 let log = LogId(from.0.into());
                 let number = on_disk;
-                self.clients.gate.on_disk.raise(Position { log, number });
+                self.clients.gate.note_on_disk(Position { log, number });
             }
             Letter::Full {
                 holder,
@@ -178,6 +180,6 @@ impl Shard {
 
     fn take_tail(&mut self, of: ShardId, number: u64) {
         let log = LogId(of.0.into());
-        self.clients.gate.tails.raise(Position { log, number });
+        self.clients.gate.note_log_end(Position { log, number });
     }
 }

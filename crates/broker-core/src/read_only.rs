@@ -23,7 +23,7 @@ use unbroken_mqtt_proto::ReasonCode;
 use crate::clients::Clients;
 use crate::connection::{ConnectRequest, Connection};
 use crate::ids::SessionId;
-use crate::reason::Fault;
+use crate::reason::{DropReason, Fault};
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::will::will_of;
@@ -34,15 +34,11 @@ pub(crate) const REFUSED: ReasonCode = ReasonCode::ImplementationSpecificError;
 pub(crate) const DETAIL: &str = "the broker's store has failed, and takes nothing any more";
 
 impl Clients {
-    pub(crate) fn store_failed(&self) -> bool {
-        self.gate.failed.is_some()
-    }
-
     /// Whether this client waits for the store, or will.
     fn needs_store(&self, connection: &Connection) -> bool {
         let session = connection.session();
         let session = session.and_then(|session| self.sessions.get(session.index()));
-        !self.gate_open(connection)
+        !connection.gate_open(self.gate.stored())
             || session.is_some_and(|session| session.is_durable() || session.will_on_disk)
             || connection.any_waits(&self.gate)
     }
@@ -50,14 +46,15 @@ impl Clients {
 
 impl Shard {
     pub(crate) fn handle_store_failed(&mut self, now: Instant, cause: Arc<str>) {
-        if self.clients.store_failed() {
+        if self.clients.gate.has_failed() {
             return; // the first error is the one that counts
         }
-        self.clients.gate.failed = Some(cause);
+        self.clients.gate.fail(cause);
+        let stored = self.clients.gate.stored();
         let connections = self.clients.connections.iter();
         let concerned = connections.filter(|connection| self.clients.needs_store(connection));
         let concerned: Vec<_> = concerned
-            .map(|connection| (connection.id(), self.clients.gate_open(connection)))
+            .map(|connection| (connection.id(), connection.gate_open(stored)))
             .collect();
         for (id, is_in) in concerned {
             let reason = if is_in {
@@ -70,6 +67,18 @@ impl Shard {
         self.publish_store_state(now);
     }
 
+    /// Why nothing can be put on disk, if so: the store has failed, or is full and publishers are
+    /// told.
+    pub(crate) fn store_refuses(&self) -> Option<DropReason> {
+        if self.clients.gate.has_failed() {
+            Some(DropReason::StoreFailed)
+        } else if self.clients.laggards.store_refuses(&self.clients.limits) {
+            Some(DropReason::StoreFull)
+        } else {
+            None
+        }
+    }
+
     /// Whether a client cannot be let in because the store has failed: it would have something
     /// there, or has.
     pub(crate) fn store_is_needed(
@@ -79,8 +88,8 @@ impl Shard {
         request: &ConnectRequest,
         expiry_s: u32,
     ) -> bool {
-        let (clients, gate) = (&self.clients, &self.clients.gate);
-        if !clients.store_failed() {
+        let clients = &self.clients;
+        if !clients.gate.has_failed() {
             return false;
         }
         let existing = clients.by_client_id.get(client_id);
@@ -89,20 +98,19 @@ impl Shard {
         expiry_s > 0
             || existing.is_some_and(|session| session.is_durable() || session.will_on_disk)
             || will.is_some_and(|will| will.outlives_broker(expiry_s))
-            || gate.awake > gate.stored()
-            || gate.ended.iter().any(|(_, ended)| ended == client_id)
+            || clients.gate.blocks(client_id)
     }
 
     /// The store has failed, and has this session: it ends after the restart, if it has to.
     pub(crate) fn is_left_on_disk(&self, id: SessionId) -> bool {
         let session = self.clients.sessions.get(id.index());
-        self.clients.store_failed() && session.is_some_and(Session::is_durable)
+        self.clients.gate.has_failed() && session.is_some_and(Session::is_durable)
     }
 
     /// The store has failed, and has the will of this session: that is where it stays.
     pub(crate) fn stays_on_disk(&self, id: SessionId) -> bool {
         let session = self.clients.sessions.get(id.index());
         let on_disk = |session: &Session| session.will_on_disk;
-        self.clients.store_failed() && session.is_some_and(on_disk)
+        self.clients.gate.has_failed() && session.is_some_and(on_disk)
     }
 }

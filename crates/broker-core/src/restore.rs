@@ -30,6 +30,7 @@ use unbroken_mqtt_proto::session::{Entry as InFlight, Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter};
 
 use crate::admission::GRACE;
+use crate::audit::watch::Topics;
 use crate::clients::Clients;
 use crate::durability::{Entry, MaybeSent, ReceivedEntry, StoredSubscription, Will};
 use crate::ids::{HandOver, SessionId};
@@ -41,6 +42,7 @@ use crate::reason::DropReason;
 use crate::routing::Grant;
 use crate::session::{Backlog, Delivery, Kept, SentBefore, Session};
 use crate::shard::Shard;
+use crate::telemetry::Telemetry;
 use crate::timers::Timer;
 
 /// A session as the disk had it.
@@ -144,15 +146,14 @@ pub(crate) struct Revived {
 impl Shard {
     /// Says what is in each log. The shard goes on behind what is in its own.
     pub fn restore_tails(&mut self, tails: Frontier) {
-        self.clients.gate.on_disk = tails.clone();
         self.clients.census.tails = tails.clone();
-        self.clients.gate.tails = tails;
+        self.clients.gate.restore_log_ends(tails);
     }
 
     /// Says where publishers have moved to other logs, the oldest first: of each such moment what
     /// was in each log, and is still. What is within comes to a session before what is not.
     pub fn restore_moves(&mut self, moves: Arc<[Frontier]>) {
-        self.clients.gate.moves = moves;
+        self.clients.gate.restore_moves(moves);
     }
 
     /// Says that a broker may have begun with less in this store than it had told, as after a power
@@ -212,7 +213,6 @@ impl Shard {
         };
         let through = restored.through;
         let mut kept = Kept::new(through.clone());
-        let (mut in_flight, mut positions) = (Vec::new(), Vec::new());
         // A client that was connected may have been sent all.
         let maybe_sent = restored.maybe_sent;
         let sent_entries = if was_here {
@@ -220,55 +220,14 @@ impl Shard {
         } else {
             maybe_sent.entries
         };
-        // What may have been sent went before what waits.
-        let mut entries = restored.entries;
-        entries.sort_by_key(RestoredEntry::waits);
-        // Of two with one id the older is over: its end was on its way to the disk.
-        let newest: BTreeMap<PacketId, u64> =
-            entries.iter().filter_map(RestoredEntry::under_id).collect();
-        for entry in entries {
-            let position = entry.position();
-            positions.extend(position);
-            if let Some((id, number)) = entry.under_id()
-                && newest.get(&id).is_some_and(|newest| *newest > number)
-            {
-                kept.restore_over(number, position);
-                continue;
-            }
-            match entry {
-                RestoredEntry::Given(entry) => {
-                    let mut delivery = Delivery::restore(&entry);
-                    let cost = delivery.message.publication().cost();
-                    telemetry.accepted();
-                    kept.restore_entry(entry.number, entry.packet_id, position);
-                    if let Some(id) = entry.packet_id {
-                        session.accept_sent(audit.topics(), telemetry.audit(), &mut delivery);
-                        session.inflight_bytes += cost;
-                        in_flight.push(InFlight::Publish {
-                            id,
-                            qos: entry.qos,
-                            message: delivery,
-                        });
-                    } else {
-                        session.accept(audit.topics(), telemetry.audit(), &mut delivery);
-                        delivery.again =
-                            entry.number <= sent_entries && entry.qos == QoS::AtLeastOnce;
-                        session.queue_bytes += cost;
-                        telemetry.queued(cost);
-                        session.queue.push_back((entry.qos, delivery));
-                    }
-                }
-                RestoredEntry::Received(entry) => {
-                    kept.restore_entry(entry.number, Some(entry.packet_id), position);
-                    in_flight.push(InFlight::PubRel {
-                        id: entry.packet_id,
-                    });
-                }
-                RestoredEntry::Done { number, position } => {
-                    kept.restore_done(number, position);
-                }
-            }
-        }
+        let (in_flight, positions) = restore_entries(
+            session,
+            &mut kept,
+            telemetry,
+            audit.topics(),
+            restored.entries,
+            sent_entries,
+        );
         session.outbound = Outbound::restore(in_flight)
             .map_err(|_| contradiction("two messages have one packet id"))?;
         if gaps > 0 {
@@ -295,12 +254,21 @@ impl Shard {
                 self.restore_subscription(now, id, &subscription, &client_id)?;
             }
         }
+        self.begin_restored(now, id, was_here, away);
+        Ok(())
+    }
+
+    /// Goes on with a session that is there again.
+    fn begin_restored(&mut self, now: Instant, id: SessionId, was_here: bool, away: Duration) {
         self.announce_to_groups(id, false);
         self.schedule_end(id, now + GRACE);
         self.revive_will(now, id, away);
         if was_here {
             // From now on it is away.
-            self.clients.touch_presence(id);
+            let clients = &mut self.clients;
+            if let Some(session) = clients.sessions.get_mut(id.index()) {
+                session.touch_presence(id, &mut clients.unsaved);
+            }
             self.schedule_progress(now);
         }
         self.clients.count_later(id);
@@ -308,7 +276,6 @@ impl Shard {
         self.schedule_count(now);
         let sessions = self.clients.by_client_id.len();
         self.clients.telemetry.note_sessions(sessions);
-        Ok(())
     }
 
     /// Goes on with the will of a client whose session has ended with its connection, when the
@@ -456,6 +423,67 @@ impl Shard {
     pub fn restore_retained(&mut self, now: Instant, message: Message) {
         self.keep_retained(now, &Arc::new(message));
     }
+}
+
+/// Gives a session what it was given in an earlier run and has not done with. Answers what of that
+/// is in flight, and where in the logs all of it is.
+fn restore_entries(
+    session: &mut Session,
+    kept: &mut Kept,
+    telemetry: &mut Telemetry,
+    topics: &Topics,
+    mut entries: Vec<RestoredEntry>,
+    sent_entries: u64,
+) -> (Vec<InFlight<Delivery>>, Vec<Position>) {
+    let (mut in_flight, mut positions) = (Vec::new(), Vec::new());
+    // What may have been sent went before what waits.
+    entries.sort_by_key(RestoredEntry::waits);
+    // Of two with one id the older is over: its end was on its way to the disk.
+    let newest: BTreeMap<PacketId, u64> =
+        entries.iter().filter_map(RestoredEntry::under_id).collect();
+    for entry in entries {
+        let position = entry.position();
+        positions.extend(position);
+        if let Some((id, number)) = entry.under_id()
+            && newest.get(&id).is_some_and(|newest| *newest > number)
+        {
+            kept.restore_over(number, position);
+            continue;
+        }
+        match entry {
+            RestoredEntry::Given(entry) => {
+                let mut delivery = Delivery::restore(&entry);
+                let cost = delivery.message.publication().cost();
+                telemetry.accepted();
+                kept.restore_entry(entry.number, entry.packet_id, position);
+                if let Some(id) = entry.packet_id {
+                    session.accept_sent(topics, telemetry.audit(), &mut delivery);
+                    session.inflight_bytes += cost;
+                    in_flight.push(InFlight::Publish {
+                        id,
+                        qos: entry.qos,
+                        message: delivery,
+                    });
+                } else {
+                    session.accept(topics, telemetry.audit(), &mut delivery);
+                    delivery.again = entry.number <= sent_entries && entry.qos == QoS::AtLeastOnce;
+                    session.queue_bytes += cost;
+                    telemetry.queued(cost);
+                    session.queue.push_back((entry.qos, delivery));
+                }
+            }
+            RestoredEntry::Received(entry) => {
+                kept.restore_entry(entry.number, Some(entry.packet_id), position);
+                in_flight.push(InFlight::PubRel {
+                    id: entry.packet_id,
+                });
+            }
+            RestoredEntry::Done { number, position } => {
+                kept.restore_done(number, position);
+            }
+        }
+    }
+    (in_flight, positions)
 }
 
 /// Behind which number packet ids go on. What clients may still have from before a gap follows the

@@ -7,6 +7,7 @@
 //! - After a fault of the peer its connection is gone before the next packet is looked at; whatever
 //!   it had sent behind is not read.
 
+mod acks;
 mod announce;
 mod audit;
 mod outputs;
@@ -16,6 +17,7 @@ mod route;
 mod subscribe;
 mod tick;
 
+pub(crate) use acks::keep_unanswered;
 pub use outputs::Outputs;
 
 use std::borrow::Cow;
@@ -30,7 +32,7 @@ use unbroken_mqtt_proto::{
 
 use crate::ShardId;
 use crate::clients::Clients;
-use crate::connection::{Caller, Connection, LastPacket, LastWords, Peer};
+use crate::connection::{Caller, Connection, LastPacket, LastWords, Peer, is_connect, not_connect};
 use crate::durability::Record;
 use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::Input;
@@ -38,7 +40,6 @@ use crate::limits::{CONNECT_BYTES_MAX, Limits, PATIENCE_WITHOUT_PLACE};
 use crate::mail::Letter;
 use crate::mesh::Barriers;
 use crate::output::Output;
-use crate::position::Frontier;
 use crate::reason::{CloseCause, Disconnection, Fault, Flow, stopping};
 use crate::restore::Revived;
 use crate::routing::Router;
@@ -59,17 +60,15 @@ pub struct Shard {
     /// For properties that the audit adds to a message.
     pub(crate) stamped: PropertyBuf,
     /// [`Timer::Progress`] is set.
-    pub(crate) telling_progress: bool,
-    /// As [`Output::Needed`] said last.
-    pub(crate) said_needed: Frontier,
+    progress_is_due: bool,
     /// As [`restore_gaps`](Self::restore_gaps) said.
     pub(crate) gaps: u64,
     /// What was restored and begins when the shards know what each other want.
     pub(crate) revived: Revived,
     /// [`Timer::Tail`] is set.
-    pub(crate) telling_tail: bool,
-    /// What the others were told of the length of the log, and of how much of it is on disk.
-    pub(crate) tail_told: (u64, u64),
+    log_end_is_due: bool,
+    /// What was sent to the others of the length of the log, and of how much of it is on disk.
+    log_end_sent: (u64, u64),
     /// Numbers what this shard asks of others.
     pub(crate) tokens: u64,
     pub(crate) scratch: PropertyBuf,
@@ -97,12 +96,11 @@ impl Shard {
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
             stamped: PropertyBuf::new(),
-            telling_progress: false,
-            said_needed: Frontier::new(),
+            progress_is_due: false,
             gaps: 0,
             revived: Revived::default(),
-            telling_tail: false,
-            tail_told: (0, 0),
+            log_end_is_due: false,
+            log_end_sent: (0, 0),
             tokens: 0,
             scratch: PropertyBuf::new(),
             publisher: None,
@@ -155,7 +153,7 @@ impl Shard {
         self.settle_audit(now);
         self.schedule_report(now);
         self.schedule_progress(now);
-        self.schedule_tail(now);
+        self.schedule_log_end(now);
         self.schedule_look(now);
         self.schedule_count(now);
         if self.timers.has_doubled() {
@@ -218,7 +216,9 @@ impl Shard {
             self.schedule_report(now);
             self.schedule_progress(now);
             self.clients.close_bundles();
-            if !self.clients.outputs.is_empty() || self.clients.telemetry.has_events() {
+            let clients = &self.clients;
+            let asks = clients.gate.has_requests() || !clients.outputs.is_empty();
+            if asks || clients.telemetry.has_events() {
                 self.timers.set(now, Timer::Ask);
             }
         }
@@ -235,7 +235,7 @@ impl Shard {
         self.clients
             .connections
             .get(connection)
-            .is_some_and(|found| self.clients.may_consume(found))
+            .is_some_and(|found| found.may_consume(&self.clients.gate, &self.clients.limits))
     }
 
     /// The length of the packet that a connection has begun to send, and how many bytes of it are
@@ -359,14 +359,14 @@ impl Shard {
     fn consume(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) -> usize {
         let mut used = 0;
         while let Some(connection) = self.clients.connections.get(id)
-            && self.clients.may_consume(connection)
+            && connection.may_consume(&self.clients.gate, &self.clients.limits)
         {
             let rest = &bytes[used..];
             let mut limit = self.clients.limits.packet_bytes_max;
             if connection.phase() == Phase::AwaitConnect {
                 // Said at the first byte: who is not known yet gets no room for anything else.
                 let first = rest.first().copied();
-                if first.is_some_and(|byte| byte & 0xF0 != CONNECT) {
+                if first.is_some_and(|byte| !is_connect(byte)) {
                     self.fail(now, id, not_connect());
                     break;
                 }
@@ -470,7 +470,10 @@ impl Shard {
             }
             Packet::PingReq => {
                 // [MQTT-3.12.4-1, MQTT311-3.12.4-1]
-                self.clients.send(id.index, &Packet::PingResp);
+                let clients = &mut self.clients;
+                clients
+                    .connections
+                    .send(&mut clients.telemetry, id.index, &Packet::PingResp);
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, disconnect),
@@ -499,7 +502,8 @@ impl Shard {
         disconnect: Disconnect<'_>,
     ) -> Result<(), Fault> {
         let expiry_max = self.clients.limits.session_expiry_max_s;
-        let Some(session) = self.clients.session_mut(session_id) else {
+        let clients = &mut self.clients;
+        let Some(session) = clients.sessions.get_mut(session_id.index()) else {
             return Ok(());
         };
         if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
@@ -518,7 +522,7 @@ impl Shard {
                     expiry_s,
                     new: false,
                 };
-                self.clients.ask_of(session_id, opened);
+                session.persist(&mut clients.gate, opened);
             }
         }
         if disconnect.reason == ReasonCode::Success {
@@ -586,7 +590,8 @@ impl Shard {
     /// clients.
     pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
         let connection = self.clients.connections.get(id);
-        let is_in = connection.is_some_and(|connection| self.clients.gate_open(connection));
+        let stored = self.clients.gate.stored();
+        let is_in = connection.is_some_and(|connection| connection.gate_open(stored));
         if !is_in && let Some((unsaid, _)) = self.final_bytes(now, id, LastPacket::None) {
             // Its CONNACK may not leave, nor what stands behind it.
             self.clients.drop_unsaid(&unsaid);
@@ -630,6 +635,7 @@ impl Shard {
         });
     }
 
+    /// The broker stops.
     fn drain(&mut self, now: Instant) {
         self.clients.finish_spreads(now);
         let ids: Vec<_> = self
@@ -642,21 +648,10 @@ impl Shard {
             self.fail(now, id, stopping());
         }
         self.drop_sessions(now);
-        self.tell_progress();
+        self.save_progress();
         self.lay_lanes_to_rest();
     }
 }
-
-/// [MQTT-3.1.0-1]
-fn not_connect() -> Fault {
-    Fault::new(
-        ReasonCode::ProtocolError,
-        "the first packet was not CONNECT",
-    )
-}
-
-/// The packet type of CONNECT where it stands in a first byte.
-const CONNECT: u8 = (PacketType::Connect as u8) << 4;
 
 impl std::fmt::Debug for Shard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

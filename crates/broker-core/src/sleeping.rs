@@ -70,7 +70,7 @@ impl Shard {
             is_counted: backlog.is_none_or(Backlog::is_counted),
             in_flight,
             oldest: oldest.map(|stamp| now.saturating_duration_since(stamp)),
-            through: kept.map(|_| session.holds_from(&self.clients.gate.tails)),
+            through: kept.map(|_| session.holds_from(self.clients.gate.log_ends().all())),
         })
     }
 

@@ -288,7 +288,7 @@ impl Clients {
         self.spreads.bytes -= spread.bytes();
         self.pool.release(spread.message);
         if let Some(token) = spread.token {
-            self.settle(now, self.shard, token);
+            self.handle_settled(now, token);
         }
         self.read_again(now, spread.waiting);
         if !self.spreads.has(SPREADS_WAITED_FOR / 2, self.room() / 4) {

@@ -129,7 +129,7 @@ impl Shard {
     }
 
     fn store_state(&self) -> String {
-        match &self.clients.gate.failed {
+        match self.clients.gate.failure() {
             Some(cause) => format!("failed: {cause}"),
             None if self.options.settings.durable => "working".to_owned(),
             None => "in memory".to_owned(),

@@ -20,7 +20,7 @@ use unbroken_mqtt_proto::QoS;
 
 use crate::clients::Clients;
 use crate::connection::ConnectRequest;
-use crate::durability::{Record, Will};
+use crate::durability::{Record, WaitFor, Waiter, Will};
 use crate::ids::SessionId;
 use crate::item::{Item, Storing};
 use crate::message::{Message, Publication};
@@ -58,7 +58,8 @@ impl Shard {
         if !self.options.settings.durable {
             return;
         }
-        let Some(session) = self.clients.session_mut(id) else {
+        let clients = &mut self.clients;
+        let Some(session) = clients.sessions.get_mut(id.index()) else {
             return;
         };
         let expiry_s = session.expiry_s;
@@ -68,16 +69,7 @@ impl Shard {
         };
         session.will_on_disk = true;
         let client_id = Arc::clone(&session.client_id);
-        let Clients {
-            gate,
-            outputs,
-            sessions,
-            ..
-        } = &mut self.clients;
-        let asked = gate.ask(outputs, Record::Will { client_id, will });
-        if let Some(session) = sessions.get_mut(id.index()) {
-            session.asked = asked;
-        }
+        session.asked = clients.gate.ask(Record::Will { client_id, will });
     }
 
     /// The client has said DISCONNECT: its will is not published.
@@ -93,7 +85,7 @@ impl Shard {
             && std::mem::take(&mut session.will_on_disk)
         {
             let client_id = Arc::clone(&session.client_id);
-            self.clients.ask_will_over(&client_id);
+            self.clients.end_stored_will(&client_id);
         }
     }
 
@@ -109,7 +101,12 @@ impl Shard {
 
     pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId) {
         if self.stays_on_disk(id) {
-            return self.clients.leave_will(id); // it would come again at the restart
+            // It is published at the restart, also when the session has ended.
+            let Clients { sessions, gate, .. } = &mut self.clients;
+            if let Some(session) = sessions.get(id.index()) {
+                gate.block(Arc::clone(&session.client_id));
+            }
+            return;
         }
         // Taken out: it is published once. [MQTT-3.1.2-10, MQTT311-3.1.2-10]
         let Some(session) = self.clients.session_mut(id) else {
@@ -157,11 +154,16 @@ impl Shard {
         self.route(now, &mut item, Some(id));
         over_with_message &= matches!(item.storing, Storing::Asked);
         if let Some(token) = item.until.settled.filter(|_| on_disk) {
-            self.clients.end_will_when_settled(token, client_id);
+            let until = WaitFor {
+                settled: Some(token),
+                ..WaitFor::NOW
+            };
+            let waiter = Waiter::Will(client_id);
+            self.clients.wake_when(now, until, waiter);
         } else if over_with_message {
-            self.clients.will_is_over(&client_id);
+            self.clients.note_will_over(&client_id);
         } else if on_disk {
-            self.clients.ask_will_over(&client_id);
+            self.clients.end_stored_will(&client_id);
         }
         self.note_so_far(id, &item, own);
         item.finish(&mut self.clients.pool);

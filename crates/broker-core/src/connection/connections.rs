@@ -6,10 +6,13 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{Packet, PacketId};
 
-use super::Connection;
 use super::buffers::BufferPool;
 use super::write_buffer::NextPacket;
-use crate::ids::{ConnectionId, SessionId};
+use super::{Answer, Connection, Leaving};
+use crate::durability::{CommitGate, WaitFor, Waiter};
+use crate::ids::{ConnectionId, SessionId, StoreId};
+use crate::limits::Limits;
+use crate::telemetry::Telemetry;
 
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
@@ -157,6 +160,83 @@ impl Connections {
         if let Some(connection) = self.get_mut(id) {
             connection.pending.reserve();
         }
+    }
+
+    /// Puts a packet behind those that wait, until this is true.
+    pub(crate) fn hold(
+        &mut self,
+        gate: &mut CommitGate,
+        id: ConnectionId,
+        until: WaitFor,
+        what: Leaving,
+    ) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.pending.hold(until, what);
+            // If that is true already, it leaves behind the others.
+            let _ = gate.wake_when(until, Waiter::Packets(id));
+        }
+    }
+
+    /// Puts the answer in the place that was reserved. Says whether it is the first of all; gives
+    /// the answer back if no place was.
+    pub(crate) fn answer_reserved(
+        &mut self,
+        gate: &mut CommitGate,
+        id: ConnectionId,
+        until: WaitFor,
+        answer: Answer,
+    ) -> Result<bool, Answer> {
+        let Some(connection) = self.get_mut(id) else {
+            return Ok(false);
+        };
+        let is_first = connection.pending.answer_reserved(until, answer)?;
+        let is_met = gate.wake_when(until, Waiter::Packets(id)).is_some();
+        Ok(is_first && is_met)
+    }
+
+    /// Lets nothing out to a connection before this request is stored.
+    pub(crate) fn close_gate(&mut self, gate: &mut CommitGate, id: ConnectionId, request: StoreId) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.pending.close_gate(request);
+            // If it is stored already, nothing waits for it.
+            let _ = gate.wake_when(WaitFor::stored(request), Waiter::Output(id));
+        }
+    }
+
+    /// A SUBACK of so many bytes waits no more: the client is read again if that has kept it.
+    pub(crate) fn unburden(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        bytes: usize,
+        limits: &Limits,
+    ) {
+        if let Some(connection) = self.get_mut(id) {
+            let waiting = connection.unwritten() + connection.pending.bytes();
+            connection.pending.unburden(bytes);
+            if waiting >= limits.output_bytes_max as usize {
+                self.relieve(now, id);
+            }
+        }
+    }
+
+    /// Appends a packet that is not a PUBLISH to the output of the connection with this index.
+    /// Answers whether it fitted the client's Maximum Packet Size.
+    pub(crate) fn send(
+        &mut self,
+        telemetry: &mut Telemetry,
+        index: u32,
+        packet: &Packet<'_>,
+    ) -> bool {
+        let Some(mut writer) = self.writer(index) else {
+            return false;
+        };
+        let fits = writer.append(packet);
+        writer.mark_dirty();
+        if fits {
+            telemetry.sent_packet();
+        }
+        fits
     }
 
     /// A SUBACK of so many bytes is about to wait.

@@ -12,6 +12,7 @@
 
 mod access;
 mod buffers;
+mod connect;
 mod connections;
 mod final_bytes;
 mod handshake;
@@ -29,6 +30,7 @@ use unbroken_mqtt_proto::{Packet, Version};
 
 pub use self::access::Peer;
 pub(crate) use self::access::{Access, Identity, may_publish, may_subscribe};
+pub(crate) use self::connect::{check_connect, is_connect, not_connect, response_prefix};
 pub(crate) use self::connections::{Connections, Writer};
 pub(crate) use self::final_bytes::Client;
 pub use self::final_bytes::LastWords;
@@ -39,9 +41,9 @@ pub(crate) use self::pending::{Answer, Held, HeldCopy, Leaving};
 use self::read_buffer::ReadBuffer;
 pub(crate) use self::write_buffer::NextPacket;
 use self::write_buffer::WriteBuffer;
-use crate::durability::WaitFor;
-use crate::held::CommitGate;
+use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, SessionId, StoreId};
+use crate::limits::Limits;
 use crate::reason::Fault;
 
 #[derive(Debug)]
@@ -221,21 +223,21 @@ impl Connection {
 
     /// Whether a packet may be looked at now: not while CONNECT is being decided about or CONNACK
     /// may not leave [MQTT-3.1.4-6], nor while the answers to earlier packets wait or are not
-    /// taken. `stored`: everything up to this request is on disk.
+    /// taken.
     #[inline]
-    pub(crate) fn may_consume(&self, stored: StoreId, output_bytes_max: usize) -> bool {
+    pub(crate) fn may_consume(&self, gate: &CommitGate, limits: &Limits) -> bool {
         !matches!(self.handshake, Handshake::Deciding(..))
             && !self.pending.answers_first()
             && !self.paused
-            && self.unwritten() + self.pending.bytes() < output_bytes_max
-            && self.gate_open(stored)
+            && self.unwritten() + self.pending.bytes() < limits.output_bytes_max as usize
+            && self.gate_open(gate.stored())
     }
 
     /// Whether the client is not read because of what it waits for, which is not for it to change.
-    pub(crate) fn keeps_waiting(&self, gate: &CommitGate, output_bytes_max: usize) -> bool {
+    pub(crate) fn keeps_waiting(&self, gate: &CommitGate, limits: &Limits) -> bool {
         !self.gate_open(gate.stored())
             || self.paused
-            || self.pending.bytes() >= output_bytes_max
+            || self.pending.bytes() >= limits.output_bytes_max as usize
             || self.pending.answers_first() && self.pending.front_waits(gate)
     }
 
@@ -341,11 +343,6 @@ impl Connection {
         self.pending.gate_open(stored)
     }
 
-    /// Lets nothing out before this request is stored.
-    pub(crate) fn close_gate(&mut self, until: StoreId) {
-        self.pending.close_gate(until);
-    }
-
     /// Whether no packet waits.
     #[inline]
     pub(crate) fn holds_nothing(&self) -> bool {
@@ -360,21 +357,6 @@ impl Connection {
     /// Whether a packet waits for something that is not true.
     pub(crate) fn any_waits(&self, gate: &CommitGate) -> bool {
         self.pending.any_waits(gate)
-    }
-
-    /// Puts a packet behind those that wait.
-    pub(crate) fn hold(&mut self, until: WaitFor, what: Leaving) {
-        self.pending.hold(until, what);
-    }
-
-    /// Puts the answer in the place that was reserved. Says whether it is the first of all; gives
-    /// the answer back if no place was.
-    pub(crate) fn answer_reserved(
-        &mut self,
-        until: WaitFor,
-        answer: Answer,
-    ) -> Result<bool, Answer> {
-        self.pending.answer_reserved(until, answer)
     }
 
     /// Takes the first packet that waits if it waits for nothing any more, and the client takes it.
@@ -392,14 +374,6 @@ impl Connection {
     /// What it has sent is not looked at before all that waits has left.
     pub(crate) fn answer_first(&mut self) {
         self.pending.answer_first();
-    }
-
-    /// A SUBACK of so many bytes waits no more. Says whether it has kept the client from being
-    /// read.
-    pub(crate) fn unburden(&mut self, bytes: usize, output_bytes_max: usize) -> bool {
-        let waiting = self.unwritten() + self.pending.bytes();
-        self.pending.unburden(bytes);
-        waiting >= output_bytes_max
     }
 
     /// Takes the packets that wait: it has gone.

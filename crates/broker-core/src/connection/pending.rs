@@ -23,10 +23,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use unbroken_mqtt_proto::{PacketId, QoS, ReasonCode};
+use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, ReasonCode, UnsubAck};
 
-use crate::durability::WaitFor;
-use crate::held::CommitGate;
+use crate::durability::{CommitGate, WaitFor};
 use crate::ids::StoreId;
 use crate::message::Message;
 
@@ -191,6 +190,28 @@ impl Pending {
     /// It waits no more.
     pub(super) fn unburden(&mut self, bytes: usize) {
         self.bytes -= bytes;
+    }
+}
+
+impl Answer {
+    pub(crate) fn packet(&self) -> Packet<'_> {
+        // Under the id of what they answer [MQTT-2.2.1-5, MQTT311-2.3.1-6]
+        // [MQTT-2.2.1-6, MQTT311-2.3.1-7], and without properties, so that none makes them too long
+        // or is there although the client wants none [MQTT-3.1.2-29]:
+        // [MQTT-3.4.2-2, MQTT-3.4.2-3, MQTT-3.5.2-2, MQTT-3.5.2-3]
+        // [MQTT-3.6.2-2, MQTT-3.6.2-3, MQTT-3.7.2-2, MQTT-3.7.2-3]
+        // [MQTT-3.11.2-1, MQTT-3.11.2-2]
+        match self {
+            Self::PubAck(id, reason) => Packet::PubAck(Ack::new(*id, *reason)),
+            Self::PubRec(id, reason) => Packet::PubRec(Ack::new(*id, *reason)),
+            Self::PubRel(id, reason) => Packet::PubRel(Ack::new(*id, *reason)),
+            Self::PubComp(id, reason) => Packet::PubComp(Ack::new(*id, *reason)),
+            Self::UnsubAck(id, codes) => Packet::UnsubAck(UnsubAck {
+                packet_id: *id,
+                properties: Properties::EMPTY,
+                reasons: codes,
+            }),
+        }
     }
 }
 

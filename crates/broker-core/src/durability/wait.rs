@@ -1,13 +1,15 @@
-//! What a packet waits for.
+//! What a packet waits for, and what is woken when that is true.
 
-use crate::ids::StoreId;
+use std::sync::Arc;
+
+use crate::ids::{ConnectionId, ShardId, StoreId};
 
 /// What a packet waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WaitFor {
     /// This request and all before it are on disk.
     pub(crate) stored: StoreId,
-    /// The letters that were sent to other shards with this token are answered.
+    /// The messages that were sent to other shards with this token are answered.
     pub(crate) settled: Option<u64>,
 }
 
@@ -24,4 +26,17 @@ impl WaitFor {
             settled: None,
         }
     }
+}
+
+/// What is woken when something is true that it waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Waiter {
+    /// The packets that wait in this connection, from the first on.
+    Packets(ConnectionId),
+    /// The output of this connection: its CONNACK and what was written behind it.
+    Output(ConnectionId),
+    /// The shard that asked this one under a token of its own.
+    Shard(ShardId, u64),
+    /// The will of this client, which is on disk until then.
+    Will(Arc<str>),
 }

@@ -2,8 +2,10 @@
 
 mod accounts;
 mod backlog;
+mod inbox;
 mod memberships;
 mod outbox;
+mod progress;
 mod queue_limits;
 mod redelivery;
 mod stored;
@@ -12,6 +14,7 @@ mod stored_subscriptions;
 pub(crate) use backlog::{Backlog, TermsThen};
 pub(crate) use memberships::Memberships;
 pub(crate) use outbox::{Delivery, Identifiers};
+pub(crate) use progress::Unsaved;
 pub(crate) use queue_limits::{QueueChange, QueueLimits};
 pub(crate) use redelivery::SentBefore;
 pub(crate) use stored::{Kept, Untold};
@@ -26,7 +29,7 @@ use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::audit::ledger::Ledger;
 use crate::by_filter::ByFilter;
-use crate::connection::Client;
+use crate::connection::{Client, Connection};
 use crate::durability::{WaitFor, Will};
 use crate::ids::StoreId;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
@@ -87,6 +90,17 @@ impl Session {
     /// before, or it stands behind one that is held [MQTT-4.6.0-5, MQTT311-4.6.0-6].
     pub(crate) fn holds(&self, qos: QoS) -> bool {
         self.unsent > 0 || self.is_durable() && qos == QoS::ExactlyOnce
+    }
+
+    /// Whether a message that it is to have now stands behind what is held for its connection,
+    /// because it has published it.
+    #[inline]
+    pub(crate) fn is_behind_answers(
+        &self,
+        connection: &Connection,
+        publisher: Option<&Arc<str>>,
+    ) -> bool {
+        !connection.holds_nothing() && publisher.is_some_and(|from| *from == self.client_id)
     }
 
     /// Whether another message may be in flight [MQTT-3.3.4-9]. They may have as many bytes as the

@@ -1,16 +1,20 @@
-//! A message on its way to one session.
+//! Messages on their way to one session.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use unbroken_mqtt_proto::session::Start;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
+use super::Session;
 use crate::audit::account::Counting;
 use crate::audit::finding::Findings;
 use crate::audit::receipt::News;
 use crate::durability::Entry;
+use crate::ids::StoreId;
 use crate::message::Message;
+use crate::option_box::OptionBox;
 
 /// A message on its way to one session.
 #[derive(Clone, Debug)]
@@ -78,6 +82,65 @@ impl Delivery {
             identifiers: self.identifiers.to_vec(),
             by_group: self.group.is_some() || self.entry > 0,
             group: self.group.clone(),
+        }
+    }
+}
+
+impl Session {
+    /// Gives a message its packet id, which is to be sent later. Says whether the window has no
+    /// place for it yet. The message comes back if there is no id.
+    pub(crate) fn begin_held(
+        &mut self,
+        qos: QoS,
+        delivery: Delivery,
+    ) -> Result<(PacketId, bool), (QoS, Delivery)> {
+        let cost = delivery.message.publication().cost();
+        let is_ahead = self.is_durable() && !self.outbound.window_open();
+        let begun = if is_ahead {
+            self.outbound.begin_ahead(qos, delivery)
+        } else {
+            self.outbound.begin_unsent(qos, delivery)
+        };
+        let packet_id = begun.map_err(|delivery| (qos, delivery))?;
+        self.unsent += u32::from(!is_ahead);
+        self.inflight_bytes += cost;
+        Ok((packet_id, is_ahead))
+    }
+
+    /// This message has its packet id, stored with that request, before the window has a place for
+    /// it.
+    pub(crate) fn note_ahead(&mut self, packet_id: PacketId, stored: StoreId) {
+        if let Some(kept) = self.kept.as_deref_mut() {
+            let ahead = kept.ahead.get_or_insert_default();
+            ahead.push_back((packet_id, stored));
+        }
+    }
+
+    /// Gives a place in the window to the next message that has its packet id already, if there is
+    /// a place.
+    pub(crate) fn start_ahead(&mut self) -> Option<(PacketId, StoreId)> {
+        let kept = self.kept.as_deref_mut()?;
+        let ahead = kept.ahead.get_mut()?;
+        while let Some(&(packet_id, stored)) = ahead.front() {
+            let start = self.outbound.start(packet_id);
+            if start == Start::Wait {
+                return None;
+            }
+            ahead.pop_front();
+            if start == Start::Send {
+                self.unsent += 1;
+                return Some((packet_id, stored));
+            }
+        }
+        kept.ahead = OptionBox::default();
+        None
+    }
+
+    /// Its connection has gone with what was to be sent over it.
+    pub(crate) fn forget_held(&mut self) {
+        self.unsent = 0;
+        if let Some(kept) = self.kept.as_deref_mut() {
+            kept.ahead = OptionBox::default();
         }
     }
 }

@@ -9,7 +9,7 @@
 //! What the session is owed is what its subscriptions match above *through*, and its entries:
 //! nothing else. Both are told to the disk together, in a
 //! [`Record::Progress`](crate::Record::Progress), so that a message is never in both or in neither.
-//! When it is written: [`crate::kept`].
+//! When it is written: [`crate::shard`]; and what: [`super::progress`].
 //!
 //! Invariants:
 //! - An entry's number is given once. A packet id may be another message's before the end of the

@@ -102,7 +102,7 @@ impl Shard {
 
     /// All that another shard has announced up to here is in force.
     pub(crate) fn answer_barrier(&mut self, from: ShardId, barrier: u64) {
-        let tail = self.clients.gate.tail();
+        let (tail, _) = self.clients.gate.log_ends().own();
         self.mail(from, Letter::BarrierReached { barrier, tail });
     }
 

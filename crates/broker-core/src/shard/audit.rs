@@ -141,7 +141,7 @@ impl Shard {
         if let Some(session) = self.clients.session_mut(id)
             && let Some(record) = session.ledger.lane_so_far(&session.client_id)
         {
-            self.clients.ask(record);
+            self.clients.gate.ask(record);
         }
     }
 
@@ -275,7 +275,7 @@ impl Shard {
             self.mail(to, Letter::Lane(message));
         }
         while let Some(record) = self.clients.audit.take_record() {
-            self.clients.ask(record);
+            self.clients.gate.ask(record);
         }
         if let Some(at) = self.clients.audit.next_tick(now) {
             self.timers.set(at, Timer::Audit);
@@ -337,7 +337,7 @@ impl Shard {
                         &session.ledger,
                         session.connection.is_some(),
                         behind.map_or(0, |behind| behind.messages),
-                        session.unstored(&gate.on_disk),
+                        session.unstored(gate.log_ends().on_disk()),
                     )
                 }
             };
@@ -383,7 +383,7 @@ impl Shard {
             let session = self.lane_session(&client_id);
             let is_durable = session.is_some_and(|session| session.is_durable);
             if let Some(record) = self.clients.audit.lane_so_far(key, is_durable) {
-                self.clients.ask(record);
+                self.clients.gate.ask(record);
             }
         }
     }
@@ -408,7 +408,7 @@ impl Shard {
             last = Some(key);
         }
         for lane in at_rest {
-            self.clients.ask(Record::LaneAtRest(lane));
+            self.clients.gate.ask(Record::LaneAtRest(lane));
         }
     }
 
@@ -438,7 +438,7 @@ impl Shard {
     pub fn wake_lanes(&mut self, now: Instant, floor: u32) {
         self.timers.set(now, Timer::Ask);
         self.clients.audit.begin_epochs_from(floor);
-        self.clients.gate.awake = self.clients.ask(Record::LanesAwake { floor });
+        self.clients.gate.resume_lanes(floor);
     }
 
     /// Takes over what an earlier run has said of a lane while it ran, after lanes at rest: what

@@ -5,6 +5,9 @@ use crate::output::Output;
 use crate::telemetry::Work;
 
 /// What the shard wants done after an input. Must be drained before the next one.
+///
+/// Requests to the store come first: a message is asked to be stored before another shard has it.
+/// Events come last.
 #[must_use = "the driver has to do what the shard asks for"]
 #[derive(Debug)]
 pub struct Outputs<'a> {
@@ -28,6 +31,9 @@ impl Iterator for Outputs<'_> {
 
     fn next(&mut self) -> Option<Output> {
         let clients = &mut self.shard.clients;
+        if let Some(request) = clients.gate.next_request() {
+            return Some(request.into());
+        }
         let output = clients.outputs.pop_front();
         output.or_else(|| clients.telemetry.take_event().map(Output::Event))
     }

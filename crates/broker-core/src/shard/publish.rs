@@ -18,19 +18,20 @@ use unbroken_mqtt_proto::session::Arrival;
 use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
+use crate::clients::Clients;
 use crate::connection::{Access, Answer, may_publish};
 use crate::durability::{Marker, Record, WaitFor};
 use crate::ids::{ConnectionId, Errand, SessionId};
 use crate::item::{Item, Storing};
 use crate::limits::QueueFull;
 use crate::message::{self, Publication};
+use crate::placement;
 use crate::reason::{DropReason, Fault, Flow};
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::telemetry::Again;
-use crate::{placement, read_only};
 
-use check::{check_properties, check_topic, invalid_topic};
+use check::{check_properties, check_topic, invalid_topic, refused};
 
 impl Shard {
     pub(crate) fn handle_publish(
@@ -145,7 +146,7 @@ impl Shard {
                 }
                 Ok(Arrival::Duplicate) => {
                     // [MQTT-4.3.3-10]: answered again, not delivered again.
-                    let until = self.clients.still_unanswered(session_id, packet_id);
+                    let until = session.deferred_pubrec(&self.clients.gate, packet_id);
                     let again = Answer::PubRec(packet_id, ReasonCode::Success);
                     self.clients.answer(id, until, again);
                     return Ok(Flow::Done);
@@ -205,9 +206,13 @@ impl Shard {
         // Whatever becomes of this message, a restart must not take the next for a repetition. Of
         // a store that has failed nothing is promised.
         if let Some(packet_id) = instead_of
-            && !self.clients.store_failed()
+            && !self.clients.gate.has_failed()
         {
-            item.wait_for(self.clients.ask_to_release(session_id, packet_id));
+            self.clients.qos2_pending.release(session_id, packet_id);
+            let Clients { sessions, gate, .. } = &mut self.clients;
+            if let Some(session) = sessions.get_mut(session_id.index()) {
+                item.wait_for(session.release(gate, packet_id));
+            }
         }
         let outcome = match self.refusal(&item, session_id) {
             Some(why) if self.must_answer_first(id, why.why) => {
@@ -239,6 +244,20 @@ impl Shard {
         let Some(outcome) = outcome? else {
             return Ok(Flow::Requeue);
         };
+        self.answer_publish(now, id, publish, &outcome, is_reserved);
+        Ok(Flow::Done)
+    }
+
+    /// `is_reserved`: the answer has its place.
+    #[inline]
+    fn answer_publish(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        publish: &Publish<'_>,
+        outcome: &Outcome,
+        is_reserved: bool,
+    ) {
         // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
         if let Some(packet_id) = publish.packet_id {
             let reason = self.expressible(id, outcome.reason);
@@ -252,7 +271,6 @@ impl Shard {
                 self.clients.answer(id, outcome.until, answer);
             }
         }
-        Ok(Flow::Done)
     }
 
     /// Why a message that has to be kept is not taken in, if so.
@@ -283,21 +301,9 @@ impl Shard {
     /// Whether the publisher may have another copy of a retained message on disk, if it is to have
     /// one of this.
     fn has_room_for_copy(&self, item: &Item<'_>, publisher: SessionId) -> bool {
-        let (unreleased, limits) = (&self.clients.unreleased, &self.clients.limits);
+        let (qos2_pending, limits) = (&self.clients.qos2_pending, &self.clients.limits);
         copied_with(&item.storing).is_none()
-            || unreleased.has_room(limits, publisher, item.publication.cost())
-    }
-
-    /// Why nothing can be put on disk, if so: the store has failed, or is full and publishers are
-    /// told.
-    pub(crate) fn store_refuses(&self) -> Option<DropReason> {
-        if self.clients.store_failed() {
-            Some(DropReason::StoreFailed)
-        } else if self.clients.laggards.store_refuses(&self.clients.limits) {
-            Some(DropReason::StoreFull)
-        } else {
-            None
-        }
+            || qos2_pending.has_room(limits, publisher, item.publication.cost())
     }
 
     /// Whether somebody keeps this message of QoS 1 or 2.
@@ -312,7 +318,7 @@ impl Shard {
         let route = self.router.route(topic);
         let mut receivers = route.receivers.iter();
         // Forgetting a retained message makes room, where there is anything to write to.
-        publication.retain && (!publication.payload.is_empty() || self.clients.store_failed())
+        publication.retain && (!publication.payload.is_empty() || self.clients.gate.has_failed())
             || route.staying != 0
             || route.groups.iter().any(|group| self.groups.keeps(*group))
             || receivers.any(|to| to.qos > QoS::AtMostOnce && stays(to.session))
@@ -333,18 +339,7 @@ impl Shard {
         self.note_refused(session_id, &item.publication, *why);
         self.clients
             .drop_for(now, session_id, &item.publication, *why, full.as_ref());
-        let (reason, detail) = match why {
-            DropReason::StoreFailed => (read_only::REFUSED, read_only::DETAIL),
-            DropReason::QueueFull => (
-                ReasonCode::QuotaExceeded,
-                "a session that would have to keep it is at limits.queue_messages_max or \
-                 queue_bytes_max",
-            ),
-            _ => (
-                ReasonCode::QuotaExceeded,
-                "limits.store_bytes_max is reached, or the disk has no room for more",
-            ),
-        };
+        let (reason, detail) = refused(*why);
         if self.expressible(id, reason) == reason {
             let until = item.until;
             return Ok(Outcome { reason, until });
@@ -411,7 +406,7 @@ impl Shard {
         if publication.retain {
             if let Some(packet_id) = copied_with(&item.storing) {
                 let bytes = publication.cost();
-                self.clients.unreleased.keep(session_id, packet_id, bytes);
+                self.clients.qos2_pending.keep(session_id, packet_id, bytes);
             }
             let qos = publication.qos;
             self.retain(now, item, qos);
@@ -425,10 +420,13 @@ impl Shard {
                 packet_id: marker.packet_id,
                 retained,
             };
-            item.wait_for(self.clients.ask_of(session_id, marker));
+            let Clients { sessions, gate, .. } = &mut self.clients;
+            if let Some(session) = sessions.get_mut(session_id.index()) {
+                item.wait_for(session.persist(gate, marker));
+            }
         }
         if item.is_owed {
-            self.clients.note_owed(item);
+            item.note_groups(&mut self.clients.gate);
         }
         if item.is_spreading {
             self.wait_for_spread(id, item);

@@ -22,7 +22,7 @@ use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 use crate::audit::verdict::finds_verdict;
 use crate::audit::watch::lane_answer;
 use crate::clients::Clients;
-use crate::durability::{Record, WaitFor};
+use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{Errand, SessionId, ShardId, StoreId};
 use crate::item::{Item, Storing};
 use crate::mail::Letter;
@@ -75,7 +75,8 @@ impl Shard {
         let stored = self.set_retained(now, message, errand);
         if let Some(token) = token {
             let until = WaitFor::stored(stored);
-            self.clients.settle_when(now, until, from, token);
+            let waiter = Waiter::Shard(from, token);
+            self.clients.wake_when(now, until, waiter);
         }
     }
 
@@ -165,8 +166,7 @@ impl Shard {
         if !self.options.settings.durable || message.publisher().is_none() {
             return StoreId::NOTHING;
         }
-        let Clients { gate, outputs, .. } = &mut self.clients;
-        gate.ask(outputs, record(Arc::clone(message)))
+        self.clients.gate.ask(record(Arc::clone(message)))
     }
 
     pub(crate) fn expire_retained(&mut self, now: Instant, message: &Weak<Message>) {
@@ -198,7 +198,7 @@ impl Shard {
         // One that the limits did not let in at the start is on disk all the same.
         if self.options.settings.durable {
             let (topic, errand) = (topic.into(), None);
-            self.clients.ask(Record::Unretained { topic, errand });
+            self.clients.gate.ask(Record::Unretained { topic, errand });
         }
     }
 
@@ -352,11 +352,11 @@ impl Shard {
             self.clients.pool.release(message);
         }
         let done = self.clients.retained.finish_slice(session_id);
-        let session = self.clients.sessions.get(session_id.index());
+        let clients = &mut self.clients;
         if let Some(filter) = done
-            && session.is_some_and(|session| session.kept.is_some())
+            && let Some(session) = clients.sessions.get_mut(session_id.index())
         {
-            self.clients.end_scan(session_id, &filter);
+            session.end_scan(session_id, &filter, &mut clients.unsaved);
         }
         true
     }

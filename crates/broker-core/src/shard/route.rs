@@ -27,7 +27,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
 
 use crate::audit::receipt::News;
-use crate::durability::{Record, WaitFor};
+use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{GroupId, GroupRef, Holder, Member, SessionId, ShardId};
 use crate::item::Item;
 use crate::limits::BUNDLED_FOR_MAX;
@@ -58,7 +58,7 @@ impl Shard {
         } = self.route_here(now, item, from);
         if staying != 0 {
             // It must be stored before they have it.
-            item.store(&mut self.clients);
+            item.store(&mut self.clients.pool, &mut self.clients.gate);
         }
         let others = shards.count_ones();
         while shards != 0 {
@@ -139,7 +139,7 @@ impl Shard {
             routed.owed += 1;
             if self.groups.keeps(group) {
                 // If its member ends it goes to another, and that one may keep it.
-                item.store(&mut self.clients);
+                item.store(&mut self.clients.pool, &mut self.clients.gate);
             }
             self.deliver_to_group(now, group, item, Duty::None);
         }
@@ -188,7 +188,7 @@ impl Shard {
         let token = item.until.settled.unwrap_or_else(|| self.token());
         item.until.settled = Some(token);
         let position = item.position();
-        self.clients.gate.expect_settled(token, position);
+        self.clients.gate.expect(token, position);
         token
     }
 }
@@ -297,7 +297,7 @@ impl Shard {
         };
         self.clients.deliver(now, member.session, terms, item);
         if item.is_owed {
-            self.clients.note_given(&text, item);
+            item.note_given(&mut self.clients.gate, &text);
         }
         true
     }
@@ -309,13 +309,14 @@ impl Shard {
             Duty::None => {}
             Duty::Awaited { token, owing } => {
                 if let Some(group) = owing {
-                    self.clients.note_given(&group, item);
+                    item.note_given(&mut self.clients.gate, &group);
                 }
                 let until = WaitFor::stored(item.until.stored);
-                self.clients.settle_when(now, until, home, token);
+                let waiter = Waiter::Shard(home, token);
+                self.clients.wake_when(now, until, waiter);
             }
             Duty::HandedOver(hand_over) => {
-                self.clients.note_handed_on(hand_over);
+                self.clients.gate.ask(Record::HandedOn { hand_over });
                 let holder = placement::of_hand_over(hand_over, self.options.shards);
                 if holder == self.options.id {
                     self.groups.end_hand_over(hand_over);
@@ -378,7 +379,7 @@ impl Shard {
         }
         let hand_over = self.groups.begin_hand_over(message.position());
         let (group, message) = (Arc::clone(group), Arc::clone(message));
-        self.clients.ask(Record::HandedOver {
+        self.clients.gate.ask(Record::HandedOver {
             hand_over,
             group,
             message,

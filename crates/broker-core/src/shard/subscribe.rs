@@ -25,13 +25,12 @@ use unbroken_mqtt_proto::{
 
 use crate::clients::Clients;
 use crate::connection::{Access, Answer, Connection, may_subscribe};
-use crate::durability::{Record, StoredSubscription, WaitFor};
+use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, LogId, SessionId, StoreId};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::mail::Letter;
 use crate::reason::Fault;
 use crate::routing::{Grant, PendingSubAck, Subscriber};
-use crate::session::Kept;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
 use crate::telemetry::Event;
@@ -218,14 +217,16 @@ impl Shard {
         let per_session = self.clients.limits.subscriptions_per_session_max;
         let past_max = per_session.max(PAST_SUBSCRIPTIONS_AT_LEAST) as usize;
         let (options, identifier) = (request.options, request.identifier);
-        let is_full =
-            |kept: &Kept| kept.is_full_of_past(request.text, options, identifier, past_max);
-        if !self.clients.keeps(request.session, is_full) {
+        let Clients { sessions, gate, .. } = &mut self.clients;
+        let Some(session) = sessions.get_mut(request.session.index()) else {
+            return true;
+        };
+        if !session.is_full_of_past(request.text, options, identifier, past_max) {
             return true;
         }
-        // Past ones of a session that keeps up are there until the disk is told the next time.
-        self.clients.tell_progress(request.session);
-        !self.clients.keeps(request.session, is_full)
+        // Past ones of a session that keeps up are there until progress is stored.
+        session.persist_progress(gate);
+        !session.is_full_of_past(request.text, options, identifier, past_max)
     }
 
     /// Gives the session the subscription. Answers the QoS of the one that it replaces.
@@ -304,7 +305,12 @@ impl Shard {
     /// heard of: this waits with that.
     fn put_in_force(&mut self, suback: &mut PendingSubAck) {
         for (filter, era) in std::mem::take(&mut suback.filters) {
-            let Clients { sessions, gate, .. } = &mut self.clients;
+            let Clients {
+                sessions,
+                gate,
+                unsaved,
+                ..
+            } = &mut self.clients;
             let session = sessions.get_mut(suback.session.index());
             let Some(session) = session.filter(|session| session.serial == suback.serial) else {
                 return;
@@ -320,11 +326,11 @@ impl Shard {
                 }
                 Some(held) if held.era != era => suback.filters.push((filter, held.era)),
                 Some(_) => {
-                    let yielded = kept.come_into_force(&filter, &gate.tails);
+                    let yielded = kept.come_into_force(&filter, gate.log_ends().all());
                     if yielded.is_some() {
-                        self.clients.touch(suback.session);
+                        session.touch(suback.session, unsaved);
                     }
-                    let asked = self.ask_to_subscribe(suback.session, &filter, yielded);
+                    let asked = session.persist_subscription(gate, &filter, yielded);
                     suback.stored = asked.max(suback.stored);
                 }
             }
@@ -376,7 +382,12 @@ impl Shard {
                 let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
                 self.unsubscribe(session_id, parsed, grant);
                 self.tell_unsubscribed(session_id, text);
-                stored = self.end_subscription(session_id, text).max(stored);
+                let clients = &mut self.clients;
+                if let Some(session) = clients.sessions.get_mut(session_id.index()) {
+                    let unsaved = &mut clients.unsaved;
+                    let asked = session.unsubscribe(session_id, &mut clients.gate, unsaved, text);
+                    stored = asked.max(stored);
+                }
                 ReasonCode::Success
             } else {
                 ReasonCode::NoSubscriptionExisted
@@ -408,11 +419,13 @@ impl Shard {
             options: shard,
             ..
         } = self;
-        let session = clients.sessions.get_mut(id.index());
-        let Some(kept) = session.and_then(|session| session.kept.as_deref_mut()) else {
+        let Some(session) = clients.sessions.get_mut(id.index()) else {
             return Keeping::Asked(StoreId::NOTHING);
         };
-        let tails = &clients.gate.tails;
+        let Some(kept) = session.kept.as_deref_mut() else {
+            return Keeping::Asked(StoreId::NOTHING);
+        };
+        let tails = clients.gate.log_ends().all();
         let joins: Vec<_> = if waits && !kept.is_in_force(filter, options.qos) {
             others(shard).collect()
         } else {
@@ -433,63 +446,16 @@ impl Shard {
             untold = replaced.replace(subscription);
         }
         if replaced.is_some() || untold.is_some() {
-            clients.touch(id);
+            session.touch(id, &mut clients.unsaved);
         }
         // The client was not yet told of this one.
         if let Some(subscription) = untold {
-            clients.ask_of(id, |client_id| Record::Unsubscribed {
-                client_id,
-                subscription,
-            });
+            session.persist_unsubscription(&mut clients.gate, subscription);
         }
         match era {
             Some(era) if !joins.is_empty() => Keeping::OnceInForce { era },
-            _ => Keeping::Asked(self.ask_to_subscribe(id, filter, replaced)),
+            _ => Keeping::Asked(session.persist_subscription(&mut clients.gate, filter, replaced)),
         }
-    }
-
-    /// Asks for a subscription to be on disk.
-    fn ask_to_subscribe(
-        &mut self,
-        id: SessionId,
-        filter: &str,
-        replaced: Option<StoredSubscription>,
-    ) -> StoreId {
-        let session = self.clients.sessions.get(id.index());
-        let kept = session.and_then(|session| session.kept.as_deref());
-        let Some(subscription) = kept.and_then(|kept| kept.subscription(filter)).cloned() else {
-            return StoreId::NOTHING;
-        };
-        self.clients.ask_of(id, |client_id| Record::Subscribed {
-            client_id,
-            subscription,
-            replaced,
-        })
-    }
-
-    /// Asks for the end of a subscription to be on disk.
-    fn end_subscription(&mut self, id: SessionId, filter: &str) -> StoreId {
-        let tails = self.clients.gate.tails.clone();
-        let Some(session) = self.clients.session_mut(id) else {
-            return StoreId::NOTHING;
-        };
-        let Some(kept) = session.kept.as_deref_mut() else {
-            return StoreId::NOTHING;
-        };
-        let ended = [
-            kept.stop_yielding(filter, &tails),
-            kept.unsubscribe(filter, &tails),
-        ];
-        self.clients.touch(id);
-        let mut asked = StoreId::NOTHING;
-        for subscription in ended.into_iter().flatten() {
-            let clients = &mut self.clients;
-            asked = clients.ask_of(id, |client_id| Record::Unsubscribed {
-                client_id,
-                subscription,
-            });
-        }
-        asked
     }
 
     /// Tells of what a session had: so many events a packet can cause, and no more.
@@ -562,7 +528,10 @@ impl Shard {
     }
 
     fn release_suback(&mut self, now: Instant, suback: &PendingSubAck) {
-        self.clients.unburden(now, suback.connection, suback.cost());
+        let clients = &mut self.clients;
+        clients
+            .connections
+            .unburden(now, suback.connection, suback.cost(), &clients.limits);
         self.send_suback(suback);
         self.begin_queries(now, suback.session, suback.retained.clone());
     }
@@ -580,8 +549,13 @@ impl Shard {
             properties: Properties::EMPTY,
             reasons: &codes,
         };
-        self.clients
-            .send(suback.connection.index, &Packet::SubAck(packet));
+        let Clients {
+            connections,
+            telemetry,
+            ..
+        } = &mut self.clients;
+        let index = suback.connection.index;
+        connections.send(telemetry, index, &Packet::SubAck(packet));
     }
 }
 

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::ReasonCode;
 
+use crate::clients::Clients;
 use crate::ids::{ConnectionId, SessionId};
+use crate::mail::Letter;
+use crate::position::Frontier;
 use crate::reason::Fault;
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -26,8 +29,8 @@ impl Shard {
                 Timer::Scan(session) => self.pump_retained(now, session),
                 Timer::Spread => self.go_on_spreading(now),
                 Timer::TellDrops => self.report_drops(now),
-                Timer::Progress => self.tell_progress(),
-                Timer::Tail => self.tell_tail(),
+                Timer::Progress => self.save_progress(),
+                Timer::Tail => self.send_log_end(),
                 Timer::Laggards => self.look_for_laggards(now),
                 Timer::Count => self.count_on(),
                 Timer::Sys => self.publish_sys(now),
@@ -79,7 +82,7 @@ impl Shard {
         let deadline = connection.last_received() + keep_alive;
         if deadline > now {
             self.timers.set(deadline, Timer::KeepAlive(id));
-        } else if self.clients.keeps_waiting(connection) {
+        } else if connection.keeps_waiting(&self.clients.gate, &self.clients.limits) {
             self.timers.set(now + keep_alive, Timer::KeepAlive(id));
         } else if deadline > heard {
             self.timers.set(now + NOT_HEARD, Timer::KeepAlive(id));
@@ -129,6 +132,127 @@ impl Shard {
         });
     }
 }
+
+impl Shard {
+    /// Sees to it that progress of sessions is stored: soon, and at once if much has been appended
+    /// since.
+    pub(crate) fn schedule_progress(&mut self, now: Instant) {
+        if self.clients.gate.appended_bytes() > self.options.settings.hasten_bytes {
+            self.save_cursors();
+        }
+        if !self.clients.unsaved.is_empty() && !self.progress_is_due {
+            self.progress_is_due = true;
+            self.timers.set(now + SAVE_PROGRESS_EVERY, Timer::Progress);
+        }
+    }
+
+    /// Asks for the progress of sessions to be stored, of all that have made some.
+    pub(crate) fn save_progress(&mut self) {
+        self.progress_is_due = false;
+        let Clients {
+            sessions,
+            gate,
+            unsaved,
+            ..
+        } = &mut self.clients;
+        gate.note_progress();
+        for id in unsaved.take() {
+            if let Some(session) = sessions.get_mut(id.index()) {
+                session.persist_progress(gate);
+            }
+        }
+        self.trim_logs();
+    }
+
+    /// Asks for as much to be stored as lets the store trim the log, unless too little has been
+    /// appended for so many sessions.
+    #[cold]
+    fn save_cursors(&mut self) {
+        let more = self.clients.unsaved.len() as u64 / SAVED_TOGETHER;
+        let much = self.options.settings.hasten_bytes.saturating_mul(1 + more);
+        if self.clients.gate.appended_bytes() <= much {
+            return;
+        }
+        self.clients.gate.note_progress();
+        if !self.knows_what_is_needed() {
+            return;
+        }
+        let Clients {
+            sessions,
+            gate,
+            unsaved,
+            ..
+        } = &mut self.clients;
+        let ids = unsaved.take();
+        for id in &ids {
+            if let Some(session) = sessions.get_mut(id.index()) {
+                session.persist_cursor(gate);
+            }
+        }
+        // There is more to store of most.
+        unsaved.restore(ids);
+        self.trim_logs();
+    }
+
+    /// Has trimmed what no session needs as soon as their progress is on disk.
+    fn trim_logs(&mut self) {
+        if self.knows_what_is_needed() && !self.clients.gate.has_failed() {
+            let needed = self.needed();
+            self.clients.gate.trim(needed);
+        }
+    }
+
+    /// With other shards it takes more than one of them to know, and with many sessions it takes
+    /// long to find out: then it is only known when the shard is [asked](Self::needed).
+    fn knows_what_is_needed(&self) -> bool {
+        self.options.shards == 1 && self.clients.sessions.len() <= SESSIONS_LOOKED_AT
+    }
+
+    /// Up to where this shard needs no log, for a session or for what one has left to a group: what
+    /// is within may be trimmed. Costs a look at all sessions.
+    pub fn needed(&self) -> Frontier {
+        let ends = self.clients.gate.log_ends().all();
+        let mut needed = ends.clone();
+        for (_, session) in &self.clients.sessions {
+            session.lower_to_needs(&mut needed, ends);
+        }
+        let sent = self.clients.gate.unsettled_positions();
+        for position in self.groups.positions().chain(sent) {
+            needed.lower(position);
+        }
+        needed
+    }
+
+    /// Sees to it that the other shards hear how long the log of this one is: a shard that wants
+    /// nothing of it gets no message, and would hold on to all.
+    pub(crate) fn schedule_log_end(&mut self, now: Instant) {
+        let is_news = self.clients.gate.log_ends().own() != self.log_end_sent;
+        if is_news && !self.log_end_is_due && self.options.shards > 1 {
+            self.log_end_is_due = true;
+            self.timers.set(now + SEND_LOG_END_EVERY, Timer::Tail);
+        }
+    }
+
+    fn send_log_end(&mut self) {
+        let (tail, on_disk) = self.clients.gate.log_ends().own();
+        (self.log_end_is_due, self.log_end_sent) = (false, (tail, on_disk));
+        for shard in self.others() {
+            self.mail(shard, Letter::Tail { tail, on_disk });
+        }
+    }
+}
+
+/// What a restart repeats at most, with DUP, of messages of QoS 1 that were acknowledged.
+const SAVE_PROGRESS_EVERY: Duration = Duration::from_millis(500);
+
+/// Of so many sessions progress is stored while as much is appended as for the first.
+const SAVED_TOGETHER: u64 = 128;
+
+/// With more of them a shard does not look at all so often.
+const SESSIONS_LOOKED_AT: usize = 1_024;
+
+/// How long another shard holds on to the log of this one at most, without wanting any of it.
+const SEND_LOG_END_EVERY: Duration = Duration::from_secs(5);
 
 /// Until somebody is looked at again whose time is over, but who may have sent something that the
 /// shard has not been given.

@@ -4,7 +4,8 @@ use unbroken_mqtt_proto::topic::{TopicError, TopicName};
 use unbroken_mqtt_proto::{Publish, ReasonCode};
 
 use crate::limits::Limits;
-use crate::reason::Fault;
+use crate::read_only;
+use crate::reason::{DropReason, Fault};
 
 pub(super) fn check_topic(limits: &Limits, topic: TopicName<'_>) -> Result<(), Fault> {
     let name = topic.as_str();
@@ -53,4 +54,20 @@ pub(super) fn invalid_topic(error: TopicError) -> Fault {
         reason: error.reason(),
         detail: error.to_string().into(),
     } // [MQTT-3.3.2-2]
+}
+
+/// What a publisher is answered whose message is not taken in, and why in words.
+pub(super) fn refused(why: DropReason) -> (ReasonCode, &'static str) {
+    match why {
+        DropReason::StoreFailed => (read_only::REFUSED, read_only::DETAIL),
+        DropReason::QueueFull => (
+            ReasonCode::QuotaExceeded,
+            "a session that would have to keep it is at limits.queue_messages_max or \
+             queue_bytes_max",
+        ),
+        _ => (
+            ReasonCode::QuotaExceeded,
+            "limits.store_bytes_max is reached, or the disk has no room for more",
+        ),
+    }
 }

@@ -1,0 +1,360 @@
+//! What of a session is asked to be stored.
+//!
+//! What a restart must not repeat has a record of its own ([`crate::durability`]). The rest is
+//! asked for late and together, in a [`Progress`], because a restart without it only repeats what
+//! the client recognizes.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::session::Entry as InFlight;
+use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionOptions};
+
+use super::{Delivery, Kept, Session, Untold};
+use crate::durability::{
+    CommitGate, Presence, Progress, ReceivedEntry, Record, StoredSubscription,
+};
+use crate::ids::{SessionId, StoreId};
+
+/// Sessions with progress that is to be stored; some may have ended since.
+#[derive(Debug, Default)]
+pub(crate) struct Unsaved(Vec<SessionId>);
+
+impl Unsaved {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.0)
+    }
+
+    /// Takes them back: there is more to store of them.
+    pub(crate) fn restore(&mut self, sessions: Vec<SessionId>) {
+        self.0 = sessions;
+    }
+}
+
+impl Session {
+    /// It has progress that is to be stored soon.
+    pub(crate) fn touch(&mut self, id: SessionId, unsaved: &mut Unsaved) {
+        if let Some(kept) = self.kept.as_deref_mut()
+            && !std::mem::replace(&mut kept.touched, true)
+        {
+            unsaved.0.push(id);
+        }
+    }
+
+    /// A connection of it has begun or ended.
+    pub(crate) fn touch_presence(&mut self, id: SessionId, unsaved: &mut Unsaved) {
+        self.touch(id, unsaved);
+        if let Some(kept) = self.kept.as_deref_mut() {
+            kept.presence = true;
+        }
+    }
+
+    /// All that is retained for this subscription was sent.
+    pub(crate) fn end_scan(&mut self, id: SessionId, filter: &str, unsaved: &mut Unsaved) {
+        if let Some(kept) = self.kept.as_deref_mut()
+            && kept.end_scan(filter)
+        {
+            self.touch(id, unsaved);
+        }
+    }
+
+    /// A message of QoS 1 has got this packet id.
+    pub(crate) fn touch_sent(&mut self, id: SessionId, packet_id: PacketId, unsaved: &mut Unsaved) {
+        if let Some(kept) = self.kept.as_deref_mut()
+            && let Some(delivery) = self.outbound.message(packet_id)
+        {
+            let waited = NonZeroU64::new(delivery.entry);
+            let number = kept.entry();
+            let untold = Untold { number, waited };
+            let under_way = kept.under_way();
+            under_way.untold.insert(packet_id, untold);
+            under_way.sent_what_waited |= waited.is_some();
+            self.touch(id, unsaved);
+        }
+    }
+
+    /// What was sent under this id has come to its end.
+    pub(crate) fn land(&mut self, id: SessionId, packet_id: PacketId, unsaved: &mut Unsaved) {
+        if let Some(kept) = self.kept.as_deref_mut() {
+            kept.land(packet_id);
+            self.touch(id, unsaved);
+        }
+    }
+
+    /// A delivery that never was sent is over: it was dropped, or is another's.
+    pub(crate) fn land_waiting(
+        &mut self,
+        id: SessionId,
+        delivery: &Delivery,
+        unsaved: &mut Unsaved,
+    ) {
+        if delivery.entry > 0
+            && let Some(kept) = self.kept.as_deref_mut()
+        {
+            kept.under_way().landed.push(delivery.entry);
+            self.touch(id, unsaved);
+        }
+    }
+
+    /// Asks for a record of this session, if it is persistent.
+    pub(crate) fn persist(
+        &mut self,
+        gate: &mut CommitGate,
+        record: impl FnOnce(Arc<str>) -> Record,
+    ) -> StoreId {
+        if self.kept.is_none() {
+            return StoreId::NOTHING;
+        }
+        self.asked = gate.ask(record(Arc::clone(&self.client_id)));
+        self.asked
+    }
+
+    /// The session ends, or will end with its connection: on disk it does so now.
+    pub(crate) fn persist_end(&mut self, gate: &mut CommitGate) {
+        self.persist(gate, |client_id| Record::SessionEnded { client_id });
+        if self.kept.take().is_some() {
+            self.will_on_disk = false;
+            gate.end_client(Arc::clone(&self.client_id));
+        }
+    }
+
+    /// A message is about to be sent for the first time under this id. At QoS 1 what waited as an
+    /// entry and was sent before is stored too: a restart sends what has an id first, and messages
+    /// of one QoS are to come in their order.
+    pub(crate) fn persist_sent(
+        &mut self,
+        gate: &mut CommitGate,
+        packet_id: PacketId,
+        qos: QoS,
+    ) -> StoreId {
+        let kept = self.kept.as_deref();
+        if qos == QoS::AtLeastOnce && kept.is_some_and(Kept::sent_what_waited) {
+            self.persist_progress(gate);
+        }
+        let Some(kept) = self.kept.as_deref_mut() else {
+            return StoreId::NOTHING;
+        };
+        let Some(delivery) = self.outbound.message(packet_id) else {
+            return StoreId::NOTHING;
+        };
+        let waited = NonZeroU64::new(delivery.entry);
+        let number = kept.entry();
+        kept.under_way().recorded.insert(packet_id, number);
+        let entry = delivery.to_entry(number, Some(packet_id), qos);
+        self.persist(gate, |client_id| Record::Given {
+            client_id,
+            entry,
+            waited,
+        })
+    }
+
+    /// PUBREC came.
+    pub(crate) fn persist_received(
+        &mut self,
+        gate: &mut CommitGate,
+        packet_id: PacketId,
+        delivery: &Delivery,
+    ) -> StoreId {
+        let kept = self.kept.as_deref();
+        let Some(number) = kept.and_then(|kept| kept.entry_of(packet_id)) else {
+            return StoreId::NOTHING;
+        };
+        let received = ReceivedEntry {
+            number,
+            packet_id,
+            position: delivery.message.position(),
+            by_group: delivery.group.is_some() || delivery.entry > 0,
+        };
+        self.persist(gate, |client_id| Record::Received {
+            client_id,
+            received,
+        })
+    }
+
+    /// A group has given a message to this session, which waits in it.
+    pub(crate) fn persist_waiting(
+        &mut self,
+        gate: &mut CommitGate,
+        qos: QoS,
+        delivery: &mut Delivery,
+    ) -> StoreId {
+        let Some(kept) = self.kept.as_deref_mut() else {
+            return StoreId::NOTHING;
+        };
+        delivery.entry = kept.entry();
+        let entry = delivery.to_entry(delivery.entry, None, qos);
+        self.persist(gate, |client_id| Record::Given {
+            client_id,
+            entry,
+            waited: None,
+        })
+    }
+
+    /// Whether as many past subscriptions are stored as may be, and this would be another one.
+    pub(crate) fn is_full_of_past(
+        &self,
+        filter: &str,
+        options: SubscriptionOptions,
+        identifier: Option<NonZeroU32>,
+        past_max: usize,
+    ) -> bool {
+        let kept = self.kept.as_deref();
+        kept.is_some_and(|kept| kept.is_full_of_past(filter, options, identifier, past_max))
+    }
+
+    /// A subscription with this filter begins, in place of another.
+    pub(crate) fn persist_subscription(
+        &mut self,
+        gate: &mut CommitGate,
+        filter: &str,
+        replaced: Option<StoredSubscription>,
+    ) -> StoreId {
+        let kept = self.kept.as_deref();
+        let Some(subscription) = kept.and_then(|kept| kept.subscription(filter)).cloned() else {
+            return StoreId::NOTHING;
+        };
+        self.persist(gate, |client_id| Record::Subscribed {
+            client_id,
+            subscription,
+            replaced,
+        })
+    }
+
+    /// A subscription is over.
+    pub(crate) fn persist_unsubscription(
+        &mut self,
+        gate: &mut CommitGate,
+        subscription: StoredSubscription,
+    ) -> StoreId {
+        self.persist(gate, |client_id| Record::Unsubscribed {
+            client_id,
+            subscription,
+        })
+    }
+
+    /// The client has ended its subscriptions with this filter.
+    pub(crate) fn unsubscribe(
+        &mut self,
+        id: SessionId,
+        gate: &mut CommitGate,
+        unsaved: &mut Unsaved,
+        filter: &str,
+    ) -> StoreId {
+        let Some(kept) = self.kept.as_deref_mut() else {
+            return StoreId::NOTHING;
+        };
+        let ends = gate.log_ends().all();
+        let ended = [
+            kept.stop_yielding(filter, ends),
+            kept.unsubscribe(filter, ends),
+        ];
+        self.touch(id, unsaved);
+        let mut asked = StoreId::NOTHING;
+        for subscription in ended.into_iter().flatten() {
+            asked = self.persist_unsubscription(gate, subscription);
+        }
+        asked
+    }
+
+    /// The session needs of the logs only what is in flight and what comes behind it, and no
+    /// entries. That is little to write, and all that is to be known to trim a log where a session
+    /// gets messages of QoS 1 and acknowledges them. Of any other session as much is stored as
+    /// [`persist_progress`](Self::persist_progress) does.
+    pub(crate) fn persist_cursor(&mut self, gate: &mut CommitGate) {
+        let mut through = self.through(gate.log_ends().all());
+        let Some(kept) = self.kept.as_deref_mut().filter(|kept| kept.touched) else {
+            return;
+        };
+        for in_flight in self.outbound.iter() {
+            if let InFlight::Publish { id, message, .. } = in_flight
+                && kept.entry_of(id).is_none()
+                && let Some(position) = message.message.position()
+            {
+                through.lower(position);
+            }
+        }
+        if !kept.is_plain() || !through.reaches(&kept.through) {
+            self.persist_progress(gate);
+            return;
+        }
+        let (landed, done) = kept.take_landed(&through);
+        if landed.is_empty() && through == kept.through {
+            return;
+        }
+        kept.through = through.clone();
+        self.persist(gate, |client_id| Record::Progress {
+            client_id,
+            progress: Box::new(Progress {
+                landed,
+                done,
+                ..Progress::of(through)
+            }),
+        });
+    }
+
+    /// How far the session is, if that has changed.
+    pub(crate) fn persist_progress(&mut self, gate: &mut CommitGate) {
+        let through = self.through(gate.log_ends().all());
+        let is_here = self.connection.is_some();
+        let expiry_s = self.expiry_s;
+        let Self {
+            kept,
+            queue,
+            outbound,
+            ..
+        } = self;
+        let Some(kept) = kept.as_deref_mut() else {
+            return;
+        };
+        if !std::mem::take(&mut kept.touched) {
+            return;
+        }
+        let mut given = Vec::new();
+        for in_flight in outbound.iter() {
+            if let InFlight::Publish { id, qos, message } = in_flight
+                && kept.entry_of(id).is_none()
+            {
+                // All that were begun have one.
+                let under_way = kept.under_way();
+                let Some(Untold { number, waited }) = under_way.untold.remove(&id) else {
+                    continue;
+                };
+                under_way.landed.extend(waited.map(NonZeroU64::get));
+                under_way.recorded.insert(id, number);
+                given.push(message.to_entry(number, Some(id), qos));
+            }
+        }
+        if let Some(under_way) = &mut kept.under_way {
+            under_way.sent_what_waited = false;
+        }
+        let presence = std::mem::take(&mut kept.presence).then_some(Presence { is_here, expiry_s });
+        let scanned = kept.take_scanned();
+        let (landed, done) = kept.take_landed(&through);
+        let past = kept.take_past(&through);
+        let waiting = queue.iter().map(|(_, delivery)| delivery.entry);
+        let maybe_sent = kept.sent_before.take_news(&through, waiting);
+        kept.through = through.clone();
+        kept.told_entries = kept.entries;
+        self.persist(gate, |client_id| Record::Progress {
+            client_id,
+            progress: Box::new(Progress {
+                through,
+                given,
+                landed,
+                done,
+                scanned,
+                past,
+                presence,
+                maybe_sent,
+            }),
+        });
+    }
+}
