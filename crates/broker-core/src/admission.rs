@@ -247,7 +247,7 @@ impl Shard {
         terms: Agreement,
         will: Option<Box<Will>>,
     ) {
-        let absence = self.token();
+        let absence = self.numbers.issue();
         let Clients {
             sessions,
             gate,
@@ -419,7 +419,7 @@ impl Shard {
     /// is.
     fn assign_client_id(&mut self) -> String {
         loop {
-            let number = mix(self.options.seed ^ self.token());
+            let number = mix(self.options.seed ^ self.numbers.issue());
             let id = format!("auto-{number:016x}");
             let here = placement::of_client(&id, self.options.shards) == self.options.id;
             if here && !self.clients.by_client_id.contains_key(id.as_str()) {
@@ -445,7 +445,7 @@ impl Shard {
             .clients
             .sessions
             .insert(Session::new(Arc::clone(client_id)));
-        self.clients.sessions[key].serial = self.token();
+        self.clients.sessions[key].serial = self.numbers.issue();
         let rules = rules_of(client_id, &self.options.settings.audit.rules);
         self.clients.sessions[key].ledger = Ledger::new(rules);
         let id =
@@ -494,7 +494,7 @@ impl Shard {
     /// A session has lost its connection.
     fn begin_absence(&mut self, now: Instant, session_id: SessionId, why: Disconnection) {
         self.clients.telemetry.disconnected();
-        let absence = self.token();
+        let absence = self.numbers.issue();
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
@@ -516,7 +516,7 @@ impl Shard {
         self.schedule_will(now, session_id);
         // [MQTT-4.1.0-2] [MQTT-3.1.2-23]
         if stays {
-            self.let_go_of_absent(now, session_id);
+            self.release_of_absent(now, session_id);
             self.schedule_end(session_id, now);
         } else if !self.is_left_on_disk(session_id) {
             self.end_session(now, session_id, DropReason::SessionEnded);
@@ -600,7 +600,7 @@ impl Shard {
             "a session ends after its connection"
         );
         self.clients.by_client_id.remove(&session.client_id);
-        self.clients.qos2_pending.end(id);
+        self.clients.gate.qos2_pending_mut().end(id);
         self.options.totals.sessions.subtract(1);
         self.clients.telemetry.unqueued(session.queue_bytes);
         let client_id = Arc::clone(&session.client_id);

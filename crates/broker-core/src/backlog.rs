@@ -1,24 +1,19 @@
-//! How a session falls behind what is routed, and is read back from the disk until it is live
-//! again. What waits is in [`crate::session::Backlog`].
+//! How a session falls behind what is routed. What waits is in [`crate::session::Backlog`]; how it
+//! is read until the session is live again, in [`crate::shard`].
 
-use std::num::NonZeroU64;
-use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::{QoS, TopicName};
 
 use crate::clients::Clients;
 use crate::deliver::note_given;
-use crate::durability::{ReadAnswer, ReadRequest};
-use crate::ids::{LogId, SessionId};
+use crate::ids::SessionId;
 use crate::item::Item;
-use crate::message::{Message, Publication};
+use crate::message::Publication;
 use crate::position::Position;
-use crate::reason::{DropReason, FaultKind};
+use crate::reason::DropReason;
 use crate::routing::{Receiver, Terms};
 use crate::session::{Backlog, TermsThen};
-use crate::shard::Shard;
 
 impl Clients {
     /// The session has no client, or one that does not keep up: what is routed to it from now on is
@@ -31,7 +26,10 @@ impl Clients {
         {
             kept.backlog = Some(Box::new(Backlog::from(ends.clone())));
         }
-        self.count_later(id);
+        let Self { sessions, gate, .. } = self;
+        if let Some(session) = sessions.get_mut(id.index()) {
+            session.list_for_scan(id, gate.scan_mut());
+        }
     }
 
     /// Counts a message that the session will read from the disk. False if it is not there.
@@ -130,7 +128,8 @@ impl Clients {
             return (0, 0);
         };
         self.uncount(backlog.messages, backlog.bytes);
-        (backlog.messages, backlog.uncounted_of(&self.census.tails))
+        let ends = self.gate.scan().ends();
+        (backlog.messages, backlog.uncounted_of(ends))
     }
 
     /// A message was found that a session will not find again. If nobody has counted it, that is
@@ -138,14 +137,14 @@ impl Clients {
     pub(crate) fn count_found(&mut self, id: SessionId, position: Position, bytes: u64) {
         let Self {
             sessions,
-            census,
+            gate,
             telemetry,
             ..
         } = self;
         if let Some(session) = sessions.get_mut(id.index())
             && let Some(kept) = session.kept.as_deref_mut()
             && let Some(backlog) = kept.backlog.as_deref_mut()
-            && backlog.count_found(position, &census.tails, bytes)
+            && backlog.count_found(position, gate.scan().ends(), bytes)
         {
             telemetry.accepted();
             telemetry.queued(bytes);
@@ -158,199 +157,8 @@ impl Clients {
         session.kept.as_deref_mut()?.backlog.as_deref_mut()
     }
 
-    /// The client of this session is here, and does not wait until the driver has time for the
-    /// count: that answer is nobody's when it comes.
-    fn stop_counting(&mut self, id: SessionId) {
-        let Self {
-            sessions, census, ..
-        } = self;
-        if let Some(session) = sessions.get_mut(id.index())
-            && let Some(kept) = session.kept.as_deref_mut()
-            && let Some(backlog) = kept.backlog.as_deref_mut()
-        {
-            backlog.reading.take_if(|token| census.reads(token.get()));
-        }
-    }
-
     pub(crate) fn uncount(&mut self, messages: u64, bytes: u64) {
         self.telemetry.ended(messages);
         self.telemetry.unqueued(bytes);
     }
 }
-
-impl Shard {
-    /// Goes on reading for a session that is behind, has a client, and nothing in memory for it.
-    pub(crate) fn read_on(&mut self, id: SessionId) {
-        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
-            return;
-        };
-        let takes = session.connection.is_some() && session.queue.is_empty();
-        if takes {
-            self.clients.stop_counting(id);
-        }
-        let is_idle = self.clients.backlog_of(id).is_some_and(|b| b.is_idle());
-        if !takes || !is_idle {
-            return;
-        }
-        match self.next_read(id, READ_BYTES_MAX) {
-            Some(request) => self.clients.gate.read(request),
-            None => self.become_live(id),
-        }
-    }
-
-    /// What is to be read next for a session that is behind: of each log up to where publishers
-    /// moved to others, and then what is beyond. None: it has read all that it has to.
-    pub(crate) fn next_read(&mut self, id: SessionId, bytes_max: usize) -> Option<ReadRequest> {
-        let session = self.clients.sessions.get_mut(id.index())?;
-        let kept = session.kept.as_deref_mut()?;
-        let backlog = kept.backlog.as_deref_mut()?;
-        let advance = backlog.advance.as_ref();
-        let settled = |log| advance.is_some_and(|advance| advance.settled.contains(&log));
-        let log_ends = self.clients.gate.log_ends();
-        let (log, numbers) = log_ends.behind(&backlog.read).find_map(|within| {
-            within.iter().find_map(|(log, last)| {
-                let after = backlog.read.of(log);
-                (after < last && !settled(log)).then_some((log, after..last))
-            })
-        })?;
-        self.read_request(id, log, numbers, bytes_max)
-    }
-
-    /// Asks for what the session may be owed behind the first of these and up to the last.
-    pub(crate) fn read_request(
-        &mut self,
-        id: SessionId,
-        log: LogId,
-        numbers: Range<u64>,
-        bytes_max: usize,
-    ) -> Option<ReadRequest> {
-        let session = self.clients.sessions.get_mut(id.index())?;
-        let kept = session.kept.as_deref_mut()?;
-        let backlog = kept.backlog.as_deref_mut()?;
-        let filters = backlog.filters.get_or_insert_with(|| {
-            let plain = kept
-                .subscriptions
-                .iter()
-                .filter(|held| held.plain().is_some());
-            plain.map(|held| held.filter.clone()).collect()
-        });
-        let filters = Arc::clone(filters);
-        self.tokens += 1;
-        backlog.reading = NonZeroU64::new(self.tokens);
-        Some(ReadRequest {
-            session: id,
-            token: self.tokens,
-            log,
-            after: numbers.start,
-            last: numbers.end,
-            filters,
-            bytes_max,
-            in_background: false,
-        })
-    }
-
-    /// All that was routed to the session has been read.
-    fn become_live(&mut self, id: SessionId) {
-        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
-            return;
-        };
-        let backlog = session
-            .kept
-            .as_deref_mut()
-            .and_then(|kept| kept.backlog.take());
-        let Some(backlog) = backlog else { return };
-        self.clients.uncount(backlog.messages, backlog.bytes);
-        let (counted, found) = (backlog.counted, backlog.found);
-        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
-            return;
-        };
-        let findings = self.clients.audit.findings();
-        if found < counted {
-            session.fault(FaultKind::Lost, found, counted - found, findings);
-        } else if found > counted {
-            session.fault(FaultKind::Duplicated, counted, found - counted, findings);
-        }
-    }
-
-    /// A part of a log has been read.
-    pub(crate) fn handle_read(&mut self, now: Instant, answer: &ReadAnswer) {
-        let id = answer.session;
-        let backlog = self.clients.backlog_of(id);
-        if let Some(backlog) = backlog.filter(|other| {
-            other
-                .reading
-                .is_some_and(|token| token.get() == answer.token)
-        }) {
-            backlog.reading = None;
-            if backlog.advance.is_some() {
-                self.handle_advance(now, answer);
-            } else if self.clients.census.reads(answer.token) {
-                self.handle_count(now, answer);
-            } else {
-                self.take_answer(now, answer);
-            }
-        }
-        self.forget_advance(now, answer.token);
-        self.forget_count(answer.token);
-    }
-
-    fn take_answer(&mut self, now: Instant, answer: &ReadAnswer) {
-        let id = answer.session;
-        for message in &answer.messages {
-            self.take_read(now, id, message);
-        }
-        if let Some(backlog) = self.clients.backlog_of(id) {
-            backlog.read_through(answer.log, answer.through);
-        }
-        let session = self.clients.sessions.get(id.index());
-        if session.is_some_and(|session| session.connection.is_none()) {
-            // Its client has gone meanwhile, and what it did not get is to be counted.
-            self.clients.count_later(id);
-        }
-        self.pump(now, id);
-    }
-
-    /// Puts a message into the queue of a session, if it was routed to it.
-    fn take_read(&mut self, now: Instant, id: SessionId, message: &Arc<Message>) {
-        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
-            return;
-        };
-        let Some(kept) = session.kept.as_deref_mut() else {
-            return;
-        };
-        let Some(terms) = kept.owed(&session.client_id, message) else {
-            return;
-        };
-        if self.drop_read(now, id, terms.terms(), message) {
-            return;
-        }
-        let mut item = Item::kept(message);
-        let bytes = item.publication.cost();
-        if let Some(position) = item.position() {
-            self.clients.count_found(id, position, bytes);
-        }
-        let backlog = self.clients.backlog_of(id);
-        if !backlog.is_some_and(|backlog| backlog.take(bytes)) {
-            self.clients.telemetry.accepted();
-            self.clients.telemetry.queued(bytes);
-        }
-        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
-            return;
-        };
-        let (kept, position) = (session.kept.as_ref(), item.position());
-        let sent_before = kept
-            .zip(position)
-            .is_some_and(|(kept, at)| kept.sent_before.covers(at));
-        let mut delivery = item.delivery(terms.terms(), &mut self.clients.pool);
-        // One of QoS 2 has not left before the disk had its packet id.
-        delivery.again = sent_before && terms.qos == QoS::AtLeastOnce;
-        delivery.tracked = self.clients.audit.is_watched();
-        let totals = self.clients.telemetry.audit();
-        session.accept(self.clients.audit.topics(), totals, &mut delivery);
-        session.queue_bytes += bytes;
-        session.queue.push_back((terms.qos, delivery));
-    }
-}
-
-/// About so much of a log is read at a time.
-const READ_BYTES_MAX: usize = 256 * 1024;

@@ -12,12 +12,10 @@ use slab::Slab;
 
 use crate::audit::Audit;
 use crate::audit::account::Open;
-use crate::census::Census;
 use crate::connection::Connections;
-use crate::durability::{CommitGate, Qos2Pending};
+use crate::durability::CommitGate;
 use crate::frames::Frames;
 use crate::ids::{ConnectionId, SessionId, ShardId};
-use crate::laggards::Laggards;
 use crate::limits::Limits;
 use crate::mesh::{Bundles, LetterNumbers};
 use crate::message::MessagePool;
@@ -45,10 +43,6 @@ pub(crate) struct Clients {
     pub(crate) gate: CommitGate,
     /// Sessions that are at the limit of what may wait for them.
     pub(crate) queue_limits: QueueLimits,
-    /// Sessions that keep too much of the logs.
-    pub(crate) laggards: Laggards,
-    /// Sessions of which nobody knows what they are owed.
-    pub(crate) census: Census,
     pub(crate) unsaved: Unsaved,
     pub(crate) frames: Frames,
     pub(crate) audit: Audit,
@@ -57,8 +51,6 @@ pub(crate) struct Clients {
     pub(crate) bundles: Bundles,
     /// Messages that are on their way to very many.
     pub(crate) spreads: Spreads,
-    /// What is on disk of messages of QoS 2 that clients have not released.
-    pub(crate) qos2_pending: Qos2Pending,
 }
 
 impl Clients {
@@ -77,14 +69,11 @@ impl Clients {
             stopping: false,
             gate: CommitGate::new(options.id),
             queue_limits: QueueLimits::default(),
-            laggards: Laggards::default(),
-            census: Census::default(),
             unsaved: Unsaved::default(),
             frames: Frames::default(),
             audit: Audit::new(options),
             letters: LetterNumbers::default(),
             bundles: Bundles::default(),
-            qos2_pending: Qos2Pending::default(),
             spreads: Spreads::new(options.settings.at_once),
         }
     }

@@ -31,13 +31,12 @@ use crate::durability::WaitFor;
 use crate::frames::Frames;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::item::{Item, terms_of_copy};
-use crate::laggards::Waiting;
 use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX};
 use crate::message::{Mark, Publication};
 use crate::reason::DropReason;
 use crate::retained::Retained;
 use crate::routing::Terms;
-use crate::session::{Delivery, Session};
+use crate::session::{Delivery, Rules, Session};
 
 impl Clients {
     /// Begins the delivery of another message: what was encoded for the last one is forgotten.
@@ -485,12 +484,13 @@ impl Clients {
                 }
                 None => {}
             }
+            let rules = Rules::new(now, &self.limits, &self.gate);
             let has_place = !session.outbound.resending() && session.window_open(&self.limits);
             if !(has_place || looks_ahead && session.looks_ahead(&self.limits)) {
                 return false;
             }
             if !session.ledger.misses_nothing()
-                && let Some(next) = self.laggards.next_to_leave(&self.limits, now, session)
+                && let Some(next) = session.next_to_leave(rules)
                 && session.misses_before(next)
             {
                 self.tell_missed(now, session_id, next);
@@ -509,8 +509,7 @@ impl Clients {
                 self.settle_delivery(session_id, number, Fate::Dropped);
                 continue;
             }
-            let waiting = Waiting::of(&delivery, session.is_durable());
-            if let Some(why) = self.laggards.outstayed(&self.limits, now, waiting) {
+            if let Some(why) = rules.outstayed(&delivery, session.is_durable()) {
                 self.drop_waiting(now, session_id, delivery, why);
                 self.settle_delivery(session_id, number, Fate::Dropped);
                 continue;

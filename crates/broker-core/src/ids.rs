@@ -50,6 +50,22 @@ impl StoreId {
     pub(crate) const NEVER: Self = Self(u64::MAX);
 }
 
+/// Numbers what a shard asks of others, and what lives in it: from 1, none twice.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers(u64);
+
+impl Numbers {
+    pub(crate) fn issue(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+
+    /// The next one.
+    pub(crate) fn next(&self) -> u64 {
+        self.0 + 1
+    }
+}
+
 /// One log: what the shard of this number took in, in this run of the broker and those before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LogId(pub u16);

@@ -1,18 +1,15 @@
 //! What a shard is told. A closed enum: this and [`crate::output`] are the whole contract.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::{QoS, ReasonCode};
 
 use crate::connection::{LastWords, Peer};
-use crate::durability::ReadAnswer;
-use crate::ids::{ConnectionId, LogId, ShardId, StoreId};
+use crate::durability::{ReadAnswer, StoreSize};
+use crate::ids::{ConnectionId, ShardId, StoreId};
 use crate::mail::Mail;
-use crate::position::Frontier;
 use crate::reason::CloseCause;
-use crate::telemetry::CommitTimes;
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -119,28 +116,6 @@ pub struct OwnMessage {
     pub qos: QoS,
     /// Whether it replaces the retained message of its topic.
     pub retain: bool,
-}
-
-/// How large the store is, and what nobody needs of it.
-#[derive(Clone, Debug)]
-pub struct StoreSize {
-    /// Bytes of what is kept in it: messages that were not trimmed, and values.
-    pub bytes: u64,
-    /// Of these, bytes of values.
-    pub values: u64,
-    /// Of `bytes`, what letting go of messages takes off no disk: values, and what lies in the
-    /// newest part of a log.
-    pub staying: u64,
-    /// The most bytes that the disk, as full as it is, has room to keep. It counts where it is less
-    /// than `store_bytes_max`; `u64::MAX` where nobody knows.
-    pub room: u64,
-    /// Up to where no shard needs each log: the lowest of what all of them have
-    /// [said](crate::Shard::needed).
-    pub needed: Frontier,
-    /// Numbers that no message of a log has, of each log in ascending order.
-    pub left_out: Vec<(LogId, Range<u64>)>,
-    /// How long commits took since this was last said, if there were any.
-    pub commits: Option<CommitTimes>,
 }
 
 /// Whether a client may come in.

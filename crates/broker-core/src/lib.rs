@@ -22,7 +22,6 @@ mod admission;
 mod audit;
 mod backlog;
 mod by_filter;
-mod census;
 mod clients;
 mod connection;
 mod copy;
@@ -33,7 +32,6 @@ mod frames;
 mod ids;
 pub mod input;
 mod item;
-mod laggards;
 mod limits;
 mod mail;
 mod mesh;
@@ -65,10 +63,10 @@ pub use audit::rest::EPOCHS_AHEAD_MAX;
 pub use connection::{LastWords, Peer};
 pub use durability::{
     Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReadAnswer, ReadRequest,
-    ReceivedEntry, Record, StoreRequest, StoredSubscription, Will,
+    ReceivedEntry, Record, StoreRequest, StoreSize, StoredSubscription, Will,
 };
 pub use ids::{ConnectionId, Errand, GroupId, HandOver, LogId, SessionId, ShardId, StoreId};
-pub use input::{Admission, Forget, Input, Operation, OwnMessage, StoreSize};
+pub use input::{Admission, Forget, Input, Operation, OwnMessage};
 pub use limits::{Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};
 pub use mail::Mail;
 pub use message::{MarkParts, Message, MessageParts};

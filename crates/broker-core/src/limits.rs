@@ -331,8 +331,8 @@ pub(crate) const RETAINED_RACE_TOPICS_MAX: usize = 1_024;
 
 /// Sessions of one shard whose part of the logs is read at a time after a restart, only to be
 /// counted, and bytes of each read. Small, because a client that comes may wait for one of them.
-pub(crate) const COUNTING_MAX: usize = 2;
-pub(crate) const COUNTING_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const SCANS_MAX: usize = 2;
+pub(crate) const SCAN_BYTES_MAX: usize = 64 * 1024;
 
 /// Messages of one lane whose receipts are open, while somebody watches that lane: about 200 bytes
 /// and the topic each. Beyond it the oldest is told as it is, unfinished.

@@ -33,17 +33,6 @@ pub(crate) const REFUSED: ReasonCode = ReasonCode::ImplementationSpecificError;
 /// The reason in words.
 pub(crate) const DETAIL: &str = "the broker's store has failed, and takes nothing any more";
 
-impl Clients {
-    /// Whether this client waits for the store, or will.
-    fn needs_store(&self, connection: &Connection) -> bool {
-        let session = connection.session();
-        let session = session.and_then(|session| self.sessions.get(session.index()));
-        !connection.gate_open(self.gate.stored())
-            || session.is_some_and(|session| session.is_durable() || session.will_on_disk)
-            || connection.any_waits(&self.gate)
-    }
-}
-
 impl Shard {
     pub(crate) fn handle_store_failed(&mut self, now: Instant, cause: Arc<str>) {
         if self.clients.gate.has_failed() {
@@ -52,7 +41,7 @@ impl Shard {
         self.clients.gate.fail(cause);
         let stored = self.clients.gate.stored();
         let connections = self.clients.connections.iter();
-        let concerned = connections.filter(|connection| self.clients.needs_store(connection));
+        let concerned = connections.filter(|connection| self.needs_store(connection));
         let concerned: Vec<_> = concerned
             .map(|connection| (connection.id(), connection.gate_open(stored)))
             .collect();
@@ -67,12 +56,22 @@ impl Shard {
         self.publish_store_state(now);
     }
 
+    /// Whether this client waits for the store, or will.
+    fn needs_store(&self, connection: &Connection) -> bool {
+        let Clients { sessions, gate, .. } = &self.clients;
+        let session = connection.session();
+        let session = session.and_then(|session| sessions.get(session.index()));
+        !connection.gate_open(gate.stored())
+            || session.is_some_and(|session| session.is_durable() || session.will_on_disk)
+            || connection.any_waits(gate)
+    }
+
     /// Why nothing can be put on disk, if so: the store has failed, or is full and publishers are
     /// told.
     pub(crate) fn store_refuses(&self) -> Option<DropReason> {
         if self.clients.gate.has_failed() {
             Some(DropReason::StoreFailed)
-        } else if self.clients.laggards.store_refuses(&self.clients.limits) {
+        } else if self.clients.gate.retention().refuses(&self.clients.limits) {
             Some(DropReason::StoreFull)
         } else {
             None

@@ -10,7 +10,7 @@
 //! Before the first input, in this order: [`Shard::restore_tails`], moves, gaps, then sessions,
 //! lanes, wills, what ended sessions left to their groups, and retained messages. What a session
 //! waits for stays on disk until its client comes: however much that is, it costs nothing to begin
-//! with. It is counted afterwards ([`crate::census`]).
+//! with. It is counted afterwards (`durability::recovery_scan`).
 //!
 //! A client that was connected when the broker stopped has lost its connection with it: its will,
 //! its delay and the end of its session count from the restart. Of one that was away before, they
@@ -146,7 +146,6 @@ pub(crate) struct Revived {
 impl Shard {
     /// Says what is in each log. The shard goes on behind what is in its own.
     pub fn restore_tails(&mut self, tails: Frontier) {
-        self.clients.census.tails = tails.clone();
         self.clients.gate.restore_log_ends(tails);
     }
 
@@ -188,12 +187,12 @@ impl Shard {
             return Err(contradiction("it is there twice"));
         }
         let id = self.old_session(&client_id);
-        let absence = self.token();
+        let absence = self.numbers.issue();
         let gaps = self.gaps;
         let Clients {
             sessions,
             telemetry,
-            census,
+            gate,
             audit,
             ..
         } = &mut self.clients;
@@ -237,14 +236,14 @@ impl Shard {
         kept.subscriptions = restored.subscriptions.iter().cloned().collect();
         let since = now.checked_sub(away).unwrap_or(now);
         session.away_since = Some(since);
-        let backlog = if through.reaches(&census.tails) {
+        let backlog = if through.reaches(gate.scan().ends()) {
             Backlog::from(through)
         } else {
             Backlog::restored(through, positions, since)
         };
         kept.backlog = Some(Box::new(backlog));
         if was_here {
-            kept.restore_sent_all(census.tails.clone());
+            kept.restore_sent_all(gate.scan().ends().clone());
         } else if maybe_sent != MaybeSent::default() {
             kept.sent_before = SentBefore::told(maybe_sent);
         }
@@ -271,9 +270,12 @@ impl Shard {
             }
             self.schedule_progress(now);
         }
-        self.clients.count_later(id);
+        let Clients { sessions, gate, .. } = &mut self.clients;
+        if let Some(session) = sessions.get_mut(id.index()) {
+            session.list_for_scan(id, gate.scan_mut());
+        }
         self.clients.note_fill(id);
-        self.schedule_count(now);
+        self.schedule_scan(now);
         let sessions = self.clients.by_client_id.len();
         self.clients.telemetry.note_sessions(sessions);
     }
@@ -293,7 +295,7 @@ impl Shard {
             });
         }
         let id = self.old_session(client_id);
-        let absence = self.token();
+        let absence = self.numbers.issue();
         if let Some(session) = self.clients.session_mut(id) {
             session.absence = absence;
             session.will = Some(Box::new(will));

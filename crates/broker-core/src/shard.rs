@@ -12,7 +12,9 @@ mod announce;
 mod audit;
 mod outputs;
 mod publish;
+mod reads;
 mod retained;
+mod retention;
 mod route;
 mod subscribe;
 mod tick;
@@ -34,7 +36,7 @@ use crate::ShardId;
 use crate::clients::Clients;
 use crate::connection::{Caller, Connection, LastPacket, LastWords, Peer, is_connect, not_connect};
 use crate::durability::Record;
-use crate::ids::{ConnectionId, GroupId, SessionId};
+use crate::ids::{ConnectionId, GroupId, Numbers, SessionId};
 use crate::input::Input;
 use crate::limits::{CONNECT_BYTES_MAX, Limits, PATIENCE_WITHOUT_PLACE};
 use crate::mail::Letter;
@@ -70,7 +72,7 @@ pub struct Shard {
     /// What was sent to the others of the length of the log, and of how much of it is on disk.
     log_end_sent: (u64, u64),
     /// Numbers what this shard asks of others.
-    pub(crate) tokens: u64,
+    pub(crate) numbers: Numbers,
     pub(crate) scratch: PropertyBuf,
     /// Of the last PUBLISH, so that a burst of one client counts its references once.
     pub(crate) publisher: Option<Arc<str>>,
@@ -101,7 +103,7 @@ impl Shard {
             revived: Revived::default(),
             log_end_is_due: false,
             log_end_sent: (0, 0),
-            tokens: 0,
+            numbers: Numbers::default(),
             scratch: PropertyBuf::new(),
             publisher: None,
             groups_scratch: Vec::new(),
@@ -154,8 +156,8 @@ impl Shard {
         self.schedule_report(now);
         self.schedule_progress(now);
         self.schedule_log_end(now);
-        self.schedule_look(now);
-        self.schedule_count(now);
+        self.schedule_retention(now);
+        self.schedule_scan(now);
         if self.timers.has_doubled() {
             self.compact_timers();
         }
@@ -264,12 +266,6 @@ impl Shard {
             ..self.stats().audit
         };
         audit.shown_stored()
-    }
-
-    /// Another number for a question.
-    pub(crate) fn token(&mut self) -> u64 {
-        self.tokens += 1;
-        self.tokens
     }
 
     pub(crate) fn event(&mut self, event: Event) {

@@ -39,9 +39,9 @@ pub(crate) enum Timer {
     /// The other shards are to be told how long the log is.
     Tail,
     /// Somebody is to look what has waited for too long.
-    Laggards,
+    Retention,
     /// What waits from before the broker started is to be counted.
-    Count,
+    RecoveryScan,
     /// `$SYS` is due.
     Sys,
     /// The lanes that are followed are due.

@@ -23,9 +23,13 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use super::log_ends::LogEnds;
+use super::qos2_pending::Qos2Pending;
+use super::reads::{Purpose, Reads};
+use super::recovery_scan::RecoveryScan;
 use super::request::{Request, StoreRequest};
+use super::retention::{Retention, StoreSize};
 use super::{Marker, ReadRequest, Record, WaitFor, Waiter};
-use crate::ids::{ShardId, StoreId};
+use crate::ids::{SessionId, ShardId, StoreId};
 use crate::message::Message;
 use crate::position::{Frontier, Position};
 
@@ -48,6 +52,10 @@ pub(crate) struct CommitGate {
     /// What was asked of other shards, by token.
     unsettled: HashMap<u64, Unsettled, FixedState>,
     log_ends: LogEnds,
+    reads: Reads,
+    retention: Retention,
+    scan: RecoveryScan,
+    qos2_pending: Qos2Pending,
     /// Bytes of messages that were appended since progress of sessions was stored.
     appended_bytes: u64,
     /// Up to where the logs may be trimmed, as it was last asked.
@@ -79,6 +87,10 @@ impl CommitGate {
             waiters: VecDeque::new(),
             unsettled: HashMap::with_hasher(FixedState::with_seed(0)),
             log_ends: LogEnds::new(shard),
+            reads: Reads::default(),
+            retention: Retention::default(),
+            scan: RecoveryScan::default(),
+            qos2_pending: Qos2Pending::default(),
             appended_bytes: 0,
             trimmed: Frontier::new(),
         }
@@ -115,7 +127,8 @@ impl CommitGate {
     }
 
     /// Asks for a part of a log.
-    pub(crate) fn read(&mut self, request: ReadRequest) {
+    pub(crate) fn read(&mut self, request: ReadRequest, purpose: Purpose) {
+        self.reads.begin(request.token, purpose);
         self.requests.push_back(Request::Read(request));
     }
 
@@ -288,6 +301,7 @@ impl CommitGate {
 
     /// What is in each log when the broker starts.
     pub(crate) fn restore_log_ends(&mut self, ends: Frontier) {
+        self.scan.restore(ends.clone());
         self.log_ends.restore(ends);
     }
 
@@ -304,6 +318,61 @@ impl CommitGate {
     /// The log of another shard is on disk up to here.
     pub(crate) fn note_on_disk(&mut self, position: Position) {
         self.log_ends.note_on_disk(position);
+    }
+
+    pub(crate) fn reads(&self) -> &Reads {
+        &self.reads
+    }
+
+    /// The answer to a read has come, whether or not its session waits for it.
+    pub(crate) fn finish_read(&mut self, token: u64) -> Purpose {
+        self.reads.finish(token)
+    }
+
+    pub(crate) fn retention(&self) -> &Retention {
+        &self.retention
+    }
+
+    pub(crate) fn retention_mut(&mut self) -> &mut Retention {
+        &mut self.retention
+    }
+
+    /// The store is full: releases the oldest part of what waits.
+    pub(crate) fn release_oldest(&mut self, size: &StoreSize) {
+        self.retention.release(self.log_ends.all(), size);
+    }
+
+    /// The next session that has something to drop, if its logs may be read now.
+    pub(crate) fn next_overdue(&mut self) -> Option<SessionId> {
+        let may_read = self.reads.have_room(Purpose::Retention);
+        may_read.then(|| self.retention.next_overdue()).flatten()
+    }
+
+    pub(crate) fn scan(&self) -> &RecoveryScan {
+        &self.scan
+    }
+
+    pub(crate) fn scan_mut(&mut self) -> &mut RecoveryScan {
+        &mut self.scan
+    }
+
+    /// Whether the recovery scan is to be scheduled.
+    pub(crate) fn schedule_scan(&mut self) -> bool {
+        !self.reads.any(Purpose::RecoveryScan) && self.scan.schedule()
+    }
+
+    /// The next session to scan, if its logs may be read now.
+    pub(crate) fn next_to_scan(&mut self) -> Option<SessionId> {
+        let may_read = self.reads.have_room(Purpose::RecoveryScan);
+        may_read.then(|| self.scan.take_next()).flatten()
+    }
+
+    pub(crate) fn qos2_pending(&self) -> &Qos2Pending {
+        &self.qos2_pending
+    }
+
+    pub(crate) fn qos2_pending_mut(&mut self) -> &mut Qos2Pending {
+        &mut self.qos2_pending
     }
 
     /// Bytes of messages that were appended since progress of sessions was stored.

@@ -4,8 +4,11 @@ mod commit_gate;
 mod log_ends;
 mod qos2_pending;
 mod read;
+mod reads;
 mod record;
+mod recovery_scan;
 mod request;
+mod retention;
 mod wait;
 
 pub use read::{ReadAnswer, ReadRequest};
@@ -14,9 +17,12 @@ pub use record::{
     StoredSubscription, Will,
 };
 pub use request::StoreRequest;
+pub use retention::StoreSize;
 
 pub(crate) use commit_gate::CommitGate;
-pub(crate) use qos2_pending::Qos2Pending;
+pub(crate) use reads::{LogPart, Purpose};
 pub(crate) use record::{HOLDS_ON, NOT_IN_FORCE};
+pub(crate) use recovery_scan::RecoveryScan;
 pub(crate) use request::Request;
+pub(crate) use retention::{Retention, Waiting, is_too_old};
 pub(crate) use wait::{WaitFor, Waiter};

@@ -19,8 +19,8 @@
 //!   shard has had of each log. So there is neither a gap nor a repetition.
 //! - All that waits is counted, messages and bytes. While that is more than `queue_messages_max` or
 //!   `queue_bytes_max` allow, what is read is dropped, by name: by a client that comes, or by
-//!   [`crate::laggards`]. So it is the oldest. What waits from before the broker started is counted
-//!   by [`crate::census`]. Where publishers are refused instead nothing is.
+//!   retention. So it is the oldest. What waits from before the broker started is counted by the
+//!   recovery scan. Where publishers are refused instead nothing is.
 //! - At most one read of a session is under way, and none of a client's while anything waits in its
 //!   queue.
 //!
@@ -78,7 +78,7 @@ pub(crate) struct Uncounted {
     pub(crate) through: Frontier,
     /// When the oldest message came of all that are counted.
     pub(crate) oldest: Option<Instant>,
-    /// It is to be counted by [`crate::census`].
+    /// It is to be counted by the recovery scan.
     pub(crate) is_listed: bool,
 }
 

@@ -4,15 +4,21 @@ use unbroken_mqtt_proto::PacketId;
 
 use super::Session;
 use crate::durability::{CommitGate, Record, WaitFor};
-use crate::ids::StoreId;
+use crate::ids::{SessionId, StoreId};
 
 impl Session {
     /// The exchange under this id is over: asks for the id to be free on disk.
-    pub(crate) fn release(&mut self, gate: &mut CommitGate, packet_id: PacketId) -> StoreId {
+    pub(crate) fn release(
+        &mut self,
+        id: SessionId,
+        gate: &mut CommitGate,
+        packet_id: PacketId,
+    ) -> StoreId {
         self.unanswered.clear_if(|unanswered| {
             unanswered.retain(|(id, _)| *id != packet_id);
             unanswered.is_empty()
         });
+        gate.qos2_pending_mut().release(id, packet_id);
         self.persist(gate, |client_id| Record::Released {
             client_id,
             packet_id,

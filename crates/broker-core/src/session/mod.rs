@@ -2,9 +2,11 @@
 
 mod accounts;
 mod backlog;
+mod catch_up;
 mod inbox;
 mod memberships;
 mod outbox;
+mod overdue;
 mod progress;
 mod queue_limits;
 mod redelivery;
@@ -14,6 +16,7 @@ mod stored_subscriptions;
 pub(crate) use backlog::{Backlog, TermsThen};
 pub(crate) use memberships::Memberships;
 pub(crate) use outbox::{Delivery, Identifiers};
+pub(crate) use overdue::Rules;
 pub(crate) use progress::Unsaved;
 pub(crate) use queue_limits::{QueueChange, QueueLimits};
 pub(crate) use redelivery::SentBefore;

@@ -166,12 +166,7 @@ impl Shard {
         version: Version,
         ack: Ack<'_>,
     ) {
-        let Clients {
-            sessions,
-            gate,
-            qos2_pending,
-            ..
-        } = &mut self.clients;
+        let Clients { sessions, gate, .. } = &mut self.clients;
         let Some(session) = sessions.get_mut(session_id.index()) else {
             return;
         };
@@ -183,8 +178,7 @@ impl Shard {
             ReasonCode::PacketIdentifierNotFound
         };
         let stored = if known {
-            qos2_pending.release(session_id, packet_id);
-            session.release(gate, packet_id)
+            session.release(session_id, gate, packet_id)
         } else {
             StoreId::NOTHING
         };

@@ -125,7 +125,7 @@ impl Shard {
         grant: Grant,
     ) -> Option<u64> {
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-        let fresh = self.token();
+        let fresh = self.numbers.issue();
         let state = self.clients.session_mut(session)?;
         let serial = state.memberships.join(share_text(group, filter), fresh);
         let member = self.member(session, serial);
@@ -135,7 +135,7 @@ impl Shard {
             self.take_member(group, filter, (member, keeps), grant, limit);
             return None;
         }
-        let token = self.token();
+        let token = self.numbers.issue();
         let (group, filter) = (group.into(), filter.as_str().into());
         self.mail(
             owner,

@@ -191,7 +191,7 @@ impl Shard {
             retained: retained_elsewhere.then(|| Errand {
                 from: self.options.id,
                 to: placement::of_topic(name, self.options.shards),
-                number: self.token(),
+                number: self.numbers.issue(),
             }),
         });
         let is_owed = marked.is_some() && self.options.shards > 1 && self.is_shared(name);
@@ -208,10 +208,9 @@ impl Shard {
         if let Some(packet_id) = instead_of
             && !self.clients.gate.has_failed()
         {
-            self.clients.qos2_pending.release(session_id, packet_id);
             let Clients { sessions, gate, .. } = &mut self.clients;
             if let Some(session) = sessions.get_mut(session_id.index()) {
-                item.wait_for(session.release(gate, packet_id));
+                item.wait_for(session.release(session_id, gate, packet_id));
             }
         }
         let outcome = match self.refusal(&item, session_id) {
@@ -301,7 +300,7 @@ impl Shard {
     /// Whether the publisher may have another copy of a retained message on disk, if it is to have
     /// one of this.
     fn has_room_for_copy(&self, item: &Item<'_>, publisher: SessionId) -> bool {
-        let (qos2_pending, limits) = (&self.clients.qos2_pending, &self.clients.limits);
+        let (qos2_pending, limits) = (self.clients.gate.qos2_pending(), &self.clients.limits);
         copied_with(&item.storing).is_none()
             || qos2_pending.has_room(limits, publisher, item.publication.cost())
     }
@@ -406,7 +405,8 @@ impl Shard {
         if publication.retain {
             if let Some(packet_id) = copied_with(&item.storing) {
                 let bytes = publication.cost();
-                self.clients.qos2_pending.keep(session_id, packet_id, bytes);
+                let qos2_pending = self.clients.gate.qos2_pending_mut();
+                qos2_pending.keep(session_id, packet_id, bytes);
             }
             let qos = publication.qos;
             self.retain(now, item, qos);

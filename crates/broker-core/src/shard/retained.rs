@@ -220,7 +220,7 @@ impl Shard {
         };
         let has_verdict = self.options.settings.sys_interval.is_some();
         let start = QueryStart {
-            token: self.token(),
+            token: self.numbers.issue(),
             filter: filter.as_str().into(),
             grant,
             shards,
@@ -269,7 +269,7 @@ impl Shard {
 
     /// Asks for the next slice of the first query. Answers whether it is here at once.
     fn ask_for_slice(&mut self, session: SessionId) -> bool {
-        let token = self.token();
+        let token = self.numbers.issue();
         let Some(question) = self.clients.retained.ask(session, token) else {
             return false;
         };

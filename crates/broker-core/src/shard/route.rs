@@ -185,7 +185,7 @@ impl Shard {
 
     /// A token for a letter about this message, whose answer its acknowledgement waits for.
     pub(crate) fn expect_settled(&mut self, item: &mut Item<'_>) -> u64 {
-        let token = item.until.settled.unwrap_or_else(|| self.token());
+        let token = item.until.settled.unwrap_or_else(|| self.numbers.issue());
         item.until.settled = Some(token);
         let position = item.position();
         self.clients.gate.expect(token, position);

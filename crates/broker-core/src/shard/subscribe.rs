@@ -151,7 +151,7 @@ impl Shard {
     ) {
         // Queries begin with SUBACK: a retained message that was acknowledged before is then found
         // for sure. They exist from now on, so that they see what live messages overtake them.
-        let first = self.tokens + 1;
+        let first = self.numbers.next();
         for (filter, grant) in answer.retained {
             self.add_query(now, session, filter, grant, true);
         }
@@ -166,7 +166,7 @@ impl Shard {
             barrier: self.barriers.latest(),
             joins: answer.joins,
             stored: answer.stored,
-            retained: first..self.tokens + 1,
+            retained: first..self.numbers.next(),
         };
         self.clients.connections.burden(connection, suback.cost());
         self.router.subacks().hold(suback);

@@ -31,8 +31,8 @@ impl Shard {
                 Timer::TellDrops => self.report_drops(now),
                 Timer::Progress => self.save_progress(),
                 Timer::Tail => self.send_log_end(),
-                Timer::Laggards => self.look_for_laggards(now),
-                Timer::Count => self.count_on(),
+                Timer::Retention => self.drop_outstayed(now),
+                Timer::RecoveryScan => self.begin_scan(),
                 Timer::Sys => self.publish_sys(now),
                 Timer::Audit => self.tick_audit(now),
                 Timer::Publishers => self.tick_publishers(now),
@@ -122,8 +122,8 @@ impl Shard {
             | Timer::TellDrops
             | Timer::Progress
             | Timer::Tail
-            | Timer::Laggards
-            | Timer::Count
+            | Timer::Retention
+            | Timer::RecoveryScan
             | Timer::Sys
             | Timer::Audit
             | Timer::Publishers
