@@ -9,29 +9,9 @@
 //!   miss only until its place has grown to fit, or for a receiver with several identifiers.
 //!
 //! Deliberately absent: recency. Within a set of [`WAYS`] places a stale route goes first, then
-//! any.
+//! any other.
 //!
-//! Tried and lost: with 50,000 topics in turn, to keep only one of 17 routes where all places of a
-//! set are in use, and the generations beside the tags. Instructions fell, but a delivery took no
-//! less time: in eight interleaved rounds a sixth more. Tried again with one of 8, and one
-//! generation for all places: the core alone took 18 % less (870 ns a message instead of 1,070,
-//! with short texts in the tree's table), and the broker 1.96 µs a delivery before and 2.12 after
-//! in nine interleaved rounds, 0.93 and 0.98 with ten times the window in seven. A broker that is
-//! done sooner gathers less: the writes to 500 subscribers are most of what this costs. For the
-//! same reason 65,536 places gain nothing, though all the topics are in them: 1.57 µs a delivery
-//! with 4,096 and 1.51 with these in four interleaved rounds, for up to 20 MiB more. Huge pages for
-//! the heap (`GLIBC_TUNABLES=glibc.malloc.hugetlb=1`) gain nothing either: 2.06 µs without and 2.21
-//! with them in five rounds.
-//!
-//! What is left there, with 10 publishers, windows of 100 and 500 subscribers: a turn finds all
-//! windows full (10 reads), and owes every subscriber four messages (500 writes). So two thirds of
-//! a delivery are these writes, and of the rest most is waiting for memory: a fifth to a quarter of
-//! the topics are not in the cache. FlashMQ with one thread does 735,000 deliveries/s where this
-//! does 613,000, and it is the load's doing: it writes 6.9 deliveries at once, and we 4.0 (counted
-//! calls), and so takes 0.98 µs of the load generator for each, and we 1.43 and all its time. With
-//! every window full there are 2,000 on their way to 500 subscribers, which is 4 each while
-//! publishers are as far apart in the topics as they began, and more only once they have come into
-//! step. A loop that reads every publisher's whole window each time keeps them apart.
+//! Other sizes and other ways to replace routes were tried: `docs/notes/scheduler.md`.
 
 use std::cell::Cell;
 use std::fmt;

@@ -264,7 +264,7 @@ impl Shard {
                 return;
             }
         }
-        self.timers.set(now + NEXT_TURN, Timer::Scan(session_id));
+        self.timers.set(now + NEXT_TURN, Timer::Query(session_id));
     }
 
     /// Asks for the next slice of the first query. Answers whether it is here at once.

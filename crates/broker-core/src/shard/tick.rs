@@ -26,7 +26,7 @@ impl Shard {
                     self.expire_session(now, session, absence);
                 }
                 Timer::Retained(message) => self.expire_retained(now, &message),
-                Timer::Scan(session) => self.pump_retained(now, session),
+                Timer::Query(session) => self.pump_retained(now, session),
                 Timer::Spread => self.go_on_spreading(now),
                 Timer::TellDrops => self.report_drops(now),
                 Timer::Progress => self.save_progress(),
@@ -117,7 +117,7 @@ impl Shard {
                 is_away(*session, *absence)
             }
             Timer::Retained(message) => message.strong_count() > 0,
-            Timer::Scan(_)
+            Timer::Query(_)
             | Timer::Spread
             | Timer::TellDrops
             | Timer::Progress
