@@ -153,7 +153,10 @@ fn profile(program: &Path, name: &str, rounds: &str) -> Outcome<(Counts, f64)> {
     let out = profiles().join(format!("{name}{rounds}.out"));
     let mut valgrind = Command::new("valgrind");
     valgrind
-        .args(["--tool=callgrind", "--toggle-collect=instructions::counted*"])
+        .args([
+            "--tool=callgrind",
+            "--toggle-collect=instructions::counted*",
+        ])
         .args(["--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(program)

@@ -7,14 +7,14 @@ use unbroken_merkle_log::Epoch;
 use crate::audit::owners::LaneMessage;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
-use crate::ids::{Errand, GroupRef, HandOver, Holder, Member, Readiness, SessionId, ShardId, Want};
+use crate::ids::{Errand, Holder, SessionId, ShardId, Want};
 use crate::item::Item;
 use crate::mesh::{Bundle, OutOfOrder, is_plain};
 use crate::message::Message;
 use crate::output::Output;
 use crate::reason::FaultPlace;
 use crate::routing::Grant;
-use crate::shared::PacketLimit;
+use crate::shared::GroupMessage;
 use crate::telemetry::Stats;
 
 /// One letter. Opaque to the driver, which carries it.
@@ -41,19 +41,12 @@ impl Mail {
         let bytes = |message: &Arc<Message>| message.publication().cost();
         let text = |text: &str| text.len() as u64;
         match &self.letter {
-            Letter::Publish { message, .. }
-            | Letter::ShareDelivery { message, .. }
-            | Letter::ShareReturn { message, .. }
-            | Letter::ShareHandOver { message, .. }
-            | Letter::Retain { message, .. } => bytes(message),
+            Letter::Publish { message, .. } | Letter::Retain { message, .. } => bytes(message),
             Letter::Bundle(bundle) => bundle.bytes() as u64,
             Letter::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
             Letter::InterestAdded { filter, .. } | Letter::InterestRemoved { filter, .. } => {
                 text(filter)
             }
-            Letter::ShareJoin { group, filter, .. }
-            | Letter::ShareLeave { group, filter, .. }
-            | Letter::ShareReady { group, filter, .. } => text(group) + text(filter),
             Letter::Full { filters, .. } => filters.iter().map(|(filter, _)| text(filter)).sum(),
             Letter::Room { filter, .. } => filter.as_deref().map_or(0, text),
             Letter::RetainedQuery { filter, after, .. } => {
@@ -62,13 +55,12 @@ impl Mail {
             Letter::BarrierAsked { .. }
             | Letter::BarrierReached { .. }
             | Letter::Tail { .. }
-            | Letter::ShareJoined { .. }
-            | Letter::ShareHandedOn { .. }
             | Letter::Settled { .. }
             | Letter::News { .. }
             | Letter::Stats(_)
             | Letter::StatsAsked
             | Letter::StatsAnswer(_) => 0,
+            Letter::Group(message) => message.bytes(),
             Letter::Lane(message) => message.bytes(),
         }
     }
@@ -82,24 +74,6 @@ pub(crate) struct Awaited {
     /// Whichever group gives it to somebody has that on disk, as
     /// [`Record::GivenBy`](crate::Record::GivenBy).
     pub(crate) owed: bool,
-}
-
-/// What comes with giving a message to a member of a group, whoever it is in the end; also with
-/// giving it to nobody, by name.
-#[derive(Clone, Debug)]
-pub(crate) enum Duty {
-    /// Nothing.
-    None,
-    /// The shard of the group waits for it.
-    Awaited {
-        /// Names it in the answer.
-        token: u64,
-        /// The group, as its filter is written, if it is to be on disk that it has given it, as
-        /// [`Record::GivenBy`](crate::Record::GivenBy).
-        owing: Option<Arc<str>>,
-    },
-    /// A session that has ended had it, and that is noted until then.
-    HandedOver(HandOver),
 }
 
 #[derive(Debug)]
@@ -128,17 +102,6 @@ pub(crate) enum Letter {
     /// What you wanted of my log has come up to this message, and this one and all before it are on
     /// disk.
     Tail { tail: u64, on_disk: u64 },
-    /// My session, one that keeps what it is given or not, joins this group of yours; answer
-    /// `ShareJoined` when everybody knows.
-    ShareJoin {
-        group: Box<str>,
-        filter: Box<str>,
-        member: Member,
-        keeps: bool,
-        grant: Grant,
-        limit: Option<PacketLimit>,
-        token: u64,
-    },
     /// My session is at the limit of what may wait for it, or all members of my group are, and has
     /// these subscriptions: refuse what it would have to keep. A second letter adds to the first,
     /// or replaces.
@@ -152,48 +115,8 @@ pub(crate) enum Letter {
         holder: Holder,
         filter: Option<Box<str>>,
     },
-    /// The join with this token is in force everywhere.
-    ShareJoined { token: u64 },
-    /// My session leaves the group.
-    ShareLeave {
-        group: Box<str>,
-        filter: Box<str>,
-        member: Member,
-    },
-    /// My session, a member of this group, is (no longer) connected, or full.
-    ShareReady {
-        group: Box<str>,
-        filter: Box<str>,
-        member: Member,
-        readiness: Readiness,
-        limit: Option<PacketLimit>,
-    },
-    /// Your session was chosen to get this one, with this duty: if that is awaited, answer
-    /// `Settled` when it is stored.
-    ShareDelivery {
-        member: Member,
-        group: GroupRef,
-        grant: Grant,
-        message: Arc<Message>,
-        duty: Duty,
-    },
-    /// You chose my session for this, and it has left the group: give it to another member, with
-    /// the duty that it came with.
-    ShareReturn {
-        group: GroupRef,
-        message: Arc<Message>,
-        duty: Duty,
-    },
-    /// My session was given this by a group of yours, that with this filter as it is written, and
-    /// ended before it had it: give it to another member.
-    ShareHandOver {
-        group: Arc<str>,
-        message: Arc<Message>,
-        duty: Duty,
-    },
-    /// A session of mine was given what this names, or nobody and that was told: you need not hold
-    /// on to the log for it.
-    ShareHandedOn { hand_over: HandOver },
+    /// About a shared group.
+    Group(GroupMessage),
     /// Keep this as the retained message of its topic, which is yours (empty payload: forget it);
     /// with a token, answer `Settled` when that is stored; with an errand, note it as done.
     Retain {

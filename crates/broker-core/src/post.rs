@@ -4,6 +4,7 @@
 //! has it back once nobody else holds it (see [`crate::message`]). So is a bundle; copies that are
 //! made out of one are this shard's.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::TopicFilter;
@@ -13,37 +14,19 @@ use crate::durability::Waiter;
 use crate::ids::{LogId, ShardId};
 use crate::item::Item;
 use crate::mail::{Awaited, Letter, Mail};
+use crate::mesh::Bundle;
+use crate::message::Message;
 use crate::position::Position;
 use crate::retained::Slice;
 use crate::shard::Shard;
+use crate::shared::GroupMessage;
 
 impl Shard {
     pub(crate) fn handle_mail(&mut self, now: Instant, from: ShardId, mail: Mail) {
         self.clients.note_letter(from, mail.number);
         match mail.letter {
-            Letter::Publish { message, awaited } => {
-                self.check_unaltered(&message.publication(), message.publisher());
-                if let Some(position) = message.position() {
-                    self.clients.gate.note_log_end(position);
-                }
-                let mut item = Item::kept(&message);
-                item.is_awaited = awaited.is_some();
-                item.is_owed = awaited.is_some_and(|awaited| awaited.owed);
-                self.take_crossed(now, &mut item);
-                if let Some(Awaited { token, .. }) = awaited {
-                    let waiter = Waiter::Shard(from, token);
-                    self.clients.wake_when(now, item.until, waiter);
-                }
-            }
-            Letter::Bundle(bundle) => {
-                let publisher = bundle.publisher();
-                for publication in bundle.publications() {
-                    self.check_unaltered(&publication, publisher);
-                    let mut item = Item::borrowed(publication, publisher);
-                    self.take_crossed(now, &mut item);
-                    item.finish(&mut self.clients.pool);
-                }
-            }
+            Letter::Publish { message, awaited } => self.take_routed(now, from, &message, awaited),
+            Letter::Bundle(bundle) => self.take_bundle(now, &bundle),
             Letter::InterestAdded {
                 filter,
                 want,
@@ -74,62 +57,7 @@ impl Shard {
                 filters,
             } => self.handle_full(from, holder, &name, &filters),
             Letter::Room { holder, filter } => self.handle_room(from, holder, filter.as_deref()),
-            Letter::ShareJoin {
-                group,
-                filter,
-                member,
-                keeps,
-                grant,
-                limit,
-                token,
-            } => {
-                if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.take_member(&group, filter, (member, keeps), grant, limit);
-                }
-                self.hold_join(now, from, token);
-            }
-            Letter::ShareJoined { token } => {
-                self.router.subacks().handle_joined(token);
-                self.release_subacks(now);
-            }
-            Letter::ShareLeave {
-                group,
-                filter,
-                member,
-            } => {
-                if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.drop_member(&group, filter, member);
-                }
-            }
-            Letter::ShareReady {
-                group,
-                filter,
-                member,
-                readiness,
-                limit,
-            } => {
-                if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.set_member_ready(&group, filter, member, readiness, limit);
-                }
-            }
-            Letter::ShareDelivery {
-                member,
-                group,
-                grant,
-                message,
-                duty,
-            } => self.take_from_group(now, (member, grant), group, message, duty),
-            Letter::ShareReturn {
-                group,
-                message,
-                duty,
-            } => self.take_back(now, group, &message, duty),
-            Letter::ShareHandOver {
-                group,
-                message,
-                duty,
-            } => self.hand_on(now, &group, &message, duty),
-            Letter::ShareHandedOn { hand_over } => self.groups.end_hand_over(hand_over),
+            Letter::Group(message) => self.take_group_message(now, from, message),
             Letter::Retain {
                 message,
                 token,
@@ -164,6 +92,99 @@ impl Shard {
             Letter::Lane(message) => self.take_lane_message(from, message),
             Letter::StatsAsked => self.answer_stats(now, from),
             Letter::StatsAnswer(stats) => self.take_stats(now, &stats),
+        }
+    }
+
+    /// A message that this shard wants.
+    fn take_routed(
+        &mut self,
+        now: Instant,
+        from: ShardId,
+        message: &Arc<Message>,
+        awaited: Option<Awaited>,
+    ) {
+        self.check_unaltered(&message.publication(), message.publisher());
+        if let Some(position) = message.position() {
+            self.clients.gate.note_log_end(position);
+        }
+        let mut item = Item::kept(message);
+        item.is_awaited = awaited.is_some();
+        item.is_owed = awaited.is_some_and(|awaited| awaited.owed);
+        self.take_crossed(now, &mut item);
+        if let Some(Awaited { token, .. }) = awaited {
+            let waiter = Waiter::Shard(from, token);
+            self.clients.wake_when(now, item.until, waiter);
+        }
+    }
+
+    fn take_bundle(&mut self, now: Instant, bundle: &Bundle) {
+        let publisher = bundle.publisher();
+        for publication in bundle.publications() {
+            self.check_unaltered(&publication, publisher);
+            let mut item = Item::borrowed(publication, publisher);
+            self.take_crossed(now, &mut item);
+            item.finish(&mut self.clients.pool);
+        }
+    }
+
+    fn take_group_message(&mut self, now: Instant, from: ShardId, message: GroupMessage) {
+        match message {
+            GroupMessage::Join {
+                group,
+                filter,
+                member,
+                keeps,
+                grant,
+                limit,
+                token,
+            } => {
+                if let Ok(filter) = TopicFilter::parse(&filter) {
+                    self.take_member(&group, filter, (member, keeps), grant, limit);
+                }
+                self.hold_join(now, from, token);
+            }
+            GroupMessage::Joined { token } => {
+                self.router.subacks().handle_joined(token);
+                self.release_subacks(now);
+            }
+            GroupMessage::Leave {
+                group,
+                filter,
+                member,
+            } => {
+                if let Ok(filter) = TopicFilter::parse(&filter) {
+                    self.drop_member(&group, filter, member);
+                }
+            }
+            GroupMessage::Ready {
+                group,
+                filter,
+                member,
+                readiness,
+                limit,
+            } => {
+                if let Ok(filter) = TopicFilter::parse(&filter) {
+                    self.set_member_ready(&group, filter, member, readiness, limit);
+                }
+            }
+            GroupMessage::Deliver {
+                member,
+                group,
+                grant,
+                message,
+                duty,
+            } => self.take_from_group(now, (member, grant), group, message, duty),
+            GroupMessage::Return {
+                group,
+                message,
+                duty,
+            } => self.take_back(now, group, &message, duty),
+            GroupMessage::HandOver {
+                group,
+                message,
+                duty,
+            } => self.hand_on(now, &group, &message, duty),
+            GroupMessage::HandedOn { hand_over } => self.groups.end_hand_over(hand_over),
         }
     }
 

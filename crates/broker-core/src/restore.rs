@@ -34,7 +34,7 @@ use crate::audit::watch::Topics;
 use crate::clients::Clients;
 use crate::durability::{Entry, MaybeSent, ReceivedEntry, StoredSubscription, Will};
 use crate::ids::{HandOver, SessionId};
-use crate::mail::{Duty, Letter};
+use crate::mail::Letter;
 use crate::message::Message;
 use crate::placement;
 use crate::position::{Frontier, Position};
@@ -42,6 +42,7 @@ use crate::reason::DropReason;
 use crate::routing::Grant;
 use crate::session::{Backlog, Delivery, Kept, SentBefore, Session};
 use crate::shard::Shard;
+use crate::shared::Duty;
 use crate::telemetry::Telemetry;
 use crate::timers::Timer;
 

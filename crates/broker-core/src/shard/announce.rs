@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! session's shard:  filter ── InterestAdded ──> every other shard, which sends what matches
-//!                   group  ── ShareJoin ──────> the shard of the group
+//!                   group  ── GroupMessage ───> the shard of the group
 //!                   full   ── Full, with its subscriptions ──> every other shard
 //!                   room   ── Room ──────────────────────────>
 //! ```
@@ -27,7 +27,7 @@ use crate::placement;
 use crate::routing::{Grant, InterestChange, Subscriber};
 use crate::session::QueueChange;
 use crate::shard::Shard;
-use crate::shared::{Keeping, PacketLimit, PendingJoin, share_text};
+use crate::shared::{GroupMessage, Keeping, PacketLimit, PendingJoin, share_text};
 
 /// Interest.
 impl Shard {
@@ -137,9 +137,9 @@ impl Shard {
         }
         let token = self.numbers.issue();
         let (group, filter) = (group.into(), filter.as_str().into());
-        self.mail(
+        self.send_about_group(
             owner,
-            Letter::ShareJoin {
+            GroupMessage::Join {
                 group,
                 filter,
                 member,
@@ -164,9 +164,9 @@ impl Shard {
             self.drop_member(group, filter, member);
         } else {
             let (group, filter) = (group.into(), filter.as_str().into());
-            self.mail(
+            self.send_about_group(
                 owner,
-                Letter::ShareLeave {
+                GroupMessage::Leave {
                     group,
                     filter,
                     member,
@@ -212,9 +212,9 @@ impl Shard {
             self.set_member_ready(group, filter, member, readiness, limit);
         } else {
             let (group, filter) = (group.into(), filter.as_str().into());
-            self.mail(
+            self.send_about_group(
                 owner,
-                Letter::ShareReady {
+                GroupMessage::Ready {
                     group,
                     filter,
                     member,
@@ -223,6 +223,10 @@ impl Shard {
                 },
             );
         }
+    }
+
+    pub(crate) fn send_about_group(&mut self, to: ShardId, message: GroupMessage) {
+        self.mail(to, Letter::Group(message));
     }
 
     /// A session of this shard, as a group knows it.

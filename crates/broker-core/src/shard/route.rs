@@ -3,8 +3,8 @@
 //! ```text
 //! route:       receivers here: deliver · other shards: once each, alone or in a bundle
 //!              groups here: one member · very many here: over several turns (crate::spread)
-//! group:       choose a member; here: deliver, elsewhere: ShareDelivery
-//! ShareDelivery: still a member? deliver : ShareReturn, and the group chooses again
+//! group:       choose a member; here: deliver, elsewhere: GroupMessage::Deliver
+//! there:       still a member? deliver : GroupMessage::Return, and the group chooses again
 //! ```
 //!
 //! The route of a topic is cached with the generation of the subscription index, so that a repeated
@@ -31,13 +31,14 @@ use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{GroupId, GroupRef, Holder, Member, SessionId, ShardId};
 use crate::item::Item;
 use crate::limits::BUNDLED_FOR_MAX;
-use crate::mail::{Awaited, Duty, Letter};
+use crate::mail::{Awaited, Letter};
 use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
 use crate::routing::{Grant, Routed, Terms};
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
+use crate::shared::{Duty, GroupMessage};
 
 /// Sessions and shards.
 impl Shard {
@@ -239,9 +240,9 @@ impl Shard {
             },
             again => again,
         };
-        self.mail(
+        self.send_about_group(
             member.shard,
-            Letter::ShareDelivery {
+            GroupMessage::Deliver {
                 member,
                 group,
                 grant,
@@ -266,12 +267,12 @@ impl Shard {
         if self.deliver_as_member(now, member, grant, &mut item) {
             return self.fulfil(now, duty, group.shard, &mut item);
         }
-        let letter = Letter::ShareReturn {
+        let letter = GroupMessage::Return {
             group,
             message,
             duty,
         };
-        self.mail(group.shard, letter);
+        self.send_about_group(group.shard, letter);
     }
 
     /// Brings a message to the session that was chosen. Answers whether that is still a member.
@@ -321,7 +322,7 @@ impl Shard {
                 if holder == self.options.id {
                     self.groups.end_hand_over(hand_over);
                 } else {
-                    self.mail(holder, Letter::ShareHandedOn { hand_over });
+                    self.send_about_group(holder, GroupMessage::HandedOn { hand_over });
                 }
             }
         }
@@ -362,12 +363,12 @@ impl Shard {
         if owner == self.options.id {
             self.hand_on(now, text, &message, duty);
         } else {
-            let letter = Letter::ShareHandOver {
+            let letter = GroupMessage::HandOver {
                 group: Arc::clone(text),
                 message,
                 duty,
             };
-            self.mail(owner, letter);
+            self.send_about_group(owner, letter);
         }
     }
 

@@ -28,11 +28,11 @@ use crate::connection::{Access, Answer, Connection, may_subscribe};
 use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, LogId, SessionId, StoreId};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
-use crate::mail::Letter;
 use crate::reason::Fault;
 use crate::routing::{Grant, PendingSubAck, Subscriber};
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
+use crate::shared::GroupMessage;
 use crate::telemetry::Event;
 
 use request::{
@@ -523,7 +523,7 @@ impl Shard {
         }
         while let Some(join) = self.groups.take_join(reached) {
             let token = join.token;
-            self.mail(join.shard, Letter::ShareJoined { token });
+            self.send_about_group(join.shard, GroupMessage::Joined { token });
         }
     }
 

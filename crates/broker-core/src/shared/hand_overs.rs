@@ -1,9 +1,9 @@
 //! What sessions that have ended leave to shared groups, on its way to other members.
 //!
 //! ```text
-//! shard of the session --ShareHandOver--> of the group --ShareDelivery--> of the member
-//!        ^ holds the log                                                       |
-//!        +---------------------------- ShareHandedOn --------------------------+
+//! shard of the session --HandOver--> of the group --Deliver--> of the member
+//!        ^ holds the log                                            |
+//!        +------------------------- HandedOn -----------------------+
 //! ```
 //!
 //! The disk has a place in a log ([`Record::HandedOver`](crate::Record::HandedOver)), and a member
