@@ -647,7 +647,11 @@ fn write_delivery(
 pub(crate) fn note_given(retained: &mut Retained, session: SessionId, item: &Item<'_>, qos: QoS) {
     // One query does not overtake another: each subscription gets its copy.
     if item.publication.retain && !item.is_retained_copy {
-        let Publication { topic, stamp, .. } = item.publication;
-        retained.note_live(session, topic, stamp, qos > QoS::AtMostOnce);
+        note_live(retained, session, &item.publication, qos);
     }
+}
+
+#[cold]
+fn note_live(retained: &mut Retained, session: SessionId, live: &Publication<'_>, qos: QoS) {
+    retained.note_live(session, live.topic, live.stamp, qos > QoS::AtMostOnce);
 }

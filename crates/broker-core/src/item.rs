@@ -169,10 +169,11 @@ impl<'a> Item<'a> {
     /// What became known of it, if it is followed.
     #[inline]
     pub(crate) fn news(&self, news: News, findings: &mut Findings) {
-        if let Some(mark) = self.publication.mark.filter(|mark| mark.tracked)
+        if let Some(mark) = &self.publication.mark
+            && mark.tracked
             && let Some(publisher) = self.publisher
         {
-            findings.news(&mark, publisher, news);
+            findings.news(mark, publisher, news);
         }
     }
 
@@ -185,7 +186,14 @@ impl<'a> Item<'a> {
         news: News,
         findings: &mut Findings,
     ) {
-        self.news(news.of(counting, terms.group.is_some()), findings);
+        if self
+            .publication
+            .mark
+            .as_ref()
+            .is_some_and(|mark| mark.tracked)
+        {
+            self.news(news.of(counting, terms.group.is_some()), findings);
+        }
     }
 
     /// One receiver's part of it.

@@ -117,6 +117,7 @@ impl Account {
     }
 
     /// A delivery of QoS 0 was sent.
+    #[inline]
     pub(super) fn sent_qos0(&mut self, totals: &mut AuditTotals, counting: Counting) {
         self.expect(totals, 1);
         self.sent_qos0 += 1;
@@ -124,12 +125,17 @@ impl Account {
         totals.sent += 1;
         totals.sent_qos0 += 1;
         if !counting.is_shown() {
-            self.expect_aside(totals, counting, 1);
-            self.aside(totals, |aside| {
-                aside.sent += 1;
-                aside.sent_qos0 += 1;
-            });
+            self.sent_qos0_aside(totals, counting);
         }
+    }
+
+    #[cold]
+    fn sent_qos0_aside(&mut self, totals: &mut AuditTotals, counting: Counting) {
+        self.expect_aside(totals, counting, 1);
+        self.aside(totals, |aside| {
+            aside.sent += 1;
+            aside.sent_qos0 += 1;
+        });
     }
 
     /// A delivery is dropped where it was to be accepted.
@@ -181,11 +187,16 @@ impl Account {
         let number = self.accepted;
         self.accepted += 1;
         if !counting.is_shown() {
-            self.expect_aside(totals, counting, 1);
-            let rare = self.rare.get_or_insert_default();
-            rare.aside_open.insert(number);
+            self.accept_aside(totals, counting, number);
         }
         number
+    }
+
+    #[cold]
+    fn accept_aside(&mut self, totals: &mut AuditTotals, counting: Counting, number: u64) {
+        self.expect_aside(totals, counting, 1);
+        let rare = self.rare.get_or_insert_default();
+        rare.aside_open.insert(number);
     }
 
     #[inline]
@@ -194,7 +205,6 @@ impl Account {
         totals.expected += count;
     }
 
-    #[cold]
     fn expect_aside(&mut self, totals: &mut AuditTotals, counting: Counting, count: u64) {
         if counting == Counting::Watcher {
             totals.to_watchers += count;

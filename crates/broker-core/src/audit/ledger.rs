@@ -75,17 +75,17 @@ impl Ledger {
         self.account.sent_before(totals, counting);
     }
 
-    /// A delivery of QoS 0 was sent.
+    /// How a delivery is counted that is to be accepted.
     #[inline]
-    pub(crate) fn sent_qos0(
-        &mut self,
-        topics: &Topics,
-        topic: &str,
-        totals: &mut AuditTotals,
-    ) -> Counting {
-        let counting = self.account.counting_of(topics, topic);
+    pub(crate) fn counting_of(&self, topics: &Topics, topic: &str) -> Counting {
+        self.account.counting_of(topics, topic)
+    }
+
+    /// A delivery of QoS 0 was sent. Answers whether its window is full.
+    #[inline]
+    pub(crate) fn sent_qos0(&mut self, totals: &mut AuditTotals, counting: Counting) -> bool {
         self.account.sent_qos0(totals, counting);
-        counting
+        self.account.window_is_full()
     }
 
     /// A delivery is dropped where it was to be accepted.

@@ -35,7 +35,8 @@ impl Session {
     }
 
     /// A delivery of QoS 0 was sent.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a call costs more than it counts")]
+    #[inline(always)]
     pub(crate) fn sent_qos0(
         &mut self,
         topics: &Topics,
@@ -43,8 +44,8 @@ impl Session {
         totals: &mut AuditTotals,
         findings: &mut Findings,
     ) -> Counting {
-        let counting = self.ledger.sent_qos0(topics, topic, totals);
-        if self.ledger.window_is_full() {
+        let counting = self.ledger.counting_of(topics, topic);
+        if self.ledger.sent_qos0(totals, counting) {
             self.end_window(totals, findings);
         }
         counting
