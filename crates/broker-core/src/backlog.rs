@@ -6,9 +6,8 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{QoS, TopicName};
 
 use crate::clients::Clients;
-use crate::deliver::note_given;
 use crate::ids::SessionId;
-use crate::item::Item;
+use crate::item::{Item, note_given};
 use crate::message::Publication;
 use crate::position::Position;
 use crate::reason::DropReason;

@@ -30,11 +30,10 @@ use crate::copy::{ReceiverCopy, write_publish};
 use crate::durability::WaitFor;
 use crate::frames::Frames;
 use crate::ids::{ConnectionId, SessionId, StoreId};
-use crate::item::{Item, terms_of_copy};
+use crate::item::{Item, note_given, terms_of_copy};
 use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX};
 use crate::message::{Mark, Publication};
 use crate::reason::DropReason;
-use crate::retained::Retained;
 use crate::routing::Terms;
 use crate::session::{Delivery, Rules, Session};
 
@@ -639,19 +638,4 @@ fn write_delivery(
         identifiers: &delivery.identifiers,
     };
     write_publish(frames, writer, copy, now)
-}
-
-/// A live message was written to a session, or waits for it: a retained copy that is older, and
-/// that a query still has to send, is left out. Not so for one that was dropped.
-#[inline]
-pub(crate) fn note_given(retained: &mut Retained, session: SessionId, item: &Item<'_>, qos: QoS) {
-    // One query does not overtake another: each subscription gets its copy.
-    if item.publication.retain && !item.is_retained_copy {
-        note_live(retained, session, &item.publication, qos);
-    }
-}
-
-#[cold]
-fn note_live(retained: &mut Retained, session: SessionId, live: &Publication<'_>, qos: QoS) {
-    retained.note_live(session, live.topic, live.stamp, qos > QoS::AtMostOnce);
 }

@@ -16,9 +16,10 @@ use crate::audit::finding::Findings;
 use crate::audit::receipt::News;
 use crate::connection::HeldCopy;
 use crate::durability::{CommitGate, Marker, Record, WaitFor};
-use crate::ids::StoreId;
+use crate::ids::{SessionId, StoreId};
 use crate::message::{Message, MessagePool, Publication};
 use crate::position::Position;
+use crate::retained::Retained;
 use crate::routing::Terms;
 use crate::session::{Delivery, Identifiers};
 
@@ -239,4 +240,19 @@ pub(crate) fn terms_of_copy(copy: &HeldCopy) -> Terms<'_> {
         identifiers: &copy.identifiers,
         group: copy.group.as_ref(),
     }
+}
+
+/// A live message was written to a session, or waits for it: a retained copy that is older, and
+/// that a query still has to send, is left out. Not so for one that was dropped.
+#[inline]
+pub(crate) fn note_given(retained: &mut Retained, session: SessionId, item: &Item<'_>, qos: QoS) {
+    // One query does not overtake another: each subscription gets its copy.
+    if item.publication.retain && !item.is_retained_copy {
+        note_live(retained, session, &item.publication, qos);
+    }
+}
+
+#[cold]
+fn note_live(retained: &mut Retained, session: SessionId, live: &Publication<'_>, qos: QoS) {
+    retained.note_live(session, live.topic, live.stamp, qos > QoS::AtMostOnce);
 }

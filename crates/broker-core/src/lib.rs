@@ -59,7 +59,7 @@ mod telemetry;
 mod timers;
 mod will;
 
-pub use audit::rest::EPOCHS_AHEAD_MAX;
+pub use audit::clean_shutdown::EPOCHS_AHEAD_MAX;
 pub use connection::{LastWords, Peer};
 pub use durability::{
     Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReadAnswer, ReadRequest,

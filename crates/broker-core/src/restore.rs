@@ -20,7 +20,7 @@
 //! connected gets with DUP what it finds in the log, and may have had already [MQTT-3.3.1-1], also
 //! if the broker is started again before it comes.
 //!
-//! Lanes of the audit are in [`crate::audit::rest`].
+//! Lanes of the audit are in [`crate::audit::clean_shutdown`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -83,7 +83,7 @@ impl Restored {
             }
         }
         for shard in &mut *shards {
-            shard.wake_lanes(now, self.floor);
+            shard.resume_lanes(now, self.floor);
         }
         // The oldest first: beyond the limit they are dropped first.
         let mut crash_recovery = self.crash_recovery_lanes;

@@ -4,7 +4,7 @@
 //! `<prefix>/checkpoint/<lane>`, for each full window at once, else a second after something was
 //! numbered, once more a second later, and then every ten, to whoever is there; and when the
 //! session ends, that it is over. So a receiver of all that the client publishes proves the lane
-//! from the broker to itself. What is told after a crash says [`super::so_far`].
+//! from the broker to itself. What is told after a crash says [`super::crash_recovery`].
 //! Who gets a part of it can prove nothing, and must say that it takes a part.
 //!
 //! **Absent:** repair. The broker keeps no message that it has delivered, so what a receiver misses

@@ -39,6 +39,11 @@ impl Findings {
         self.0.is_empty()
     }
 
+    #[cfg(test)]
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Finding> + use<'_> {
+        self.0.drain(..)
+    }
+
     #[cold]
     pub(crate) fn fault(&mut self, place: FaultPlace, kind: FaultKind, first: u64, count: u64) {
         self.0.push_back(Finding::Fault {

@@ -6,8 +6,9 @@
 //! A lane covers a whole client, because the broker knows who should get what. Its id is made of
 //! the client id, so that it is the same in every run. An epoch is one session: a session that ends
 //! forgets its number, and what the client publishes in the next one begins at 0 in a later epoch.
-//! A session that stays goes on with its epoch after a restart, if that was exact: [`super::rest`].
-//! After a crash the epoch ends where the disk has it: [`super::so_far`].
+//! A session that stays goes on with its epoch after a restart, if that was exact:
+//! [`super::clean_shutdown`]. After a crash the epoch ends where the disk has it:
+//! [`super::crash_recovery`].
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -34,7 +35,7 @@ pub(crate) struct IngressLane {
     pub(super) looked_at: u64,
     pub(super) wants: Wants,
     pub(super) tracking: Option<Box<Tracking>>,
-    /// The disk was told of this epoch while the broker ran: [`super::so_far`].
+    /// The disk was told of this epoch while the broker ran: [`super::crash_recovery`].
     pub(super) is_on_disk: bool,
 }
 

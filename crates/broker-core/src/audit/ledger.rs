@@ -214,3 +214,104 @@ impl Ledger {
         self.account.imbalance(there)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::finding::Finding;
+
+    struct Session {
+        client_id: Arc<str>,
+        ledger: Ledger,
+        totals: AuditTotals,
+        findings: Findings,
+    }
+
+    impl Session {
+        fn with(deliveries: u64) -> Self {
+            let mut session = Self {
+                client_id: "pump".into(),
+                ledger: Ledger::default(),
+                totals: AuditTotals::default(),
+                findings: Findings::default(),
+            };
+            let topics = Topics::new("audit");
+            for _ in 0..deliveries {
+                session.ledger.accept(&topics, "t", &mut session.totals);
+            }
+            session
+        }
+
+        fn settle(&mut self, number: u64, fate: Fate) -> bool {
+            let (totals, findings) = (&mut self.totals, &mut self.findings);
+            self.ledger
+                .settle(&self.client_id, number, fate, totals, findings)
+        }
+
+        fn end_window(&mut self, there: u64) {
+            let (totals, findings) = (&mut self.totals, &mut self.findings);
+            self.ledger
+                .end_window(&self.client_id, there, totals, findings);
+        }
+
+        /// What was found, of a session.
+        fn found(&mut self) -> Vec<(FaultKind, u64, u64)> {
+            let found = self.findings.drain().map(|finding| match finding {
+                Finding::Fault {
+                    place: FaultPlace::Session(client_id),
+                    kind,
+                    first,
+                    count,
+                } if client_id == self.client_id => (kind, first, count),
+                other => panic!("{other:?}"),
+            });
+            found.collect()
+        }
+
+        fn windows(&self) -> [u64; 3] {
+            let totals = &self.totals;
+            [
+                totals.windows_proven,
+                totals.windows_faulty,
+                totals.windows_unproven,
+            ]
+        }
+    }
+
+    #[test]
+    fn a_window_is_full_with_its_last_delivery_and_proven_if_the_law_holds() {
+        let mut session = Session::with(1_025);
+        for number in 0..1_024 {
+            assert!(!session.settle(number, Fate::Sent));
+            let is_full = session.settle(number, Fate::Acknowledged);
+            assert_eq!(is_full, number == 1_023, "{number}");
+        }
+        session.end_window(1);
+        assert_eq!((session.found(), session.windows()), (vec![], [1, 0, 0]));
+    }
+
+    #[test]
+    fn a_delivery_that_was_passed_over_makes_its_window_faulty() {
+        let mut session = Session::with(3);
+        session.settle(0, Fate::Sent);
+        session.settle(2, Fate::Sent);
+        session.end_window(2);
+        let found = session.found();
+        assert_eq!(found[0], (FaultKind::Lost, 1, 1));
+        // It is nowhere, too.
+        assert_eq!(found[1], (FaultKind::Unbalanced, 0, 1));
+        assert_eq!(session.windows(), [0, 1, 0]);
+    }
+
+    #[test]
+    fn the_last_window_is_unproven_if_something_sent_is_not_acknowledged() {
+        let mut session = Session::with(2);
+        session.settle(0, Fate::Sent);
+        let fates = [(0, Fate::GivenUp), (1, Fate::Dropped)];
+        let (totals, findings) = (&mut session.totals, &mut session.findings);
+        session
+            .ledger
+            .close(&session.client_id, &fates, totals, findings);
+        assert_eq!((session.found(), session.windows()), (vec![], [0, 0, 1]));
+    }
+}

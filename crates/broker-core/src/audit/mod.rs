@@ -2,10 +2,10 @@
 //! outcome of each.
 //!
 //! ```text
-//! PUBLISH -> [`verify`], [`lane`]: a number and a leaf   route -> [`ledger`] of each receiver:
-//!                     |                                  one expected delivery
-//!            beside the message, compared where          sent, acknowledged, dropped: settled
-//!            it changes hands                            there, a [`finding`] if the law is broken
+//! PUBLISH -> verify, lane: a number and a leaf     route -> ledger of each receiver: one expected
+//!                   |                                       delivery
+//!          beside the message, compared where       sent, acknowledged, dropped: settled there, a
+//!          it changes hands                         finding if the law is broken
 //! ```
 //!
 //! The part returns what is to be done: findings, reports to publish, messages to other shards,
@@ -14,13 +14,15 @@
 //!
 //! Invariants:
 //! - A number is given once, in the order in which the messages were accepted. Numbers of one run
-//!   of the broker are given to no other message: [`rest`], [`so_far`].
+//!   of the broker are given to no other message: [`clean_shutdown`], [`crash_recovery`].
 //! - What must not happen is a named fault, counted and reported; it is never a panic, and never
 //!   changes a delivery.
 //! - Nothing here allocates once a client has published its first messages.
 
 pub(crate) mod account;
 pub(crate) mod beacon;
+pub(crate) mod clean_shutdown;
+pub(crate) mod crash_recovery;
 pub(crate) mod finding;
 pub(crate) mod json;
 mod known;
@@ -30,9 +32,7 @@ pub(crate) mod missed;
 mod numbering;
 pub(crate) mod owners;
 pub(crate) mod receipt;
-pub(crate) mod rest;
 pub(crate) mod rule;
-pub(crate) mod so_far;
 pub(crate) mod statement;
 pub(crate) mod verdict;
 pub(crate) mod verify;
@@ -45,10 +45,10 @@ use std::time::Instant;
 use foldhash::fast::FixedState;
 use unbroken_merkle_log::Epoch;
 
+use self::crash_recovery::OverEpochs;
 use self::finding::Findings;
 use self::lane::{IngressLane, Lanes};
 use self::owners::{LaneMessage, LaneOwners};
-use self::so_far::OverEpochs;
 use self::verdict::Verdicts;
 use self::verify::Publishers;
 use self::watch::{Topics, Watch};

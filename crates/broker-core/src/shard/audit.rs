@@ -435,7 +435,7 @@ impl Shard {
     /// has epochs from this floor on, which is above that of the run before by
     /// [`EPOCHS_AHEAD_MAX`](crate::EPOCHS_AHEAD_MAX) at least. Every shard asks for that, and lets
     /// nobody in before.
-    pub fn wake_lanes(&mut self, now: Instant, floor: u32) {
+    pub fn resume_lanes(&mut self, now: Instant, floor: u32) {
         self.timers.set(now, Timer::Ask);
         self.clients.audit.begin_epochs_from(floor);
         self.clients.gate.resume_lanes(floor);

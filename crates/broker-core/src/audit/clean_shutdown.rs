@@ -7,8 +7,9 @@
 //!
 //! A broker that was killed left nothing at rest, and what it numbered last may be nowhere on disk:
 //! given to another message the number would be a contradiction to whoever has the first. So its
-//! lanes begin a later epoch; what becomes of the one before says [`super::so_far`]. Each run has a
-//! floor under its epochs, on disk before anybody is let in, so that no two runs begin the same.
+//! lanes begin a later epoch; what becomes of the one before says [`super::crash_recovery`]. Each
+//! run has a floor under its epochs, on disk before anybody is let in, so that no two runs begin
+//! the same.
 //!
 //! Invariants:
 //! - Between the last number that was given and the lane at rest no number is given.
