@@ -123,7 +123,7 @@ impl Ci {
     /// Unit and integration tests, beside what is built for the steps behind.
     fn unit_tests(&mut self, names: &[String]) -> Outcome {
         let mut waiting = vec![
-            Step::tests("tests", Self::tests(names)),
+            Step::tests("tests", self.tests(names)),
             Step::tests("documented examples", documented_examples()),
         ];
         waiting.extend(self.conformance_set());
@@ -176,8 +176,11 @@ impl Ci {
     }
 
     /// All but the acceptance tests, and what is documented.
-    fn tests(names: &[String]) -> Command {
+    fn tests(&self, names: &[String]) -> Command {
         let mut command = tests_called(names);
+        if self.full {
+            command.env("CONFORMANCE_SEEDS", "50000");
+        }
         command.args(["--lib", "--bins"]);
         // Not the release binary, which is built meanwhile.
         command.env(
@@ -187,7 +190,8 @@ impl Ci {
         Self::with_tools(command)
     }
 
-    /// The proof's conformance set, held against the implementation that only knows the page.
+    /// The proof's conformance set, and random scripts that the tests before it wrote, held against
+    /// the implementation that only knows the page.
     fn conformance_set(&mut self) -> Option<Step> {
         if !self.tools.python().is_file() {
             println!("\n── conformance set: skipped, Python is missing");
@@ -197,6 +201,7 @@ impl Ci {
         let mut command = Command::new(self.tools.python());
         command
             .args(["verifier.py", "verdicts.json"])
+            .arg(tree::target_directory().join("tmp/random-verdicts.json"))
             .current_dir(tree::root().join("crates/merkle-log/testdata/conformance"));
         Some(Step::tests("conformance set of the proof", command))
     }

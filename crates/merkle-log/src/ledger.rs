@@ -16,6 +16,7 @@
 
 pub(crate) use self::window::Peaks;
 
+mod claim;
 mod contradictions;
 mod declared;
 mod descent;

@@ -25,6 +25,14 @@ impl LaneLedger {
         self.altered.split_off(&in_scope);
         self.gaps.truncate(in_scope);
         self.next = self.next.min(in_scope);
+        // What a directory told beyond it counts no more.
+        self.covered = self.covered.min(in_scope);
+        for (told, _) in &mut self.tails {
+            *told = in_scope.min(*told);
+        }
+        let next = self.next;
+        self.tails.dedup_by_key(|(told, _)| *told);
+        self.tails.retain(|(told, _)| *told > next);
         true
     }
 

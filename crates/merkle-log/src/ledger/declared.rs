@@ -55,7 +55,7 @@ impl LaneLedger {
         limits: &LedgerLimits,
         digest: &impl Digest,
     ) -> u64 {
-        let mut taken = 0;
+        let (mut taken, mut is_worth_review) = (0, false);
         for (number, leaf) in (first..).zip(leaves) {
             if number < self.scope(number) || !self.is_missing(number) {
                 continue;
@@ -65,7 +65,7 @@ impl LaneLedger {
             }
             self.reopen_for(number);
             if number >= self.next {
-                self.suspect(self.next..number, now, limits);
+                self.suspect_told(number, now, limits);
                 self.next = number + 1;
             } else {
                 self.gaps.fill(number);
@@ -73,12 +73,13 @@ impl LaneLedger {
             self.reach(number, limits);
             self.altered.remove(&number);
             self.parts.remove(&number);
-            if self.windows.declare(number, *leaf) {
-                self.review(digest);
-            }
+            is_worth_review |= self.windows.declare(number, *leaf);
             taken += 1;
         }
         self.cut_if_whole();
+        if is_worth_review {
+            self.review(digest);
+        }
         taken
     }
 
@@ -253,10 +254,11 @@ impl LaneLedger {
             level: u8::try_from(length.ilog2()).expect("below 64"),
             hash,
         };
-        if self.windows.put_subtree(numbers.start, node) {
+        let is_worth_review = self.windows.put_subtree(numbers.start, node);
+        self.cut_if_whole();
+        if is_worth_review {
             self.review(digest);
         }
-        self.cut_if_whole();
         verdicts
     }
 

@@ -100,7 +100,7 @@ impl<D: Digest> Ledger<D> {
     pub fn dropped(&mut self, record: &DropRecord, now: Duration) -> Option<u64> {
         let now = self.clock.at(now);
         let lane = (record.lane, record.epoch);
-        if !self.directories.allow(lane) {
+        if !self.allows(lane) {
             return Some(0);
         }
         let ledger = Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits)?;
@@ -150,7 +150,7 @@ impl<D: Digest> Ledger<D> {
         if parents.algorithm != self.digest.algorithm() {
             return refused(Verdict::NotAudited);
         }
-        if !self.directories.allow(lane) {
+        if !self.allows(lane) {
             return refused(Verdict::Injected);
         }
         let ledger = Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits);
@@ -174,6 +174,11 @@ impl<D: Digest> Ledger<D> {
         had_come
     }
 
+    /// Whether this epoch of a lane may be: one that a directory has listed stays one.
+    fn allows(&self, lane: (LaneId, Epoch)) -> bool {
+        self.lanes.contains_key(&lane) || self.directories.allow(lane)
+    }
+
     fn observe(&mut self, property: &Property, fits: bool, now: Duration) -> Verdict {
         let arrival = Arrival {
             number: property.sequence,
@@ -186,7 +191,7 @@ impl<D: Digest> Ledger<D> {
         let lane = (property.lane, property.epoch);
         // A lane is not opened for a message whose very lane may be what was altered.
         let is_foreign = !arrival.fits && !self.lanes.contains_key(&lane);
-        if is_foreign || !self.directories.allow(lane) {
+        if is_foreign || !self.allows(lane) {
             return Verdict::Injected;
         }
         match Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits) {
@@ -197,11 +202,12 @@ impl<D: Digest> Ledger<D> {
 
     /// Takes a checkpoint whose tag has been checked. False when there is no room for its lane. Of
     /// an epoch that was cut, and of which nothing came, nothing is claimed: it may have been over
-    /// before anybody listened.
+    /// before anybody listened. One of a lane that a directory would have to list is ignored.
     pub fn checkpoint(&mut self, checkpoint: &Checkpoint, now: Duration) -> bool {
         let now = self.clock.at(now);
         let lane = (checkpoint.lane, checkpoint.epoch);
-        if checkpoint.end == EpochEnd::Cut && !self.lanes.contains_key(&lane) {
+        let is_over = checkpoint.end == EpochEnd::Cut && !self.lanes.contains_key(&lane);
+        if is_over || !self.allows(lane) {
             return true;
         }
         let Some(ledger) = Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits)

@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use super::claim::Claim;
 use super::gaps::{Gaps, Hole};
 use super::limits::{LedgerLimits, WINDOW};
 use super::open_window::Window;
@@ -205,10 +206,9 @@ impl Windows {
     }
 
     fn take_newest(&mut self, other: &Self) {
-        self.newest = match (self.newest, other.newest) {
-            (Some(own), Some(other)) => Some(own.or_newer(&other)),
-            (own, other) => own.or(other),
-        };
+        self.newest = Claim::newer(self.newest.as_ref(), other.newest.as_ref());
+        let cut = Claim::newer(self.cut.as_deref(), other.cut.as_deref());
+        self.cut = cut.map(Box::new);
     }
 
     fn open_as(&mut self, window: &Window, from: u64) {

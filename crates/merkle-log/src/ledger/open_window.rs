@@ -14,8 +14,7 @@ use super::limits::WINDOW;
 use super::prefix::Sum;
 use super::verdict::{Account, Event, Events, State};
 use super::window::{GROUP, Node, Peaks, SLOTS, Slots, slot};
-use super::windows::Claim;
-use crate::{Detail, Digest, EpochEnd, Hash};
+use crate::{Detail, Digest, Hash};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Window {
@@ -24,6 +23,17 @@ pub(super) struct Window {
     /// How many leaves the producer vouches for, and their root.
     pub(super) claim: Option<(u16, Hash)>,
     pub(super) doubt: Doubt,
+}
+
+/// How far what was told of an epoch has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stage {
+    /// A checkpoint of a later window has come.
+    pub(super) is_passed: bool,
+    /// No more messages of the epoch come.
+    pub(super) is_over: bool,
+    /// The receiver gets a share of the messages: alone it calls nothing faulty.
+    pub(super) is_share: bool,
 }
 
 /// What a checkpoint's detail shows of a window.
@@ -39,7 +49,7 @@ impl Window {
     /// Returns what its checkpoint's detail shows to be forged.
     pub(super) fn review(
         &mut self,
-        newest: Option<&Claim>,
+        stage: Stage,
         gaps: &Gaps,
         altered: &BTreeMap<u64, u32>,
         digest: &impl Digest,
@@ -48,9 +58,12 @@ impl Window {
         if self.is_done() {
             return Vec::new();
         }
-        let passed = newest.is_some_and(|newest| newest.first / WINDOW > self.index);
         match self.claim {
-            Some((size, root)) if !passed || size == SLOTS => {
+            Some((size, root)) if !stage.is_passed || size == SLOTS => {
+                // More has come than it covers, and may be folded.
+                if self.slots.run_end() > size {
+                    return Vec::new();
+                }
                 if self.slots.run_end() < size {
                     if !self.is_decided(size, gaps) {
                         return Vec::new();
@@ -59,7 +72,7 @@ impl Window {
                     if !told.suspect.is_empty() && !self.doubt.differs {
                         self.begin_descent(told.suspect, events);
                     }
-                    if told.forged.is_empty() {
+                    if told.forged.is_empty() && !stage.is_share {
                         self.report(State::Faulty, size, gaps, altered, events);
                     }
                     return told.forged;
@@ -81,12 +94,11 @@ impl Window {
                 match own {
                     Some((own, peaks)) if own == root => {
                         self.prove(size, peaks, events);
-                        let over = newest.is_some_and(|newest| newest.end > EpochEnd::Open);
                         let faulty = self
                             .doubt
                             .told
                             .is_some_and(|(state, _)| state == State::Faulty);
-                        if size == SLOTS || over || faulty {
+                        if size == SLOTS || stage.is_over || faulty {
                             self.report(State::Proven, size, gaps, altered, events);
                         }
                     }
@@ -100,8 +112,11 @@ impl Window {
                 }
             }
             // A later checkpoint covers it, and neither its own nor the lane's root proves it.
-            _ if passed && (self.slots.run_end() == SLOTS || self.is_decided(SLOTS, gaps)) => {
+            _ if stage.is_passed && self.slots.run_end() == SLOTS => {
                 self.report(State::Unproven, SLOTS, gaps, altered, events);
+            }
+            _ if stage.is_passed && !stage.is_share && self.is_decided(SLOTS, gaps) => {
+                self.report(State::Faulty, SLOTS, gaps, altered, events);
             }
             _ => {}
         }
@@ -402,23 +417,31 @@ impl Window {
             .is_some_and(|(state, account)| state == State::Proven && account.issued == WINDOW)
     }
 
-    /// Fills what the node covers. True when nothing is missing any more, which makes the window
-    /// worth a review.
+    /// Fills what the node covers. True when nothing is missing any more of what was told, or of
+    /// the whole window, which makes it worth a review.
     #[inline]
     pub(super) fn fill(&mut self, node: Node, put: impl FnOnce(&mut Slots)) -> bool {
         let whole = self.claim.map_or(SLOTS, |(size, _)| size);
-        let was_whole = self.slots.run_end() >= whole;
+        let before = self.slots.run_end();
         put(&mut self.slots);
         if !self.doubt.forged.is_empty() {
             let filled = node.start..node.end();
             self.doubt.forged.retain(|slot| !filled.contains(slot));
         }
-        !was_whole && self.slots.run_end() >= whole
+        let after = self.slots.run_end();
+        before < whole && after >= whole || before < SLOTS && after == SLOTS
     }
 
     pub(super) fn numbers(&self, size: u16) -> Range<u64> {
         let first = self.index * WINDOW;
         first..first + u64::from(size)
+    }
+
+    /// A checkpoint of a later window has come: only a root of all of this one counts.
+    pub(super) fn forget_part(&mut self) {
+        if self.claim.take_if(|(size, _)| *size < SLOTS).is_some() {
+            self.forget_descent();
+        }
     }
 
     pub(super) fn forget_descent(&mut self) {

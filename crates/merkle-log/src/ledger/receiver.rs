@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::declared::Declared;
 use super::descent::{Answer, Refused, Request};
-use super::gaps::Gaps;
+use super::gaps::{Gaps, Hole};
 use super::limits::{LedgerLimits, WINDOW};
 use super::order::{Moved, Order};
 use super::verdict::{Event, Events, Verdict};
@@ -219,8 +219,9 @@ impl LaneLedger {
         if given_up.is_empty() {
             return;
         }
-        for (at, numbers) in given_up.into_iter().enumerate() {
-            let tail = at >= holes;
+        let tails = joined(given_up.split_off(holes));
+        let given_up = given_up.into_iter().map(|numbers| (numbers, false));
+        for (numbers, tail) in given_up.chain(tails.into_iter().map(|numbers| (numbers, true))) {
             let altered = &self.altered;
             let lost = without(numbers, altered);
             self.events
@@ -353,6 +354,7 @@ impl LaneLedger {
         }
         if self.altered.len() < limits.suspects_max || self.altered.contains_key(&number) {
             *self.altered.entry(number).or_default() += 1;
+            self.settle();
         }
         Verdict::Altered
     }
@@ -420,11 +422,14 @@ impl LaneLedger {
                 }
             };
         };
-        self.place(arrival, limits, digest);
-        self.cut_if_whole();
-        if verdict == Verdict::Late && !self.order.is_calm() {
+        let is_worth_review = self.put(arrival, limits, digest);
+        if verdict == Verdict::Late && self.gaps.waiting() > 0 {
             let by = self.order.above(number);
             self.events.push(Event::Overtaken { number, by });
+        }
+        self.cut_if_whole();
+        if is_worth_review {
+            self.review(digest);
         }
         verdict
     }
@@ -489,19 +494,23 @@ impl LaneLedger {
 
     /// Puts a leaf in its slot, and settles what that completes.
     #[inline]
-    pub(super) fn place(&mut self, arrival: &Arrival, limits: &LedgerLimits, digest: &impl Digest) {
+    fn place(&mut self, arrival: &Arrival, limits: &LedgerLimits, digest: &impl Digest) {
+        if self.put(arrival, limits, digest) {
+            self.review(digest);
+        }
+    }
+
+    /// Puts a leaf in its slot. True when that makes its window worth a review.
+    #[inline]
+    fn put(&mut self, arrival: &Arrival, limits: &LedgerLimits, digest: &impl Digest) -> bool {
         let number = arrival.number;
         self.revise(number, arrival.resent);
         if !self.parts.is_empty() {
             self.parts.remove(&number);
         }
         self.reach(number, limits);
-        if self
-            .windows
-            .put(number, arrival.leaf, limits.hold_leaves, digest)
-        {
-            self.review(digest);
-        }
+        let hold = limits.hold_leaves;
+        self.windows.put(number, arrival.leaf, hold, digest)
     }
 
     /// The good copy of a number is here: what was taken for it altered is injected.
@@ -526,27 +535,19 @@ impl LaneLedger {
 
     /// Suspects what lies below this number, each from when it was first told of: by a checkpoint,
     /// by a directory, or now.
-    fn suspect_told(&mut self, number: u64, now: Duration, limits: &LedgerLimits) {
+    pub(super) fn suspect_told(&mut self, number: u64, now: Duration, limits: &LedgerLimits) {
         let mut at = self.next;
-        for (size, noticed) in self.tails.clone() {
+        for (size, noticed) in self.tails.iter().copied().chain([(number, now)]) {
             let end = size.min(number);
             if at < end {
-                self.suspect(at..end, noticed, limits);
+                self.gaps.open(at..end, noticed, false);
                 at = end;
             }
         }
-        self.suspect(at..number, now, limits);
-    }
-
-    pub(super) fn suspect(&mut self, numbers: Range<u64>, now: Duration, limits: &LedgerLimits) {
-        if numbers.is_empty() {
-            return;
-        }
-        self.gaps.open(numbers.clone(), now, false);
         if self.join == Join::Member {
             return;
         }
-        for suspected in without(numbers, &self.altered) {
+        for suspected in without(self.next..number, &self.altered) {
             self.events.push(Event::Suspected(suspected));
             self.doubted = true;
         }
@@ -560,13 +561,23 @@ impl LaneLedger {
     }
 
     pub(super) fn cut_if_whole(&mut self) {
-        if self.gaps.waiting() == 0 {
-            if !self.order.is_calm() {
-                self.cut();
-            }
-            if std::mem::take(&mut self.doubted) {
-                self.events.push(Event::Settled);
-            }
+        if self.gaps.waiting() == 0 && !self.order.is_calm() {
+            self.cut();
+        }
+        self.settle();
+    }
+
+    /// Notes that nothing is suspected any more, if so. Of what came altered it is known.
+    fn settle(&mut self) {
+        let (gaps, altered) = (&self.gaps, &self.altered);
+        let is_known = |(start, hole): (u64, Hole)| {
+            hole.lost || without(start..hole.end, altered).next().is_none()
+        };
+        let suspects_nothing =
+            gaps.waiting() == 0 || !altered.is_empty() && gaps.iter().all(is_known);
+        if self.doubted && suspects_nothing {
+            self.doubted = false;
+            self.events.push(Event::Settled);
         }
     }
 
@@ -585,7 +596,14 @@ impl LaneLedger {
         }
     }
 
+    /// No more messages come: it is closed, or was cut and nothing is known beyond what was told.
+    fn is_over(&self) -> bool {
+        let is_cut = self.windows.cut.is_some();
+        self.closed.is_some() || is_cut && self.next <= self.windows.told()
+    }
+
     pub(super) fn review(&mut self, digest: &impl Digest) {
+        let is_over = self.is_over();
         let open = self.windows_declared();
         let Self {
             windows,
@@ -595,7 +613,7 @@ impl LaneLedger {
             events,
             ..
         } = self;
-        windows.review(gaps, altered, digest, events);
+        windows.review(is_over, gaps, altered, digest, events);
         if let Some(declared) = declared {
             declared.forget_passed(open, windows);
         }
@@ -611,7 +629,7 @@ impl LaneLedger {
             }
             gaps.open(numbers, Duration::ZERO, true);
         }
-        windows.review(gaps, altered, digest, events);
+        windows.review(is_over, gaps, altered, digest, events);
     }
 }
 
@@ -640,232 +658,4 @@ fn without(numbers: Range<u64>, altered: &BTreeMap<u64, u32>) -> impl Iterator<I
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::{Checkpoint, Epoch, Hasher, Lane, LaneId, LaneLimits};
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn lane() -> Lane {
-        let id = LaneId::new(7).expect("7 is a lane");
-        Lane::new(id, Epoch(0), LaneLimits::default(), Duration::ZERO)
-    }
-
-    /// The checkpoint of a lane that has issued so many messages.
-    fn checkpoint_at(size: u64) -> Checkpoint {
-        let (hasher, mut lane) = (Hasher::xxh3(), lane());
-        let mut newest = None;
-        for number in 0..size.max(1) {
-            lane.issue(*b"t", *b"p", &hasher);
-            let now = if number + 1 == size.max(1) {
-                SECOND
-            } else {
-                Duration::ZERO
-            };
-            newest = lane.poll_checkpoint(now, 0, &hasher).or(newest);
-        }
-        let newest = newest.expect("a second has passed");
-        Checkpoint { size, ..newest }
-    }
-
-    fn hear(ledger: &mut LaneLedger, checkpoint: &Checkpoint) {
-        let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
-        ledger.checkpoint(checkpoint, SECOND, &limits, &hasher);
-    }
-
-    fn arrive(ledger: &mut LaneLedger, number: u64, leaf: u8, limits: &LedgerLimits) -> Verdict {
-        let arrival = Arrival {
-            number,
-            leaf: Hash::new(&[leaf; 16]).expect("16 bytes are a hash"),
-            fits: true,
-            resent: false,
-            part: None,
-        };
-        ledger.observe(&arrival, SECOND, limits, &Hasher::xxh3())
-    }
-
-    #[test]
-    fn leaves_that_are_to_be_held_are_not_folded() {
-        for (hold_leaves, again) in [(true, Verdict::Conflict), (false, Verdict::Repeated)] {
-            let limits = LedgerLimits {
-                hold_leaves,
-                ..LedgerLimits::default()
-            };
-            let mut ledger = LaneLedger::new(Join::Beginning);
-            for number in 0..3 {
-                arrive(&mut ledger, number, 1, &limits);
-            }
-            assert_eq!(arrive(&mut ledger, 1, 2, &limits), again);
-        }
-    }
-
-    #[test]
-    fn a_late_joiner_misses_checkpoints_behind_the_first_that_it_heard() {
-        let mut ledger = LaneLedger::new(Join::Late);
-        for (number, missed) in [(5, None), (8, Some(6..8))] {
-            let checkpoint = Checkpoint {
-                number,
-                ..checkpoint_at(2)
-            };
-            hear(&mut ledger, &checkpoint);
-            let events = ledger.take_events();
-            let found = events.into_iter().find_map(|event| match event {
-                Event::CheckpointsMissed(missed) => Some(missed),
-                _ => None,
-            });
-            assert_eq!(found, missed, "{number}");
-        }
-    }
-
-    #[test]
-    fn a_checkpoint_opens_the_windows_that_it_covers_and_no_other() {
-        for (size, reached) in [(0, 0), (1, 1), (WINDOW, 1), (WINDOW + 1, 2)] {
-            let mut ledger = LaneLedger::new(Join::Beginning);
-            hear(&mut ledger, &checkpoint_at(size));
-            assert_eq!(ledger.windows.reached, reached, "{size}");
-        }
-    }
-
-    #[test]
-    fn a_checkpoint_contradicts_another_one_once() {
-        let mut ledger = LaneLedger::new(Join::Beginning);
-        let (first, other) = (checkpoint_at(5), Hash::new(&[1; 16]));
-        let other = other.expect("16 bytes are a hash");
-        let second = Checkpoint {
-            window_root: other,
-            lane_root: other,
-            ..first.clone()
-        };
-        hear(&mut ledger, &first);
-        hear(&mut ledger, &second);
-        assert_eq!(ledger.contradictions, 1);
-        let events = ledger.take_events();
-        let contradicts = Event::CheckpointContradicts(first.number);
-        let count = events.iter().filter(|event| **event == contradicts).count();
-        assert_eq!(count, 1, "{events:?}");
-    }
-
-    #[test]
-    fn the_memory_of_a_lane_grows_with_what_it_remembers() {
-        let mut ledger = LaneLedger::new(Join::Beginning);
-        arrive(&mut ledger, 0, 1, &LedgerLimits::default());
-        let windows = ledger.windows.memory_bytes();
-        assert!(windows > 0);
-        let mut expected = size_of::<LaneLedger>() + windows;
-        assert_eq!(ledger.memory_bytes(), expected);
-        for number in [3, 5] {
-            let seen = [0; 4];
-            ledger.gaps.open(number..number + 1, SECOND, false);
-            ledger.altered.insert(number, 1);
-            ledger.parts.insert(number, Parts { of: 2, seen });
-            expected += 64 + 32 + 80;
-            assert_eq!(ledger.memory_bytes(), expected);
-        }
-        ledger.order.runs.reserve_exact(2);
-        expected += ledger.order.runs.capacity() * 24;
-        assert_eq!(ledger.memory_bytes(), expected);
-    }
-
-    #[test]
-    fn an_open_epoch_is_unlisted_once() {
-        for (closed, over, expected) in [
-            (None, false, &[Event::Unlisted][..]),
-            (None, true, &[]),
-            (Some(3), false, &[]),
-            (Some(3), true, &[]),
-        ] {
-            let mut ledger = LaneLedger::new(Join::Beginning);
-            ledger.closed = closed;
-            ledger.over = over;
-            ledger.unlisted();
-            ledger.unlisted();
-            assert_eq!(ledger.take_events(), expected, "{closed:?} {over}");
-        }
-    }
-
-    #[test]
-    fn a_lane_that_was_listed_and_lost_whole_is_silent_and_its_windows_are_those_listed() {
-        let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
-        let mut ledger = LaneLedger::new(Join::Beginning);
-        ledger.listed(WINDOW, Duration::ZERO);
-        ledger.poll(SECOND * 60, &limits, &hasher);
-        assert_eq!((ledger.next(), ledger.windows.reached), (WINDOW, 1));
-        let events = ledger.take_events();
-        assert!(events.contains(&Event::Silent(SECOND * 60)), "{events:?}");
-        let lost = Event::Lost {
-            numbers: 0..WINDOW,
-            tail: true,
-        };
-        assert!(events.contains(&lost), "{events:?}");
-    }
-
-    #[test]
-    fn lost_numbers_that_follow_one_another_are_asked_for_as_one() {
-        let mut ledger = LaneLedger::new(Join::Beginning);
-        for (numbers, noticed) in [(1..3, SECOND), (3..5, SECOND * 2), (6..7, SECOND)] {
-            ledger.gaps.open(numbers, noticed, true);
-        }
-        assert_eq!(ledger.requests(), [Request::Numbers(vec![1..5, 6..7])]);
-    }
-
-    #[test]
-    fn a_directory_that_lists_less_than_a_checkpoint_is_no_news() {
-        for (closed, size, covered) in [(None, 5, 10), (None, 12, 12), (Some(10), 12, 10)] {
-            let mut ledger = LaneLedger::new(Join::Beginning);
-            ledger.covered = 10;
-            ledger.closed = closed;
-            ledger.listed(size, SECOND);
-            assert_eq!(ledger.covered, covered, "{closed:?} {size}");
-            assert_eq!(ledger.tails.len(), usize::from(covered == 12));
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
-
-        #[test]
-        fn the_usual_message_is_judged_as_any_other_is(
-            steps in prop::collection::vec(0_u8..60, 0..2_600),
-        ) {
-            let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
-            let id = LaneId::new(7).expect("7 is a lane");
-            let mut now = Duration::ZERO;
-            let mut lane = Lane::new(id, Epoch(0), LaneLimits::default(), now);
-            let mut told_apart = LaneLedger::new(Join::Beginning);
-            let mut all_alike = told_apart.clone();
-            let mut late = None;
-            for step in steps {
-                now += Duration::from_millis(if step == 4 { 1_000 } else { 1 });
-                let property = lane.issue(*b"t", [step], &hasher);
-                let arrival = Arrival {
-                    number: property.sequence,
-                    leaf: property.digest,
-                    fits: step != 2,
-                    resent: step == 3,
-                    part: (step == 5).then_some((1, 2)),
-                };
-                let arrivals = match step {
-                    0 => [late.replace(arrival), None],
-                    1 => [Some(arrival), Some(arrival)],
-                    6 => [Some(arrival), late.take()],
-                    _ => [Some(arrival), None],
-                };
-                for arrival in arrivals.into_iter().flatten() {
-                    let verdict = told_apart.observe(&arrival, now, &limits, &hasher);
-                    let expected = all_alike.observe_any(&arrival, now, &limits, &hasher);
-                    prop_assert_eq!(verdict, expected);
-                }
-                let checkpoint = lane.poll_checkpoint(now, 0, &hasher);
-                for ledger in [&mut told_apart, &mut all_alike] {
-                    if let Some(checkpoint) = &checkpoint {
-                        ledger.checkpoint(checkpoint, now, &limits, &hasher);
-                    }
-                    ledger.poll(now, &limits, &hasher);
-                }
-            }
-            prop_assert_eq!(told_apart, all_alike);
-        }
-    }
-}
+mod tests;

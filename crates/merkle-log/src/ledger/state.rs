@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::claim::Claim;
 use super::declared::Declared;
 use super::doubt::Doubts;
 use super::gaps::Gaps;
@@ -17,7 +18,7 @@ use super::prefix::{Prefix, Sum};
 use super::receiver::{Join, LaneLedger, Parts};
 use super::verdict::{Account, Events, State};
 use super::window::{GROUP, Node, SLOTS, Slots};
-use super::windows::{Claim, Windows};
+use super::windows::Windows;
 use crate::hash_list::HashList;
 use crate::limits::MAX_SIZE;
 use crate::saved::{Fields, StateError, Writer, check, seal};
@@ -145,7 +146,7 @@ impl LaneLedger {
         } else {
             None
         };
-        let mut windows = Windows::restore(&mut read)?;
+        let mut windows = Windows::restore(&mut read, version)?;
         windows.keep_proven = join == Join::Member;
         read.end()?;
         Ok(Self {
@@ -180,7 +181,9 @@ const VERSION_BEFORE: u8 = 2;
 const COUNTS_CONTRADICTIONS: u8 = 4;
 /// From this version on it is saved what drop records name.
 const KNOWS_DECLARED: u8 = 5;
-const VERSION: u8 = 5;
+/// From this version on what a checkpoint told of a cut is apart from what those with numbers told.
+const KNOWS_CUT: u8 = 6;
+const VERSION: u8 = 6;
 
 impl Declared {
     fn restore(read: &mut Fields<'_>, gaps: &Gaps) -> Result<Self, StateError> {
@@ -206,29 +209,19 @@ impl Windows {
         write.option(self.trunk.as_ref(), |write, trunk| {
             write.list(trunk.iter(), |write, hash| write.hash(&hash));
         });
-        write.option(self.newest.as_ref(), |write, claim| {
-            write.u32(claim.number);
-            write.u64(claim.first);
-            write.u64(claim.size);
-            write.hash(&claim.window_root);
-            write.hash(&claim.lane_root);
-            write.u8(match claim.end {
-                EpochEnd::Open => 0,
-                EpochEnd::Closed => 1,
-                EpochEnd::Cut => 2,
-            });
-        });
+        write.option(self.newest.as_ref(), |write, claim| claim.save(write));
         write.list(self.open.iter(), |write, window| window.save(write));
         write.u8(u8::from(self.hold_leaves));
+        write.option(self.cut.as_deref(), |write, claim| claim.save(write));
     }
 
-    fn restore(read: &mut Fields<'_>) -> Result<Self, StateError> {
+    fn restore(read: &mut Fields<'_>, version: u8) -> Result<Self, StateError> {
         let reached = read.u64("count of windows")?;
         let trunk_end = read.u64("end of the trunk")?;
         if trunk_end > MAX_SIZE / WINDOW {
             return Err(read.refuse("end of the trunk"));
         }
-        Ok(Self {
+        let mut windows = Self {
             reached,
             trunk_end,
             trunk: read.option(|read| {
@@ -238,26 +231,20 @@ impl Windows {
                     .filter(|trunk| Ok(trunk.len()) == expected)
                     .ok_or_else(|| read.refuse("whole trunk"))
             })?,
-            newest: read.option(|read| {
-                Ok(Claim {
-                    number: read.u32("number of a checkpoint")?,
-                    first: read.u64("first of a checkpoint")?,
-                    size: read.u64("size of a checkpoint")?,
-                    window_root: read.hash("window root")?,
-                    lane_root: read.hash("lane root")?,
-                    end: match read.u8("kind of a checkpoint")? {
-                        0 => EpochEnd::Open,
-                        1 => EpochEnd::Closed,
-                        2 => EpochEnd::Cut,
-                        _ => return Err(read.refuse("kind of a checkpoint")),
-                    },
-                })
-            })?,
+            newest: read.option(Claim::restore)?,
             open: read.list(Window::restore)?,
             keep_proven: false,
             hold_leaves: read.bool("way of holding leaves")?,
+            cut: None,
             found: Vec::new(),
-        })
+        };
+        if version >= KNOWS_CUT {
+            windows.cut = read.option(Claim::restore)?.map(Box::new);
+        } else {
+            let is_cut = |newest: &mut Claim| newest.end == EpochEnd::Cut;
+            windows.cut = windows.newest.take_if(is_cut).map(Box::new);
+        }
+        Ok(windows)
     }
 }
 

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use super::claim::Claim;
 use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
 use super::receiver::{Join, LaneLedger};
 use super::verdict::Event;
-use super::windows::{Claim, Claimed};
 use crate::{Checkpoint, Digest, EpochEnd};
 
 impl LaneLedger {
@@ -26,14 +26,19 @@ impl LaneLedger {
             return;
         }
         self.scope(claim.size);
+        self.hear(now);
         // Who tells of a cut does not know which checkpoints were told before.
         let is_numbered = claim.end != EpochEnd::Cut;
         let is_beyond_end = self.reopen_if(|size| claim.size > size).is_some();
         let is_old = claim.number < self.checkpoints;
-        let ends_below = claim.end == EpochEnd::Closed && self.windows.is_told_beyond(claim.size);
+        let told = self.windows.told();
+        let ends_below = claim.end == EpochEnd::Closed && claim.size < told;
+        let is_of_another_root =
+            claim.size > self.start.unwrap_or(0) && self.windows.is_of_another_root(&claim);
         let contradicts = is_beyond_end
+            || is_of_another_root
             || ends_below
-            || is_numbered && is_old && claim.size > self.covered
+            || is_numbered && is_old && claim.size > told.max(self.start.unwrap_or(0))
             || is_numbered && self.windows.is_contradicted_by(&claim);
         if contradicts {
             // Which of the two is the producer's is not known: the larger size counts, so that no
@@ -50,8 +55,7 @@ impl LaneLedger {
         if is_numbered {
             self.checkpoints = self.checkpoints.max(claim.number.saturating_add(1));
         }
-        self.idle = claim.size == self.covered;
-        self.hear(now);
+        self.idle = claim.size <= self.covered;
         self.tell_tail(claim.size, now);
         self.covered = self.covered.max(claim.size);
         match claim.end {
@@ -73,16 +77,9 @@ impl LaneLedger {
                 &self.altered,
                 &mut self.events,
             );
-            match self.windows.claim(&claim, start) {
-                Claimed::Used => {
-                    let window = claim.first / WINDOW;
-                    self.windows.take_detail(window, &checkpoint.detail);
-                }
-                Claimed::Unused => {}
-                Claimed::Contradicts if contradicts => {}
-                Claimed::Contradicts => {
-                    self.contradict(Event::CheckpointContradicts(claim.number));
-                }
+            if !is_of_another_root && self.windows.claim(&claim, start) {
+                let window = claim.first / WINDOW;
+                self.windows.take_detail(window, &checkpoint.detail);
             }
             self.review(digest);
         }

@@ -16,66 +16,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::claim::Claim;
 use super::descent::{Answer, Refused, Request};
 use super::gaps::Gaps;
 use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
-use super::open_window::Window;
+use super::open_window::{Stage, Window};
 use super::verdict::{Account, Event, Events, State};
 use super::window::{Node, Peaks, SLOTS, root_of_groups, slot};
 use crate::hash_list::HashList;
-use crate::{Checkpoint, Detail, Digest, EpochEnd, Hash};
-
-/// What a checkpoint says of its lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
-    pub(super) number: u32,
-    pub(super) first: u64,
-    pub(super) size: u64,
-    pub(super) window_root: Hash,
-    pub(super) lane_root: Hash,
-    pub(super) end: EpochEnd,
-}
-
-impl From<&Checkpoint> for Claim {
-    fn from(checkpoint: &Checkpoint) -> Self {
-        Self {
-            number: checkpoint.number,
-            first: checkpoint.first,
-            size: checkpoint.size,
-            window_root: checkpoint.window_root,
-            lane_root: checkpoint.lane_root,
-            end: checkpoint.end,
-        }
-    }
-}
-
-impl Claim {
-    /// The one that tells more. That an epoch is closed settles how far it went; who tells that it
-    /// was cut may know less than was told before, or after it on another way.
-    pub(super) fn or_newer(self, other: &Self) -> Self {
-        let rank = |claim: &Self| {
-            let roots = (claim.lane_root, claim.window_root);
-            let is_closed = claim.end == EpochEnd::Closed;
-            (is_closed, claim.size, claim.number, claim.first, roots)
-        };
-        let end = self.end.max(other.end);
-        let newer = if rank(other) > rank(&self) {
-            *other
-        } else {
-            self
-        };
-        Self { end, ..newer }
-    }
-}
-
-/// What became of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claimed {
-    Used,
-    Unused,
-    /// It gives a size of its window another root than one before it. It is not used.
-    Contradicts,
-}
+use crate::{Detail, Digest, EpochEnd, Hash};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Windows {
@@ -85,8 +34,10 @@ pub(super) struct Windows {
     /// Over the windows below `trunk_end`; `None` when some are unknown.
     pub(super) trunk: Option<HashList>,
     pub(super) trunk_end: u64,
-    /// The newest claim.
+    /// The newest claim that has a number.
     pub(super) newest: Option<Claim>,
+    /// The newest claim that the epoch was cut. Its number says nothing. In a box, since few are.
+    pub(super) cut: Option<Box<Claim>>,
     /// Proven windows stay open, for a merge to find: those of a group's member.
     pub(super) keep_proven: bool,
     /// Leaves are held until a root proves them. For good, once a root has differed or a
@@ -105,6 +56,7 @@ impl Windows {
             trunk: (start == Some(0)).then(HashList::default),
             trunk_end: reached,
             newest: None,
+            cut: None,
             keep_proven: false,
             hold_leaves: false,
             found: Vec::new(),
@@ -218,16 +170,26 @@ impl Windows {
 
     /// Remembers a second copy.
     pub(super) fn contest(&mut self, number: u64, leaf: Hash, limits: &LedgerLimits) {
+        let second = (slot(number), leaf);
         if let Some(window) = self.find(number / WINDOW)
             && window.doubt.seconds.len() < limits.suspects_max
+            && !window.doubt.seconds.contains(&second)
         {
-            window.doubt.seconds.push((slot(number), leaf));
+            window.doubt.seconds.push(second);
         }
     }
 
-    /// Whether a checkpoint told of more messages than this.
-    pub(super) fn is_told_beyond(&self, size: u64) -> bool {
-        self.newest.is_some_and(|newest| newest.size > size)
+    /// The claim of the most messages.
+    pub(super) fn largest(&self) -> Option<Claim> {
+        let newest = self.newest;
+        let cut = self.cut.as_deref();
+        let larger = cut.filter(|cut| newest.is_none_or(|newest| newest.size < cut.size));
+        larger.copied().or(newest)
+    }
+
+    /// How many messages checkpoints told of.
+    pub(super) fn told(&self) -> u64 {
+        self.largest().map_or(0, |claim| claim.size)
     }
 
     /// The epoch is open, although a checkpoint closed it.
@@ -240,9 +202,7 @@ impl Windows {
     /// Whether a checkpoint cannot be of the producer that made the newest one: sizes never fall,
     /// and one number is one checkpoint.
     pub(super) fn is_contradicted_by(&self, claim: &Claim) -> bool {
-        // The number of one that tells of a cut says nothing.
-        let newest = self.newest.filter(|newest| newest.end != EpochEnd::Cut);
-        newest.is_some_and(|newest| {
+        self.newest.is_some_and(|newest| {
             let says = |claim: &Claim| (claim.size, claim.window_root, claim.lane_root);
             let is_same = claim.number == newest.number;
             let is_later = claim.number > newest.number;
@@ -250,46 +210,58 @@ impl Windows {
         })
     }
 
-    /// Takes what a checkpoint says. Its window must have been reached.
-    pub(super) fn claim(&mut self, claim: &Claim, start: u64) -> Claimed {
-        let in_window = claim.size.saturating_sub(claim.first).min(WINDOW);
-        let Ok(size) = u16::try_from(in_window) else {
-            return Claimed::Unused;
-        };
-        if size == 0 || claim.first < start {
-            return Claimed::Unused;
-        }
-        if let Some(window) = self.find(claim.first / WINDOW) {
-            match window.claim {
-                Some((known, root)) if known == size && root != claim.window_root => {
-                    return Claimed::Contradicts;
-                }
-                Some((known, _)) if known >= size => {}
-                _ => {
-                    window.claim = Some((size, claim.window_root));
-                    window.forget_descent();
-                }
-            }
-        }
-        self.newest = Some(match self.newest {
-            Some(newest) => newest.or_newer(claim),
-            None => *claim,
-        });
-        Claimed::Used
+    /// Whether a checkpoint gives the size of its window that was told another root.
+    pub(super) fn is_of_another_root(&mut self, claim: &Claim) -> bool {
+        let known = self.find(claim.first / WINDOW);
+        let known = known.and_then(|window| window.claim);
+        known.is_some_and(|(size, root)| {
+            size > 0 && size == claim.in_window() && root != claim.window_root
+        })
     }
 
-    /// Settles what can be settled.
+    /// Takes what a checkpoint says, and answers whether it says anything. Its window must have
+    /// been reached, and its root must be no other than the one that was told.
+    pub(super) fn claim(&mut self, claim: &Claim, start: u64) -> bool {
+        let size = claim.in_window();
+        if size == 0 || claim.first < start {
+            return false;
+        }
+        if let Some(window) = self.find(claim.first / WINDOW)
+            && window.claim.is_none_or(|(known, _)| known < size)
+        {
+            window.claim = Some((size, claim.window_root));
+            window.forget_descent();
+        }
+        if claim.end == EpochEnd::Cut {
+            let cut = Claim::newer(self.cut.as_deref(), Some(claim));
+            self.cut = cut.map(Box::new);
+        } else {
+            self.newest = Claim::newer(self.newest.as_ref(), Some(claim));
+        }
+        true
+    }
+
+    /// Settles what can be settled. `is_over`: no more messages of the epoch come.
     pub(super) fn review(
         &mut self,
+        is_over: bool,
         gaps: &Gaps,
         altered: &BTreeMap<u64, u32>,
         digest: &impl Digest,
         events: &mut Events,
     ) {
+        let told_to = self.largest().map_or(0, |newest| newest.first / WINDOW);
+        for window in self.open.iter_mut().filter(|window| window.index < told_to) {
+            window.forget_part();
+        }
         self.prove_by_lane(digest, events);
-        let newest = self.newest;
         for window in &mut self.open {
-            let found = window.review(newest.as_ref(), gaps, altered, digest, events);
+            let stage = Stage {
+                is_passed: told_to > window.index,
+                is_over,
+                is_share: self.keep_proven,
+            };
+            let found = window.review(stage, gaps, altered, digest, events);
             self.found.extend(found);
             self.hold_leaves |= window.doubt.differs;
         }
@@ -391,7 +363,8 @@ impl Windows {
             .iter()
             .map(|window| window.slots.memory_bytes() + window.doubt.memory_bytes());
         let trunk = self.trunk.as_ref().map_or(0, HashList::memory_bytes);
-        self.open.capacity() * size_of::<Window>() + windows.sum::<usize>() + trunk
+        let cut = self.cut.as_ref().map_or(0, |_| size_of::<Claim>());
+        self.open.capacity() * size_of::<Window>() + windows.sum::<usize>() + trunk + cut
     }
 
     #[inline]
@@ -458,7 +431,7 @@ impl Windows {
     /// is known, else what an answer offers, else our own. `None` when one of them is not whole.
     fn roots_below_newest(&self, digest: &impl Digest) -> Option<(Claim, Vec<Hash>)> {
         self.trunk.as_ref()?;
-        let newest = self.newest?;
+        let newest = self.largest()?;
         let from = self
             .open
             .partition_point(|window| window.index < self.trunk_end);

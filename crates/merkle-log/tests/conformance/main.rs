@@ -5,10 +5,13 @@
 //! change of a verdict is seen; that the files are right is checked by a reader of the page that
 //! shares no code with the ledger, `testdata/conformance/verifier.py`.
 //!
-//! Run with `UPDATE_CONFORMANCE=1` to write the files anew.
+//! Run with `UPDATE_CONFORMANCE=1` to write the files anew. `CONFORMANCE_SEEDS` is how many random
+//! scripts are written for the verifier, to `target/tmp/random-verdicts.json`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod found;
+mod random;
 mod scripts;
 
 use std::env;
@@ -26,6 +29,7 @@ use unbroken_merkle_log::{
     Hasher, Lane, LaneId, LaneLimits, OpenLane, Part, Property, Tree,
 };
 
+use self::found::FOUND;
 use self::scripts::{SCRIPTS, Script};
 
 const TOPIC: &[u8] = b"plant/7";
@@ -364,8 +368,11 @@ impl Scene {
             }
             let mut bytes = Vec::new();
             answer.encode(epoch, &mut bytes);
-            self.ledger.answer(lane, epoch, &answer).unwrap();
-            let answer = json!({ "lane": lane.to_string(), "answer": hex(&bytes) });
+            let taken = self.ledger.answer(lane, epoch, &answer);
+            let mut answer = json!({ "lane": lane.to_string(), "answer": hex(&bytes) });
+            if taken.is_err() {
+                answer["refused"] = json!(true);
+            }
             self.step(answer);
         }
     }
@@ -494,8 +501,8 @@ fn told(event: &Event) -> Option<Value> {
 }
 
 /// One step a line.
-fn written(cases: &[Value]) -> String {
-    let mut text = "{\n\"version\": 1,\n\"cases\": [\n".to_owned();
+fn written(head: &str, cases: &[Value]) -> String {
+    let mut text = format!("{{\n{head},\n\"cases\": [\n");
     for (at, case) in cases.iter().enumerate() {
         let steps = case["steps"].as_array().unwrap().iter();
         let steps: Vec<String> = steps.map(Value::to_string).collect();
@@ -512,10 +519,11 @@ fn written(cases: &[Value]) -> String {
 fn the_ledger_says_of_each_case_what_the_set_says() {
     let cases: Vec<Value> = SCRIPTS
         .iter()
+        .chain(FOUND)
         .map(|script| Scene::new(script).run(script))
         .collect();
     assert!(cases.len() >= 80, "{} cases", cases.len());
-    let text = written(&cases);
+    let text = written(r#""version": 1"#, &cases);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/conformance/verdicts.json");
     if env::var_os("UPDATE_CONFORMANCE").is_some() {
         fs::write(&path, &text).unwrap();
@@ -526,4 +534,17 @@ fn the_ledger_says_of_each_case_what_the_set_says() {
         assert_eq!(case, known, "{}", case["name"]);
     }
     assert_eq!(cases.len(), known.len());
+}
+
+/// For the verifier, which `cargo xtask ci` runs with what is written here.
+#[test]
+fn random_scripts_are_judged_and_written() {
+    let seeds = env::var("CONFORMANCE_SEEDS").map_or(2_000, |seeds| seeds.parse().unwrap());
+    let scripts = (0..seeds).map(random::script);
+    let cases: Vec<Value> = scripts
+        .map(|script| Scene::new(&script).run(&script))
+        .collect();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("random-verdicts.json");
+    let head = r#""version": 1, "exact": false"#;
+    fs::write(path, written(head, &cases)).unwrap();
 }

@@ -17,29 +17,33 @@
 //! | `stand` `run` | the clock of lateness stands, runs |
 //! | `ask` | what is asked for now; the producer answers about hashes |
 
+use std::borrow::Cow;
+
 use unbroken_merkle_log::ledger::Join::{self, Beginning, Late, Member};
 
 /// A case: its name, and what happens.
 pub(crate) struct Script {
-    pub(crate) name: &'static str,
+    pub(crate) name: Cow<'static, str>,
     pub(crate) join: Join,
     pub(crate) all_lanes: bool,
-    pub(crate) steps: &'static str,
+    pub(crate) steps: Cow<'static, str>,
 }
 
-const fn case(name: &'static str, join: Join, steps: &'static str) -> Script {
+pub(super) const fn case(name: &'static str, join: Join, steps: &'static str) -> Script {
     Script {
-        name,
+        name: Cow::Borrowed(name),
         join,
         all_lanes: false,
-        steps,
+        steps: Cow::Borrowed(steps),
     }
 }
 
-const fn all_lanes(name: &'static str, join: Join, steps: &'static str) -> Script {
+pub(super) const fn all_lanes(name: &'static str, join: Join, steps: &'static str) -> Script {
     Script {
+        name: Cow::Borrowed(name),
+        join,
         all_lanes: true,
-        ..case(name, join, steps)
+        steps: Cow::Borrowed(steps),
     }
 }
 

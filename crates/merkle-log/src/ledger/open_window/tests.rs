@@ -22,23 +22,17 @@ fn root(window: &Window, size: u16) -> Hash {
     root.expect("the slots are filled")
 }
 
-/// The newest claim, of a window with this index.
-fn newest(index: u64, end: EpochEnd) -> Claim {
-    Claim {
-        number: 1,
-        first: index * WINDOW,
-        size: index * WINDOW + 1,
-        window_root: hash(2),
-        lane_root: hash(3),
-        end,
-    }
-}
+const PASSED: Stage = Stage {
+    is_passed: true,
+    is_over: false,
+    is_share: false,
+};
 
 /// What a review reports.
-fn review(window: &mut Window, newest: Option<Claim>, gaps: &Gaps) -> Vec<Event> {
+fn review(window: &mut Window, stage: Stage, gaps: &Gaps) -> Vec<Event> {
     let mut events = Events::default();
     let (hasher, altered) = (Hasher::xxh3(), BTreeMap::new());
-    window.review(newest.as_ref(), gaps, &altered, &hasher, &mut events);
+    window.review(stage, gaps, &altered, &hasher, &mut events);
     events.take()
 }
 
@@ -76,10 +70,9 @@ fn lost(numbers: Range<u64>, is_lost: bool) -> Gaps {
 
 #[test]
 fn a_window_that_was_passed_is_reported_when_what_is_missing_is_lost() {
-    for (is_lost, expected) in [(true, vec![(0..WINDOW, State::Unproven)]), (false, vec![])] {
+    for (is_lost, expected) in [(true, vec![(0..WINDOW, State::Faulty)]), (false, vec![])] {
         let mut window = filled(100);
-        let newest = newest(1, EpochEnd::Open);
-        let events = review(&mut window, Some(newest), &lost(100..WINDOW, is_lost));
+        let events = review(&mut window, PASSED, &lost(100..WINDOW, is_lost));
         assert_eq!(states(&events), expected, "{is_lost}");
     }
 }
@@ -91,7 +84,7 @@ fn fingerprints_that_differ_begin_a_descent_where_messages_are_lost_too() {
     let mut prints = vec![hash(1).fingerprint(); 70];
     prints[3] = hash(7).fingerprint();
     window.doubt.detail = Detail::Fingerprints(prints);
-    let events = review(&mut window, None, &lost(64..70, true));
+    let events = review(&mut window, Stage::default(), &lost(64..70, true));
     assert_eq!(
         events.first(),
         Some(&Event::RootDiffers(0..32)),
@@ -108,7 +101,7 @@ fn a_window_whose_root_is_right_is_proven_whatever_its_detail_says() {
     let mut leaves: Vec<Hash> = (0..SLOTS).map(leaf).collect();
     leaves[3] = hash(7);
     window.doubt.detail = Detail::Leaves(leaves);
-    let events = review(&mut window, None, &Gaps::default());
+    let events = review(&mut window, Stage::default(), &Gaps::default());
     assert_eq!(states(&events), [(0..WINDOW, State::Proven)]);
 }
 
@@ -132,7 +125,7 @@ fn a_second_copy_is_taken_for_its_own_slot_only() {
     window.doubt.seconds = vec![(5, leaf(5))];
     let (mut events, altered) = (Events::default(), BTreeMap::new());
     let (hasher, gaps) = (Hasher::xxh3(), Gaps::default());
-    let forged = window.review(None, &gaps, &altered, &hasher, &mut events);
+    let forged = window.review(Stage::default(), &gaps, &altered, &hasher, &mut events);
     let first = 2 * WINDOW;
     assert_eq!(forged, [first + 3..first + 4]);
     let number = first + 5;
@@ -149,7 +142,7 @@ fn second_copies_below_a_proven_size_are_decided() {
     let mut window = held(2, (0..8).map(|slot| (slot, leaf(slot))));
     window.claim = Some((8, root(&window, 8)));
     window.doubt.seconds = vec![(3, hash(7)), (8, hash(7))];
-    let events = review(&mut window, None, &Gaps::default());
+    let events = review(&mut window, Stage::default(), &Gaps::default());
     let number = 2 * WINDOW + 3;
     let second_is_real = false;
     let decided = Event::Decided {
@@ -232,7 +225,25 @@ fn the_account_of_a_window_counts_each_of_its_numbers_once() {
 fn a_window_that_was_claimed_in_part_and_passed_is_not_proven() {
     let mut window = filled(WINDOW);
     window.claim = Some((100, root(&window, 64)));
-    let newest = newest(1, EpochEnd::Open);
-    let events = review(&mut window, Some(newest), &Gaps::default());
+    let events = review(&mut window, PASSED, &Gaps::default());
     assert_eq!(states(&events), [(0..WINDOW, State::Unproven)]);
+}
+
+#[test]
+fn a_part_of_a_window_is_proven_when_no_more_comes() {
+    for (is_over, come, expected) in [
+        (true, 100, vec![(0..100, State::Proven)]),
+        (false, 100, vec![]),
+        // Whether its leaves are folded makes no difference.
+        (true, 101, vec![]),
+    ] {
+        let mut window = held(0, (0..come).map(|slot| (slot, leaf(slot))));
+        window.claim = Some((100, root(&window, 100)));
+        let stage = Stage {
+            is_over,
+            ..Stage::default()
+        };
+        let events = review(&mut window, stage, &Gaps::default());
+        assert_eq!(states(&events), expected, "{is_over} {come}");
+    }
 }

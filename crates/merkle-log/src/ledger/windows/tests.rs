@@ -214,8 +214,10 @@ fn the_memory_of_windows_is_that_of_their_parts() {
         windows.put(number, hash(1), true, &Hasher::xxh3());
     }
     windows.contest(0, hash(2), &limits(2));
+    windows.cut = Some(Box::new(claim(0, 0, 1)));
     let window = &windows.open[0];
-    let parts = [window.slots.memory_bytes(), window.doubt.memory_bytes(), 16];
+    let (slots, doubt) = (window.slots.memory_bytes(), window.doubt.memory_bytes());
+    let parts = [slots, doubt, 16, size_of::<Claim>()];
     assert!(parts.iter().all(|bytes| *bytes > 1), "{parts:?}");
     let open = windows.open.capacity() * size_of::<Window>();
     assert_eq!(windows.memory_bytes(), open + parts.iter().sum::<usize>());
@@ -298,27 +300,15 @@ fn no_more_second_copies_are_remembered_than_may() {
 #[test]
 fn a_claim_of_no_message_or_before_the_start_is_not_used() {
     for (first, size, start, expected) in [
-        (WINDOW, WINDOW + 1, WINDOW, Claimed::Used),
-        (WINDOW, WINDOW, WINDOW, Claimed::Unused),
-        (0, 7, WINDOW, Claimed::Unused),
+        (WINDOW, WINDOW + 1, WINDOW, true),
+        (WINDOW, WINDOW, WINDOW, false),
+        (0, 7, WINDOW, false),
     ] {
         let mut windows = Windows::new(Some(start));
         reach(&mut windows, start, &limits(2));
         assert_eq!(windows.claim(&claim(0, first, size), start), expected);
-        assert_eq!(windows.newest.is_some(), expected == Claimed::Used);
+        assert_eq!(windows.newest.is_some(), expected);
     }
-}
-
-#[test]
-fn a_claim_that_closes_its_epoch_tells_more_than_a_larger_one() {
-    let closed = Claim {
-        end: EpochEnd::Closed,
-        ..claim(1, 0, 5)
-    };
-    let larger = claim(2, 0, 6);
-    assert_eq!(closed.or_newer(&larger), closed);
-    assert_eq!(larger.or_newer(&closed), closed);
-    assert_eq!(claim(1, 0, 5).or_newer(&larger), larger);
 }
 
 #[test]
@@ -335,7 +325,7 @@ fn a_window_that_was_reported_closes_when_the_trunk_has_passed_it() {
         };
         windows.open[0].doubt.told = Some((State::Proven, account));
         let (gaps, altered) = (Gaps::default(), BTreeMap::new());
-        windows.review(&gaps, &altered, &hasher, &mut Events::default());
+        windows.review(false, &gaps, &altered, &hasher, &mut Events::default());
         assert_eq!(windows.open.len(), open, "{trunk_end}");
     }
 }
