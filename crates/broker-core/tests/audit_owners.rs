@@ -158,6 +158,36 @@ fn a_client_that_lists_a_lane_of_another_is_named_once_for_that() {
 }
 
 #[test]
+fn a_lane_is_its_first_clients_though_the_claim_of_another_comes_before() {
+    for shards in [1, 2, 3, 8] {
+        for intruder in ["mallory", "eve", "trudy", "oscar"] {
+            let mut broker = Broker::new(shards);
+            let mut producer = Producer::join(&mut broker);
+            let mut other = Producer::join_as(&mut broker, intruder, 2);
+            let first = broker.now;
+            broker.hold_mail = true;
+            producer.send_many(&mut broker, 1);
+            broker.now = first + Duration::from_millis(1);
+            other.send_many(&mut broker, 1);
+            broker.hold_mail = false;
+            broker.deliver_mail_of_others_first();
+            other.send_many(&mut broker, 1);
+            producer.send_many(&mut broker, 1_023);
+            producer.checkpoint(&mut broker);
+            for _ in 0..3 {
+                broker.advance(SECOND);
+            }
+            let named = faults(&mut broker);
+            let of = format!("{intruder} 7 of producer");
+            let is_intruder = |fault: &String| fault.starts_with(&of);
+            assert!(!named.is_empty(), "{shards} {intruder}");
+            assert!(named.iter().all(is_intruder), "{shards} {named:?}");
+            assert_eq!(found(&broker).windows_proven, 1, "{shards} {intruder}");
+        }
+    }
+}
+
+#[test]
 fn the_ingress_lane_of_a_client_is_its_own() {
     for shards in [1, 2, 8] {
         for intruder in ["mallory", "eve", "trudy", "oscar"] {

@@ -32,6 +32,7 @@ use unbroken_mqtt_proto::{self as mqtt, PropertyBuf, QoS};
 
 use super::Audit;
 use super::ledger::Ledger;
+use super::watch::Topics;
 use crate::by_filter::ByFilter;
 use crate::ids::SessionId;
 use crate::limits::MISSED_BYTES_MAX;
@@ -404,6 +405,17 @@ fn grants<'a>(
     ];
     let held = filters.map(|filter| subscriptions.get(&filter));
     held.into_iter().flatten()
+}
+
+/// Whether a client's message poses as a record of the broker's, which alone names its receiver.
+#[inline]
+pub(crate) fn poses_as_record(
+    topics: &Topics,
+    topic: &str,
+    properties: mqtt::Properties<'_>,
+) -> bool {
+    let mut named = properties.user_properties().map(|(name, _)| name);
+    topic.starts_with(&topics.drops) && named.any(|name| name == RECEIVER)
 }
 
 /// The user property of a record that names the client whose messages it is about.

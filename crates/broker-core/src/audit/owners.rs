@@ -12,8 +12,10 @@
 //! about it, be it a message, a checkpoint, a directory or a drop record: the sender is named, and
 //! the owner's verdict stays as it is.
 //!
-//! The ingress lane of a client whose stamps the broker forwards is claimed as well. Its id follows
-//! from the client id, so this claim goes before that of a client that came earlier.
+//! The shard of the lane decides between two claims by when each client's message was read, not by
+//! when the claim came: messages of two shards overtake one another. The ingress lane of a client
+//! whose stamps the broker forwards is claimed as well. Its id follows from the client id, so this
+//! claim goes before that of a client that came earlier.
 //!
 //! Invariants:
 //! - A lane has one owner at a time, over all shards. Until the shard of the lane has answered, two
@@ -26,6 +28,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use unbroken_merkle_log::{Epoch, LaneId};
 
@@ -90,9 +93,27 @@ pub(crate) struct LaneOwners {
 struct Claim {
     client_id: Arc<str>,
     shard: ShardId,
+    /// When its shard read the message that opened the lane.
+    at: Instant,
     is_open: bool,
     /// Shards to whose clients it was refused.
     refused: BTreeSet<ShardId>,
+}
+
+impl Claim {
+    /// Of two claims of a lane the smaller counts.
+    fn rank(lane: LaneId, client_id: &str, at: Instant) -> (bool, Instant) {
+        (lane_of(client_id) != lane, at)
+    }
+}
+
+/// A client has opened a lane.
+#[derive(Debug)]
+pub(crate) struct NewClaim {
+    lane: LaneId,
+    client_id: Arc<str>,
+    /// When its shard read the message that opened it.
+    at: Instant,
 }
 
 /// A place in a lane: that of a message, of the first in a drop record, or the size that a
@@ -153,7 +174,7 @@ impl LaneOwners {
 #[derive(Debug)]
 pub(crate) enum LaneMessage {
     /// A lane that my client stamps is open here; answer `Held` if it is another's.
-    Claimed { lane: LaneId, client_id: Arc<str> },
+    Claimed(NewClaim),
     /// It is not any more.
     Released { lane: LaneId },
     /// The lane that you claimed, or spoke of, is this client's.
@@ -170,7 +191,9 @@ impl LaneMessage {
     /// Bytes in it, about.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Claimed { client_id: id, .. } | Self::Held { owner: id, .. } => id.len() as u64,
+            Self::Claimed(NewClaim { client_id: id, .. }) | Self::Held { owner: id, .. } => {
+                id.len() as u64
+            }
             Self::SpokenOf(spoken) => size_of_val(spoken.spots.as_slice()) as u64,
             Self::Released { .. } | Self::Free { .. } | Self::EpochOpened { .. } => 0,
         }
@@ -186,9 +209,7 @@ impl Audit {
         message: LaneMessage,
     ) {
         match message {
-            LaneMessage::Claimed { lane, client_id } => {
-                self.take_claim(telemetry, from, lane, client_id);
-            }
+            LaneMessage::Claimed(claim) => self.take_claim(telemetry, from, claim),
             LaneMessage::Released { lane } => self.take_release(from, lane),
             LaneMessage::Held { lane, owner } => self.lane_is_held(telemetry, lane, owner),
             LaneMessage::Free { lane } => self.owners.note_free(lane),
@@ -201,15 +222,20 @@ impl Audit {
     pub(super) fn claim_lane(
         &mut self,
         telemetry: &mut Telemetry,
+        at: Instant,
         lane: LaneId,
         client_id: &Arc<str>,
     ) {
-        let client_id = Arc::clone(client_id);
+        let claim = NewClaim {
+            lane,
+            client_id: Arc::clone(client_id),
+            at,
+        };
         let home = of_lane(lane, self.shards);
         if home == self.shard {
-            self.take_claim(telemetry, home, lane, client_id);
+            self.take_claim(telemetry, home, claim);
         } else {
-            self.send(home, LaneMessage::Claimed { lane, client_id });
+            self.send(home, LaneMessage::Claimed(claim));
         }
     }
 
@@ -218,7 +244,7 @@ impl Audit {
         let lane = lane_of(client_id);
         let forwarded = &mut self.owners.forwarded;
         if forwarded.insert(lane, Arc::clone(client_id)).is_none() {
-            self.claim_lane(telemetry, lane, client_id);
+            self.claim_lane(telemetry, self.start, lane, client_id);
         }
     }
 
@@ -261,17 +287,17 @@ impl Audit {
         }
     }
 
-    fn take_claim(
-        &mut self,
-        telemetry: &mut Telemetry,
-        from: ShardId,
-        lane: LaneId,
-        client_id: Arc<str>,
-    ) {
+    fn take_claim(&mut self, telemetry: &mut Telemetry, from: ShardId, claim: NewClaim) {
+        let NewClaim {
+            lane,
+            client_id,
+            at,
+        } = claim;
         let Some(claim) = self.owners.claims.get_mut(&lane) else {
             let claim = Claim {
                 client_id,
                 shard: from,
+                at,
                 is_open: true,
                 refused: BTreeSet::new(),
             };
@@ -279,11 +305,13 @@ impl Audit {
             return;
         };
         let is_same = claim.client_id == client_id;
-        if claim.is_open && !is_same && lane_of(&client_id) == lane {
-            // Its ingress lane: the client that came before is an intruder.
+        let known = Claim::rank(lane, &claim.client_id, claim.at);
+        if claim.is_open && !is_same && Claim::rank(lane, &client_id, at) < known {
+            // The client whose claim came before is an intruder.
             claim
                 .refused
                 .insert(std::mem::replace(&mut claim.shard, from));
+            claim.at = at;
             claim.client_id = Arc::clone(&client_id);
             for shard in claim.refused.clone() {
                 self.refuse_claim(telemetry, shard, lane, Arc::clone(&client_id));
@@ -295,6 +323,7 @@ impl Audit {
             let owner = Arc::clone(&claim.client_id);
             return self.refuse_claim(telemetry, from, lane, owner);
         }
+        claim.at = if claim.is_open { claim.at.min(at) } else { at };
         (claim.shard, claim.is_open) = (from, true);
         let before = std::mem::replace(&mut claim.client_id, Arc::clone(&client_id));
         if !is_same {

@@ -91,7 +91,7 @@ impl Audit {
             Origin::Unknown if property.sequence == 0 => Origin::Begins,
             origin => origin,
         };
-        if !self.open_lane(telemetry, key, sender, origin) {
+        if !self.open_lane(telemetry, publication.stamp, key, sender, origin) {
             // It may have turned out to be another's.
             self.intrudes(telemetry, sender, spot, publication.topic);
             return None;

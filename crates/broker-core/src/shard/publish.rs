@@ -18,6 +18,7 @@ use unbroken_mqtt_proto::session::Arrival;
 use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
+use crate::audit::missed::poses_as_record;
 use crate::clients::Clients;
 use crate::connection::{Access, Answer, may_publish};
 use crate::durability::{Marker, Record, WaitFor};
@@ -390,7 +391,8 @@ impl Shard {
         let allowed = self.clients.connections.get(id).is_none_or(|connection| {
             may_publish(connection.identity(), publication.topic) == Access::Allowed
         });
-        if !allowed {
+        let topics = self.clients.audit.topics();
+        if !allowed || poses_as_record(topics, publication.topic, publication.properties) {
             self.note_refused(session_id, publication, DropReason::NotAuthorized);
             self.clients
                 .drop_message(now, session_id, publication, DropReason::NotAuthorized);

@@ -1,10 +1,10 @@
-//! A broker of some shards without threads or sockets: mail is carried at once, time stands still
-//! until told.
+//! A broker of some shards without threads or sockets; mail and time move as the test says.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::format_push_string, reason = "a test reads better so")]
 
 mod disk;
+mod order;
 mod packets;
 mod show;
 

@@ -39,7 +39,7 @@ impl Audit {
             let owner = self.publishers.other_owner(open.lane, sender, &self.owners);
             if owner.is_none() {
                 let key = (open.lane, open.epoch);
-                self.open_lane(telemetry, key, sender, Origin::Begins);
+                self.open_lane(telemetry, publication.stamp, key, sender, Origin::Begins);
             }
         }
     }

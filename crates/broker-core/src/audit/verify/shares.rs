@@ -11,7 +11,7 @@
 //!   named with the reason.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unbroken_merkle_log::ledger::{Join, LaneLedger};
 use unbroken_merkle_log::{Epoch, LaneId};
@@ -41,6 +41,7 @@ impl Audit {
     pub(super) fn open_lane(
         &mut self,
         telemetry: &mut Telemetry,
+        at: Instant,
         key: (LaneId, Epoch),
         sender: &Sender,
         origin: Origin,
@@ -68,7 +69,7 @@ impl Audit {
         self.publishers.insert(key, lane);
         self.note_epoch(key);
         if is_new {
-            self.claim_lane(telemetry, key.0, client_id);
+            self.claim_lane(telemetry, at, key.0, client_id);
         }
         self.publishers.lanes.contains_key(&key)
     }
@@ -83,7 +84,7 @@ impl Audit {
         let client_id = Arc::clone(&lane.owner.client_id);
         if self.publishers.restore(key, lane) {
             self.note_epoch(key);
-            self.claim_lane(telemetry, key.0, &client_id);
+            self.claim_lane(telemetry, self.start, key.0, &client_id);
         }
     }
 

@@ -1,11 +1,14 @@
 //! What a publisher says of its lanes beside its messages: checkpoints, directories, drop records.
 //!
-//! Invariant: of a lane of another client a word counts for nothing, and its sender is named, if it
-//! does not come from a processor.
+//! Invariant: of a lane of another client a word counts for nothing, and its sender is named. What
+//! a processor passes on or drops of a lane it says in the name of its own (`audit-through`), so
+//! that lane must not be another client's.
 
 use std::sync::Arc;
 
-use unbroken_merkle_log::{Algorithm, Checkpoint, DropRecord, EpochEnd, SealedCheckpoint, Xxh3};
+use unbroken_merkle_log::{
+    Algorithm, Checkpoint, DropRecord, EpochEnd, LaneId, SealedCheckpoint, Xxh3,
+};
 
 use super::super::Audit;
 use super::super::json::Object;
@@ -50,17 +53,18 @@ impl Audit {
         again: bool,
         publication: &Publication<'_>,
     ) {
-        if values(publication, THROUGH).next().is_some() {
-            return; // passed on, behind what its processor has made of the lane
-        }
         let parsed = Checkpoint::parse(publication.payload).ok();
+        let through = through(publication);
         if let Some(sealed) = &parsed {
             let spot = Spot {
-                lane: sealed.lane(),
+                lane: through.unwrap_or(sealed.lane()),
                 epoch: sealed.epoch(),
                 number: sealed.size(),
             };
             self.note_speaker(telemetry, client, Sent::Checkpoint, &[spot]);
+        }
+        if through.is_some() {
+            return; // passed on, behind what its processor has made of the lane
         }
         let named = parsed.filter(|sealed| sealed.lane().to_string() == lane);
         if let Some(sealed) = &named
@@ -102,11 +106,9 @@ impl Audit {
         publication: &Publication<'_>,
     ) {
         let record = DropRecord::parse(publication.payload).ok();
-        if values(publication, THROUGH).next().is_none()
-            && let Some(record) = record.and_then(|sealed| sealed.open(&Xxh3).ok())
-        {
+        if let Some(record) = record.and_then(|sealed| sealed.open(&Xxh3).ok()) {
             let spot = Spot {
-                lane: record.lane,
+                lane: through(publication).unwrap_or(record.lane),
                 epoch: record.epoch,
                 number: record.runs.first().map_or(0, |run| run.first),
             };
@@ -130,6 +132,12 @@ impl Audit {
             );
         self.watch.report_on_lane(lane, "state", object);
     }
+}
+
+/// The lane in whose name a processor says this. What names none is said by the lane itself.
+fn through(publication: &Publication<'_>) -> Option<LaneId> {
+    let lane = values(publication, THROUGH).next()?;
+    LaneId::new(u64::from_str_radix(lane, 16).ok()?)
 }
 
 /// The user property of what a processor says of the lane of its input.

@@ -3,15 +3,16 @@
 //! A processor's record is about everybody behind it. The broker's is about one receiver, which it
 //! names in the user property `audit-receiver`: what it kept from that one others may have had.
 //!
-//! Invariants: a processor's record says nothing of a lane whose messages come here themselves; a
-//! record is taken once its lane is known here, so that one about another
-//! subscription of the same client opens no lane; nothing that was declared is asked for.
+//! Invariants: a processor's record says nothing of a lane whose messages come here themselves, and
+//! names the processor's own lane, whose messages do come here; a record is taken once its lane is
+//! known here, so that one about another subscription of the same client opens no lane; nothing
+//! that was declared is asked for.
 
 use unbroken_merkle_log::{DropRecord, LaneId};
 
-use super::{AuditedSubscriber, Delivery};
+use super::{AuditedSubscriber, Delivery, lane_named};
 use crate::Received;
-use crate::audit::RECEIVER;
+use crate::audit::{RECEIVER, THROUGH};
 
 impl AuditedSubscriber {
     /// Takes a drop record.
@@ -29,7 +30,10 @@ impl AuditedSubscriber {
         let is_followed = if by_broker {
             comes_itself
         } else {
-            self.origins.contains(&lane) && !comes_itself
+            // Of a processor, whose own messages come here.
+            let through = received.user_property(THROUGH).and_then(lane_named);
+            let is_heard = through.is_some_and(|processor| self.direct.contains(&processor));
+            is_heard && self.origins.contains(&lane) && !comes_itself
         };
         // Of lanes that are not followed the key may be another.
         if !is_followed && !by_broker {
