@@ -73,3 +73,49 @@ async fn a_loss_while_the_subscriber_was_away_says_so() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_an_epoch_lost_that_began_while_the_subscriber_was_away_is_explained_by_that() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let relay = Relay::to(broker.address()).await;
+        let mine = options(relay.address(), "c").session(Session::Temporary);
+        let receiver = connect(mine).await;
+        let line = subscriber("data").scope(Scope::FromBeginning);
+        let mut line = line.open(&receiver).await.unwrap();
+        let sender = connect(options(broker.address(), "a")).await;
+        let before = publisher(1).open_unspooled(&sender).await.unwrap();
+        let mut seen = Seen::default();
+        publish_all(&before, "data", 0..10).await;
+        until(&mut line, &mut seen, "the first", |seen| {
+            seen.messages.len() == 10
+        })
+        .await;
+        let connection = receiver.connection();
+        relay.close();
+        while receiver.connection().is_some() {
+            tokio::task::yield_now().await;
+        }
+        let producer = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&producer, "data", 0..20).await;
+        relay.open();
+        while receiver.connection() <= connection {
+            tokio::select! {
+                delivery = line.next() => seen.take(delivery.unwrap()),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        receiver.ping().await.unwrap();
+        publish_all(&producer, "data", 20..30).await;
+        until(&mut line, &mut seen, "all of them", |seen| {
+            seen.taken().len() == 40
+        })
+        .await;
+        assert_eq!(seen.lost(), (0..20).collect::<Vec<_>>(), "{kind:?}");
+        let (lane, epoch) = (producer.lane(), producer.epoch());
+        let absence = line.absence(lane, epoch, &(0..20));
+        assert!(absence.is_some(), "{kind:?}");
+        assert_eq!(absence.as_ref(), seen.absences.first(), "{kind:?}");
+        assert_eq!(line.absence(lane, epoch, &(20..30)), None);
+    }
+}

@@ -109,7 +109,11 @@ impl Listening<'_> {
         tokio::pin!(interrupted);
         loop {
             tokio::select! {
-                delivery = lanes.next() => observer.take(&delivery?, begin.elapsed()),
+                delivery = lanes.next() => {
+                    let delivery = delivery?;
+                    let absence = lanes.absence_behind(&delivery);
+                    observer.take(&delivery, absence, begin.elapsed());
+                }
                 Some(event) = events.next() => match event {
                     Event::Connected { .. } => observer.connection(true, begin.elapsed()),
                     Event::Disconnected { .. } => observer.connection(false, begin.elapsed()),

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use unbroken_client::audit::{AuditedMessage, Delivery, NoStamp};
+use unbroken_client::audit::{Absence, AuditedMessage, Delivery, NoStamp};
 use unbroken_demo::{Contradiction, Doubt};
 use unbroken_merkle_log::ledger::{Event, Moved, Presence, State, Verdict};
 use unbroken_merkle_log::{Checkpoint, Digest as _, Hasher, LaneId, Property};
@@ -110,12 +110,23 @@ impl Observer {
         self.awaited.iter().copied()
     }
 
-    /// Takes whatever was delivered.
-    pub(crate) fn take(&mut self, delivery: &Delivery, now: Duration) {
+    /// Takes whatever was delivered; of a loss with the absence of this listener that explains it.
+    pub(crate) fn take(&mut self, delivery: &Delivery, absence: Option<Absence>, now: Duration) {
         self.pass(now);
         match delivery {
             Delivery::Message(message) => self.audited(message),
-            Delivery::Event { lane, epoch, event } => self.event((*lane, *epoch), event),
+            Delivery::Event { lane, epoch, event } => match event {
+                Event::Lost { numbers, tail } => {
+                    self.lost((*lane, *epoch), numbers, *tail, absence);
+                }
+                event => self.event((*lane, *epoch), event),
+            },
+            Delivery::InputContradicted {
+                lane,
+                epoch,
+                number,
+            } => self.contradiction((*lane, *epoch), Contradiction::Input(*number)),
+            Delivery::Away(absence) => self.note("away", None, absence.to_string()),
             Delivery::Checkpoint { checkpoint, .. } => self.checkpoint(checkpoint),
             Delivery::Dropped { record, by_broker } => {
                 let lane = (record.lane, record.epoch);
@@ -390,7 +401,7 @@ impl Observer {
 
     fn event(&mut self, lane: LaneKey, event: &Event) {
         match event {
-            Event::Lost { numbers, tail } => self.lost(lane, numbers, *tail),
+            Event::Lost { numbers, tail } => self.lost(lane, numbers, *tail, None),
             Event::Moved(Moved {
                 numbers,
                 displacement,
@@ -455,7 +466,7 @@ impl Observer {
         }
     }
 
-    fn lost(&mut self, lane: LaneKey, numbers: &Range<u64>, tail: bool) {
+    fn lost(&mut self, lane: LaneKey, numbers: &Range<u64>, tail: bool, absence: Option<Absence>) {
         let reason = if tail {
             "only a checkpoint contains it, and no drop record: the end was cut off"
         } else {
@@ -466,7 +477,8 @@ impl Observer {
         let (before, after) = watched.neighbours(numbers);
         let from = before.map_or(watched.begun(), |message| message.at);
         let to = after.map_or(now, |message| message.at);
-        let away = self.away.why(&(from..to), self.wall);
+        let absence = absence.map(|absence| absence.to_string());
+        let away = absence.or_else(|| self.away.why(&(from..to), self.wall));
         let forged = (!self.has_key()).then_some(MAY_BE_FORGED);
         let parts = [Some(reason), away.as_deref(), forged];
         let reason = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");

@@ -1,7 +1,7 @@
 //! One epoch of a lane, as far as it was watched: what came, what was wrong, and what is remembered
 //! for proofs and as neighbours of faults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ const FAULTS_MAX: usize = 10_000;
 /// Windows and checkpoints of a lane that are remembered; at most 200 bytes each. Of more windows
 /// the first proven ones are only counted.
 const WINDOWS_MAX: usize = 4_096;
+/// Checkpoints beside those; at most 200 bytes each.
+const OTHERS_MAX: usize = 32;
 
 /// One epoch of a lane, as far as it was watched.
 #[derive(Debug, Default)]
@@ -72,7 +74,10 @@ pub(crate) struct Watched {
     /// What came beside numbers that were suspected: when a loss is named, a burst may have pushed
     /// the neighbours out of `recent`.
     noted: Noted,
+    /// The one that tells most of each window, by its first number.
     checkpoints: BTreeMap<u64, Checkpoint>,
+    /// Others of the windows that are remembered, since the first may be forged.
+    others: VecDeque<Checkpoint>,
 }
 
 impl Watched {
@@ -199,13 +204,38 @@ impl Watched {
             self.told = self.told.max(checkpoint.size);
         }
         let known = self.checkpoints.get(&checkpoint.first);
-        if known.is_none_or(|known| known.size < checkpoint.size) {
-            self.checkpoints
-                .insert(checkpoint.first, checkpoint.clone());
+        let is_larger = known.is_none_or(|known| known.size < checkpoint.size);
+        let other = if is_larger {
+            let first = checkpoint.first;
+            self.checkpoints.insert(first, checkpoint.clone())
+        } else {
+            Some(checkpoint.clone())
+        };
+        if let Some(other) = other {
+            self.take_other(other);
         }
         while self.checkpoints.len() > WINDOWS_MAX {
             self.checkpoints.pop_first();
         }
+    }
+
+    /// A checkpoint that is not the one that tells most of its window. Those that lead to what came
+    /// stay longest.
+    fn take_other(&mut self, checkpoint: Checkpoint) {
+        let oldest = self.recent.keys().next().copied().unwrap_or(u64::MAX);
+        self.others.retain(|other| other.size > oldest);
+        if self.others.len() >= OTHERS_MAX {
+            let at = self.others.iter().position(|other| !self.leads_to(other));
+            self.others.remove(at.unwrap_or(0));
+        }
+        self.others.push_back(checkpoint);
+    }
+
+    /// Whether all messages that a checkpoint covers are remembered.
+    fn leads_to(&self, checkpoint: &Checkpoint) -> bool {
+        let window = checkpoint.first..checkpoint.size;
+        let held = self.recent.range(window.clone()).count();
+        u64::try_from(held) == Ok(window.end - window.start)
     }
 
     /// Its roots, if there is the checkpoint that ends where it does.
@@ -342,8 +372,9 @@ impl Watched {
         }
         match self.missing_beside(number) {
             Some(0) => format!(
-                "number {number} came, and the root of its window is not the producer's: see \
-                 `unbroken audit explain`"
+                "number {number} came, and the root of its window is not the producer's{}: see \
+                 `unbroken audit explain`",
+                self.contradicted()
             ),
             Some(missing) => {
                 let others = match missing {
@@ -351,8 +382,10 @@ impl Watched {
                     _ => format!("{missing} other messages"),
                 };
                 format!(
-                    "number {number} came, but {others} of its window did not, and its producer has \
-                     not sent them again: the proof needs the hash of each"
+                    "number {number} came, but {others} of its window did not, as its largest \
+                     checkpoint tells, and its producer has not sent them again: the proof needs the \
+                     hash of each{}",
+                    self.contradicted()
                 )
             }
             None => format!(
@@ -361,9 +394,29 @@ impl Watched {
         }
     }
 
+    /// That it is not known which of the checkpoints is the producer's, if so.
+    fn contradicted(&self) -> &'static str {
+        let is_contradicted = |fault: &Fault| fault.kind == "contradicted";
+        if self.faults.iter().any(is_contradicted) {
+            "; its checkpoints contradict each other, and one of them may be forged"
+        } else {
+            ""
+        }
+    }
+
     fn proof_of(&self, number: u64, hasher: &Hasher) -> Option<ProofFile> {
+        let largest = self.checkpoints.range(..=number).next_back();
+        let largest = largest.map(|(_, checkpoint)| checkpoint);
+        let covers = |other: &&Checkpoint| (other.first..other.size).contains(&number);
+        // The newest of the others first: it was there when more had come.
+        let mut candidates = largest
+            .into_iter()
+            .chain(self.others.iter().rev().filter(covers));
+        candidates.find_map(|checkpoint| self.proof_by(number, checkpoint, hasher))
+    }
+
+    fn proof_by(&self, number: u64, checkpoint: &Checkpoint, hasher: &Hasher) -> Option<ProofFile> {
         let message = self.recent.get(&number)?;
-        let (_, checkpoint) = self.checkpoints.range(..=number).next_back()?;
         let window = checkpoint.first..checkpoint.size;
         let leaves: Vec<Hash> = self
             .recent

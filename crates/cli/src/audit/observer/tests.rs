@@ -325,3 +325,31 @@ fn a_message_of_a_lane_that_was_there_before_is_proven_to_the_root_of_its_window
     );
     assert!(proof.verify(Some(last.lane_root), None).is_err());
 }
+
+#[test]
+fn a_forged_larger_checkpoint_does_not_hide_the_proof_of_what_came() {
+    let mut scene = Scene::new();
+    for payload in [b"a", b"b", b"c"] {
+        scene.hear(payload, Verdict::InOrder);
+    }
+    scene.close_window(State::Unproven);
+    let real = scene.lane.clone().close(0, &Hasher::xxh3()).unwrap();
+    let forged = |size| Checkpoint {
+        number: 100,
+        size,
+        window_root: real.lane_root,
+        ..real.clone()
+    };
+    for size in [600, 700].into_iter().chain(4..100) {
+        scene.observer.checkpoint(&forged(size));
+    }
+    let proof = scene.observer.proof(None, Some(1)).unwrap();
+    assert!(proof.verify(Some(real.window_root), None).is_ok());
+    let key = scene.key();
+    let contradicted = Event::CheckpointContradicts(100);
+    scene.observer.event(key, &contradicted);
+    scene.hear(b"d", Verdict::InOrder);
+    assert_eq!(scene.observer.proof(None, Some(3)), None);
+    let why = scene.observer.why_no_proof(None, Some(3));
+    assert!(why.contains("checkpoints contradict each other"), "{why}");
+}

@@ -4,10 +4,11 @@
 //! session. The lane's numbers show that like any loss, and neither the producer nor the broker has
 //! failed.
 //!
-//! Invariants: a loss is ascribed to an absence only where it is the first gap of its lane behind
-//! it; what is remembered has a limit.
+//! Invariants: a loss is ascribed to an absence only where it is the first gap of its epoch behind
+//! it, and of an epoch that was not known before only from its first number on and soon; what is
+//! remembered has a limit.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub(super) struct Away {
     /// The next number of each epoch at the end of the last absence, until something shows what
     /// was missed of it.
     next: BTreeMap<(LaneId, Epoch), u64>,
+    /// Epochs that were known then, or of which it was shown since.
+    known: BTreeSet<(LaneId, Epoch)>,
     missed: VecDeque<((LaneId, Epoch), Range<u64>, Absence)>,
 }
 
@@ -51,6 +54,7 @@ impl Away {
             since: None,
             last: None,
             next: BTreeMap::new(),
+            known: BTreeSet::new(),
             missed: VecDeque::new(),
         }
     }
@@ -73,6 +77,7 @@ impl Away {
                         self.next = lanes
                             .map(|(lane, epoch, known)| ((lane, epoch), known.next()))
                             .collect();
+                        self.known = self.next.keys().copied().collect();
                     }
                 }
                 _ => {}
@@ -87,13 +92,21 @@ impl Away {
         let (Found::Suspected(numbers) | Found::Lost { numbers, .. }) = found else {
             return;
         };
-        let (Some(next), Some(absence)) = (self.next.get(&lane), self.last) else {
+        let Some(absence) = self.last else {
             return;
         };
-        if numbers.start < *next {
+        let is_missed = if self.known.contains(&lane) {
+            let next = self.next.get(&lane);
+            next.is_some_and(|next| numbers.start >= *next)
+        } else {
+            // It may have begun meanwhile.
+            numbers.start == 0 && wall() < absence.until + BEGAN_WITHIN
+        };
+        if !is_missed {
             return;
         }
         self.next.remove(&lane);
+        self.known.insert(lane);
         if self.missed.len() >= MISSED_MAX {
             self.missed.pop_front();
         }
@@ -102,6 +115,18 @@ impl Away {
 }
 
 impl AuditedSubscriber {
+    /// When this subscriber was away, if this delivery is of a loss that is explained by that.
+    pub fn absence_behind(&self, delivery: &Delivery) -> Option<Absence> {
+        match delivery {
+            Delivery::Event {
+                lane,
+                epoch,
+                event: Found::Lost { numbers, .. },
+            } => self.absence(*lane, *epoch, numbers),
+            _ => None,
+        }
+    }
+
     /// When this subscriber was away, if some of these numbers were first missed behind that: in a
     /// session that the broker does not keep they went to no connection of its.
     pub fn absence(&self, lane: LaneId, epoch: Epoch, numbers: &Range<u64>) -> Option<Absence> {
@@ -161,5 +186,8 @@ fn wall() -> Duration {
     Duration::from_millis(Clock::time_us() / 1_000)
 }
 
+/// So long after an absence every producer that is connected has sent a checkpoint: what an epoch
+/// that began meanwhile has lost is known.
+const BEGAN_WITHIN: Duration = Duration::from_secs(20);
 /// Gaps remembered that an absence explains; about 70 bytes each.
 const MISSED_MAX: usize = 1_024;

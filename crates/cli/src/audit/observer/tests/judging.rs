@@ -185,10 +185,6 @@ fn the_neighbours_of_a_loss_are_the_nearest_that_came_late_too() {
 fn a_loss_while_the_listener_was_not_connected_is_no_fault_of_others() {
     let mut scene = Scene::new();
     let key = scene.key();
-    let lost = |numbers| Event::Lost {
-        numbers,
-        tail: false,
-    };
     scene.hear(b"0", Verdict::InOrder);
     scene.observer.connection(false, SECOND * 5);
     scene.observer.connection(true, SECOND * 9);
@@ -200,14 +196,19 @@ fn a_loss_while_the_listener_was_not_connected_is_no_fault_of_others() {
     scene
         .observer
         .message("t", b"3", property, Verdict::Ahead, SECOND * 10);
-    scene.observer.event(key, &lost(1..3));
+    let absence = Absence {
+        from: SECOND * 5,
+        until: SECOND * 9,
+    };
+    scene.observer.lost(key, &(1..3), false, Some(absence));
     assert!(!scene.observer.found_faults());
     let fault = &scene.watched().faults[0];
+    let why = "this listener was not connected from 00:00:05 to 00:00:09 UTC";
+    assert!(fault.reason.contains(why), "{fault:?}");
     let words = "this listener was not connected from 1970-01-01T00:00:05Z to 1970-01-01T00:00:09Z";
-    assert!(fault.reason.contains(words), "{fault:?}");
     let reasons = unjudged::reasons(&scene.observer);
     assert_eq!(reasons, [words]);
-    // One that both neighbours came after the connection was there again is another's.
+    // One that no absence explains is another's.
     scene.lane.issue(*b"t", *b"4", &Hasher::xxh3());
     let property = scene.lane.issue(*b"t", *b"5", &Hasher::xxh3());
     scene
@@ -219,8 +220,7 @@ fn a_loss_while_the_listener_was_not_connected_is_no_fault_of_others() {
         .get_mut(&key)
         .unwrap()
         .remember_neighbours(&(4..5));
-    scene.observer.away = Away::default();
-    scene.observer.event(key, &lost(4..5));
+    scene.observer.lost(key, &(4..5), false, None);
     assert!(scene.observer.found_faults());
 }
 
@@ -248,7 +248,7 @@ fn what_is_refused_on_a_topic_of_the_audit_is_named_with_it_and_is_a_fault() {
         topic: "audit/checkpoint/7".to_owned(),
         why: "its tag does not fit".to_owned(),
     };
-    scene.observer.take(&refused, SECOND);
+    scene.observer.take(&refused, None, SECOND);
     assert!(scene.observer.found_faults());
     assert_eq!(scene.observer.unstamped, 0);
     let sentence = "on audit/checkpoint/7: refused: its tag does not fit";
@@ -272,7 +272,7 @@ fn what_a_limit_or_another_window_keeps_from_judging_is_told() {
         epoch: key.1,
         lanes_max: 2,
     };
-    scene.observer.take(&no_room, SECOND);
+    scene.observer.take(&no_room, None, SECOND);
     let news = scene.observer.take_news();
     let told: Vec<_> = news.iter().map(News::to_string).collect();
     for (told, words) in told.iter().zip([
