@@ -252,6 +252,25 @@ Feature: Stages and audits from the shell
     And status ends with code 1
     And its output mentions "on audit/checkpoint/"
 
+  Scenario: A lane that was recorded long ago and is played again is shown as old
+    Given a recording on "plant/7" that is decades old
+    And watcher runs `unbroken audit watch -p PORT -t plant/7` and listens to "plant/7"
+    And status runs `unbroken audit status -p PORT -t plant/7 -t here/status -W 5` and listens to "here/status"
+    When the recording is played
+    Then watcher prints a line with "old: checkpoints of 1970-01-01"
+    And watcher prints a line with "numbers 0 to 4 proven"
+    And status ends with code 3
+    And its output mentions "old: checkpoints of 1970-01-01"
+
+  Scenario: A listener that loses its connection says when it heard nothing
+    Given a durable broker
+    And watcher runs `unbroken audit watch -p PORT -t plant/raw` and listens to "plant/raw"
+    When the broker is killed
+    Then watcher prints a line with "this listener was not connected from"
+    When the broker is started again
+    Then watcher prints a line with " to "
+    And watcher prints a line with "UTC"
+
   Scenario: A proof that lacks others of its window says so
     Given a recording of these lines on "plant/raw":
       """

@@ -235,3 +235,22 @@ Feature: Proof that nothing was lost
       | shards |
       | 1      |
       | 3      |
+
+  Scenario: The lane that the broker stamps for a client is that client's
+    Given a broker with the configuration:
+      """
+      [[audit.rule]]
+      client = "machine"
+      forward_stamp = true
+      """
+    And phone connects
+    And phone subscribes to "log" at QoS 1
+    And machine connects
+    When machine publishes "one" to "log" at QoS 1
+    Then phone receives "one" on "log" as number 0 of its lane
+    When I run `unbroken pipe -p PORT --to log --lane df79ca1230d81b05` with the input:
+      """
+      forged
+      """
+    Then the broker's log mentions "another client stamps client=unbroken-pipe-df79ca1230d81b05"
+    And the broker's log mentions "owner=machine"

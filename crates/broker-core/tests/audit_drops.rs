@@ -7,14 +7,14 @@ mod shard_bus;
 
 use std::time::Duration;
 
-use shard_bus::{Broker, Client, connect, join, publish, retained, stay, subscribe};
+use shard_bus::{Broker, Client, Received, connect, join, publish, retained, stay, subscribe};
 use unbroken_broker_core::{AuditRule, DropReason, Limits, Settings};
 use unbroken_merkle_log::ledger::{Event, Join, Ledger, LedgerLimits, State};
 use unbroken_merkle_log::{
     Checkpoint, DropRecord, DropRun, Epoch, Lane, LaneId, LaneLimits, Property as Stamp, Xxh3,
 };
 use unbroken_mqtt_proto::{
-    Connect, Packet, PacketId, Property, PropertyBuf, Publish, QoS, Version,
+    Ack, Connect, Packet, PacketId, Property, PropertyBuf, Publish, QoS, Version,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -73,12 +73,28 @@ impl Producer {
     }
 }
 
+/// What this client was sent, and what it is sent when it acknowledges that.
+fn acknowledged(broker: &mut Broker, client: Client) -> Vec<Received> {
+    let mut all = Vec::new();
+    loop {
+        let more = broker.take_publishes(client);
+        if more.is_empty() {
+            return all;
+        }
+        for id in more.iter().filter_map(|received| received.packet_id) {
+            broker.send(client, Packet::PubAck(Ack::success(id)));
+        }
+        broker.stored();
+        all.extend(more);
+    }
+}
+
 /// What the audit of this client makes of what it was sent: each message and each record, in the
 /// order in which they came, and what is lost in the end.
 fn judged(broker: &mut Broker, client: Client, end: Option<&Checkpoint>) -> Vec<String> {
     let mut ledger = Ledger::new(Xxh3, LedgerLimits::default(), Join::Beginning);
     let mut said = Vec::new();
-    for received in broker.take_publishes(client) {
+    for received in acknowledged(broker, client) {
         let value = |name| {
             let mut named = received.properties.iter().filter(|(key, _)| key == name);
             named.next().map(|(_, value)| value.clone())
@@ -159,6 +175,54 @@ fn a_full_queue_is_told_behind_what_it_holds_and_nothing_is_lost() {
         "Proven 3 dropped",
     ];
     assert_eq!(judged(&mut broker, sleeper, Some(&end)), expect);
+}
+
+#[test]
+fn a_full_queue_is_told_when_it_is_empty_though_nothing_comes_behind_it() {
+    for (inflight, durable) in [(1, false), (8, false), (1, true)] {
+        let mut broker = with(|limits, settings| {
+            limits.queue_messages_max = 2;
+            limits.inflight_max = inflight;
+            settings.durable = durable;
+        });
+        sleeper(&mut broker);
+        let mut producer = Producer::join(&mut broker);
+        for payload in ["0", "1", "2", "3", "4"] {
+            producer.send(&mut broker, payload);
+            broker.stored();
+        }
+        let sleeper = wakes(&mut broker);
+        let end = producer.end();
+        let said = judged(&mut broker, sleeper, Some(&end));
+        let last = said.last().map(String::as_str);
+        assert_eq!(
+            last,
+            Some("Proven 3 dropped"),
+            "{inflight} {durable} {said:?}"
+        );
+    }
+}
+
+#[test]
+fn a_connected_receiver_that_acknowledges_nothing_is_told_when_it_does() {
+    for shards in [1, 3] {
+        let mut limits = Limits::default();
+        limits.queue_messages_max = 2;
+        limits.inflight_max = 1;
+        let mut broker = Broker::with(shards, limits, Settings::default());
+        let slow = join(&mut broker, "slow");
+        subscribe(&mut broker, slow, "t", QoS::AtLeastOnce);
+        subscribe(&mut broker, slow, DROPS, QoS::AtLeastOnce);
+        broker.take(slow);
+        let mut producer = Producer::join(&mut broker);
+        for payload in ["0", "1", "2", "3", "4"] {
+            producer.send(&mut broker, payload);
+        }
+        let end = producer.end();
+        let said = judged(&mut broker, slow, Some(&end));
+        let last = said.last().map(String::as_str);
+        assert_eq!(last, Some("Proven 2 dropped"), "{shards} {said:?}");
+    }
 }
 
 #[test]

@@ -66,11 +66,10 @@ struct Link {
     open: bool,
 }
 
-/// A message as a client got it.
 pub(crate) struct Received {
     pub(crate) topic: String,
     pub(crate) payload: Vec<u8>,
-    /// Those of the user, name and value.
+    pub(crate) packet_id: Option<PacketId>,
     pub(crate) properties: Vec<(String, String)>,
 }
 
@@ -328,11 +327,12 @@ impl Broker {
         let mut messages = Vec::new();
         while let Some(frame) = next_frame(rest, u32::MAX).unwrap() {
             if let Packet::Publish(publish) = Packet::decode(frame, link.version).unwrap() {
-                let properties = publish.properties.user_properties();
+                let user = publish.properties.user_properties();
                 messages.push(Received {
                     topic: publish.topic.to_owned(),
                     payload: publish.payload.to_vec(),
-                    properties: properties.map(|(k, v)| (k.into(), v.into())).collect(),
+                    packet_id: publish.packet_id,
+                    properties: user.map(|(k, v)| (k.into(), v.into())).collect(),
                 });
             }
             rest = &rest[frame.bytes.len()..];

@@ -42,6 +42,45 @@ async fn a_recording_of_the_next_epoch(scene: &mut Scene, step: &Step, topic: St
         .await;
 }
 
+/// The example of `docs/audit.md`: five messages, and the checkpoint that closes their lane, made
+/// in 1970.
+#[given(r#"a recording on "plant/7" that is decades old"#)]
+async fn an_old_recording(scene: &mut Scene) {
+    scene
+        .act(|room| {
+            let messages = OLD_STAMPS.iter().enumerate().map(|(number, stamp)| {
+                let stamp = Properties::none().with(id::USER_PROPERTY, (STAMP, *stamp));
+                Publish {
+                    properties: stamp,
+                    ..Publish::new("plant/7", format!("21.{number}")).qos(1)
+                }
+            });
+            room.recording = messages.collect();
+            let topic = format!("{CHECKPOINTS}0102030405060708");
+            let bytes = |digits: &str| u8::from_str_radix(digits, 16).expect("two digits");
+            let payload: Vec<u8> = (0..OLD_CHECKPOINT.len())
+                .step_by(2)
+                .map(|at| bytes(&OLD_CHECKPOINT[at..at + 2]))
+                .collect();
+            room.recording.push(Publish::new(&topic, payload).qos(1));
+        })
+        .await;
+}
+
+const OLD_STAMPS: [&str; 5] = [
+    "EQAAAAAAAAMBAgMEBQYHCAAAAAAAAAAA4kRL1qnMiqgv6Zf99GV0gA",
+    "EQAAAAAAAAMBAgMEBQYHCAAAAAAAAAABciSHmXdHCdiWjkFvKQgBcg",
+    "EQAAAAAAAAMBAgMEBQYHCAAAAAAAAAACu68aXgEz8MCPrLYDkT3njg",
+    "EQAAAAAAAAMBAgMEBQYHCAAAAAAAAAADiolfZ3En6Gmr9yaObaDxBw",
+    "EQAAAAAAAAMBAgMEBQYHCAAAAAAAAAAEkyCUw7opP7HznH2iu9VAnw",
+];
+const OLD_CHECKPOINT: &str = "\
+    cdaace9a01010ac1010203040506070800000003000000020000000000000000\
+    000000000000000500000000000f4240000a51f35315c5f54a5402c5fe23f6a8\
+    00000000000000000000000000000000000a51f35315c5f54a5402c5fe23f6a8\
+    000000000000000000000000000000006523abf49db89d4791e415f1f6f62d28\
+    e2444bd672248799bbaf1a5e8a895f67932094c3";
+
 fn record(room: &mut Room, topic: &str, arguments: &str, lines: &str) {
     // Another broker, so that the one of the scenario has heard nothing of it before.
     let broker = Launch::default().start();
