@@ -11,8 +11,8 @@ use support::broker::Broker;
 use support::line::{Seen, connect, publish_all, publisher, subscriber, until, until_proven};
 use support::options;
 use support::relay::Relay;
-use unbroken_client::TotalDuration;
 use unbroken_client::audit::Scope;
+use unbroken_client::{Session, TotalDuration};
 
 const CONFIG: &str = "[limits]\nqueue_messages_max = 10\n";
 /// More than a connection that has just been cut can hold in flight.
@@ -66,4 +66,30 @@ async fn a_queue_that_overflows_is_named_message_by_message() {
     // Who was there had everything, and hears nothing of what another missed.
     let heard = other.await.unwrap();
     assert_eq!((heard.dropped, heard.asked), (vec![], 0));
+}
+
+#[tokio::test]
+async fn what_a_full_queue_kept_back_is_named_though_it_comes_before_the_subscription() {
+    let broker = Broker::configured(CONFIG);
+    let mine = || options(broker.address(), "away").session(Session::Kept { expiry_s: 60 });
+    let away = connect(mine()).await;
+    let line = subscriber("data").scope(Scope::FromBeginning);
+    drop(line.open(&away).await.unwrap());
+    let sender = connect(options(broker.address(), "sender")).await;
+    let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+    away.disconnect().await;
+    publish_all(&lane, "data", 0..30).await;
+    let back = connect(mine()).await;
+    // Everything that waited is here, before the first subscription.
+    back.ping().await.unwrap();
+    let line = subscriber("data").scope(Scope::FromBeginning);
+    let mut line = line.open(&back).await.unwrap();
+    let mut seen = Seen::default();
+    until(&mut line, &mut seen, "the drops", |seen| {
+        !seen.dropped.is_empty()
+    })
+    .await;
+    let why = |(_, reason, by_broker): &(u64, String, bool)| reason == "queue-full" && *by_broker;
+    assert!(seen.dropped.iter().all(why), "{:?}", seen.dropped);
+    assert_eq!(seen.lost(), [0; 0]);
 }

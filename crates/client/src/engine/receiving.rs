@@ -149,7 +149,7 @@ impl Engine {
             inbox.forget_repeatable();
         }
         self.unclaimed
-            .retain(|message| message.qos == QoS::ExactlyOnce);
+            .retain(|message| message.qos != QoS::AtLeastOnce);
     }
 
     /// Ours ends with the broker's.
@@ -232,7 +232,7 @@ impl Engine {
                 }
             }
             Route::Copy => message.acknowledge_now(),
-            Route::Unknown if self.is_resumed && message.acknowledgement.is_some() => {
+            Route::Unknown if self.is_resumed && self.may_wait(&message) => {
                 self.unclaimed.push_back(message);
             }
             Route::GivenUp | Route::Unknown => {
@@ -241,6 +241,14 @@ impl Engine {
                 self.tell(Event::Unclaimed { topic });
             }
         }
+    }
+
+    /// Whether a message of a resumed session may wait for its subscription. What is acknowledged
+    /// is limited by Receive Maximum.
+    fn may_wait(&self, message: &Received) -> bool {
+        let is_at_most_once = |message: &Received| message.qos == QoS::AtMostOnce;
+        let others = self.unclaimed.iter().filter(|held| is_at_most_once(held));
+        !is_at_most_once(message) || others.count() < AT_MOST_ONCE_WAITING_MAX
     }
 
     fn observe(&self, packet: &Packet<'_>) {
@@ -284,3 +292,7 @@ fn disconnected(disconnect: &Disconnect<'_>) -> ConnectError {
         text: disconnect.properties.reason_string().map(Arc::from),
     }
 }
+
+/// Messages of QoS 0 of a resumed session that wait for their subscription. What the broker kept
+/// from this client comes so.
+const AT_MOST_ONCE_WAITING_MAX: usize = 64;
