@@ -15,6 +15,7 @@
 //! Steps that mostly wait have a core to spare, and those that compute take it
 //! ([`step::beside`]).
 
+mod book;
 mod channels;
 mod dependencies;
 mod fuzz;
@@ -117,7 +118,8 @@ impl Ci {
             || spec::run(&spec::Arguments::default()),
         )?;
         self.tally += Tally::PASSED;
-        self.dependencies()
+        self.dependencies()?;
+        self.book()
     }
 
     /// Unit and integration tests, beside what is built for the steps behind.

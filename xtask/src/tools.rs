@@ -78,12 +78,23 @@ const MQTT_JS: &str = "mqtt@5.14.1";
 const CARGO_FUZZ: &str = "0.13.1";
 const CARGO_MUTANTS: &str = "27.1.0";
 const CARGO_DENY: &str = "0.20.2";
+const MDBOOK: &str = "0.5.4";
 
 /// What `ci --full` looks at dependencies with.
 const DENY: Tool = Tool {
     name: "cargo-deny",
     is_ready: |tools| tools.cargo_deny().is_file(),
     install: |tools| install_cargo_command(tools, "cargo-deny", CARGO_DENY),
+};
+
+/// Builds the book in `ci --full`.
+const BOOK: Tool = Tool {
+    name: "mdbook",
+    is_ready: |tools| {
+        let version = process::quiet(Command::new(tools.mdbook()).arg("--version"));
+        version.is_ok_and(|version| version.trim().ends_with(MDBOOK))
+    },
+    install: |tools| install_cargo_command(tools, "mdbook", MDBOOK),
 };
 
 /// What `mutants` uses, and so `ci --full`.
@@ -139,6 +150,10 @@ impl Tools {
         self.cargo_commands().join("cargo-deny")
     }
 
+    pub(crate) fn mdbook(&self) -> PathBuf {
+        self.cargo_commands().join("mdbook")
+    }
+
     /// The directory of the peers that are libraries, each in a program of ours.
     pub(crate) fn peers(&self) -> PathBuf {
         self.directory.join("peers")
@@ -165,6 +180,11 @@ impl Tools {
     /// Installs cargo-deny if it is missing; false: it cannot be had here, and may be missing.
     pub(crate) fn install_cargo_deny(&self) -> Outcome<bool> {
         self.install_one(&DENY)
+    }
+
+    /// Installs mdbook if it is missing; returns false if it cannot be installed.
+    pub(crate) fn install_mdbook(&self) -> Outcome<bool> {
+        Ok(self.install_missing([&BOOK])?.is_empty())
     }
 
     fn install_one(&self, tool: &Tool) -> Outcome<bool> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, TryAcquireError, broadcast, mpsc, oneshot, watch};
 use unbroken_mqtt_proto::{Properties, PropertyBuf, QoS, ReasonCode};
 
-use crate::engine::{Asked, Batch, Command, Engine, Outgoing, Reply, Request, Wish};
+use crate::engine::{Asked, Batch, Command, Engine, Outgoing, PublishRequest, Reply, Request};
 use crate::event::Events;
 use crate::inbox::{Inbox, Notice};
 use crate::limits::{COMMANDS_SPARE, EVENTS_HELD};
@@ -193,7 +193,7 @@ impl Client {
     ) -> Result<Subscription, SubscribeError> {
         let inbox = Arc::new(Inbox::new(self.0.limits.qos0_waiting_max));
         let (reply, answer) = oneshot::channel();
-        let wish = Wish {
+        let wish = PublishRequest {
             filters,
             inbox: Arc::clone(&inbox),
             reply,

@@ -98,7 +98,7 @@ impl Driver {
                 Left::Failed(why) => why,
             };
             self.link.send_replace(Link::Connecting);
-            self.engine.tell(Event::Disconnected { why: why.clone() });
+            self.engine.report(Event::Disconnected { why: why.clone() });
             let rest = match &why {
                 _ if options.retries == Retries::Never => return why,
                 _ if why.is_taken_over() && options.taken_over == TakenOver::Return => {
@@ -138,7 +138,7 @@ impl Driver {
                 let last = Arc::new(why);
                 return Err(ConnectError::GaveUp { patience, last });
             }
-            self.engine.tell(Event::Retrying { failed, pause, why });
+            self.engine.report(Event::Retrying { failed, pause, why });
             if !self.rest(pause).await {
                 return Err(ConnectError::Ended);
             }
@@ -201,7 +201,7 @@ impl Driver {
         loop {
             // What was read with CONNACK, or while something else was waited for.
             if let Err(error) = self.engine.handle_input(now()) {
-                self.last_words(&mut stream).await;
+                self.write_final_bytes(&mut stream).await;
                 return Left::Failed(error);
             }
             if read >= READ_BYTES {
@@ -211,13 +211,13 @@ impl Driver {
             if self.is_over {
                 let goodbye = self.goodbye.as_ref().map(|(goodbye, _)| goodbye);
                 self.engine
-                    .say_goodbye(goodbye.unwrap_or(&Goodbye::ForGood));
-                self.last_fault = self.last_words(&mut stream).await;
+                    .send_disconnect(goodbye.unwrap_or(&Goodbye::ForGood));
+                self.last_fault = self.write_final_bytes(&mut stream).await;
                 return Left::Goodbye;
             }
             if let Err(error) = self.engine.check_left_open() {
-                self.engine.say_goodbye(&Goodbye::UntilNextConnection);
-                self.last_words(&mut stream).await;
+                self.engine.send_disconnect(&Goodbye::UntilNextConnection);
+                self.write_final_bytes(&mut stream).await;
                 return Left::Failed(error);
             }
             let timeout = self.engine.timeout();
@@ -279,7 +279,7 @@ impl Driver {
     /// Writes what is left and waits a moment for the broker to have read it: closing with messages
     /// unread would make the system reset the connection, and the broker would take the client for
     /// lost. Returns the fault that the broker names, or why it may not have read everything.
-    async fn last_words(&mut self, stream: &mut TcpStream) -> Option<ConnectError> {
+    async fn write_final_bytes(&mut self, stream: &mut TcpStream) -> Option<ConnectError> {
         let engine = &mut self.engine;
         let goodbye = async {
             let output = engine.take_output();
@@ -287,7 +287,7 @@ impl Driver {
             stream.shutdown().await?;
             io::Result::Ok(())
         };
-        let written = timeout(GOODBYE, goodbye).await.unwrap_or(Ok(()));
+        let written = timeout(DISCONNECT_TIMEOUT, goodbye).await.unwrap_or(Ok(()));
         let rest = async {
             loop {
                 let (input, _) = engine.buffers();
@@ -302,7 +302,7 @@ impl Driver {
             }
         };
         // The connection ends in any case.
-        let fault = timeout(GOODBYE, rest).await.unwrap_or(None);
+        let fault = timeout(DISCONNECT_TIMEOUT, rest).await.unwrap_or(None);
         fault.or_else(|| written.err().map(lost))
     }
 
@@ -314,7 +314,7 @@ impl Driver {
             io::Result::Ok(())
         };
         // Reading ends with the same error, most likely.
-        let _ = timeout(GOODBYE, rest).await;
+        let _ = timeout(DISCONNECT_TIMEOUT, rest).await;
         self.engine.handle_input(now()).err().unwrap_or(error)
     }
 }
@@ -406,4 +406,4 @@ async fn until(deadline: Option<std::time::Instant>) {
     }
 }
 
-const GOODBYE: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);

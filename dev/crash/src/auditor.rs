@@ -1,26 +1,26 @@
-//! What the broker itself says of the proof, over all its lives: that it has lost nothing, and that
-//! publishers that stamp themselves have not, though it was killed while it judged them.
+//! The broker's own verdict, over all its runs: it has lost nothing, and neither have publishers
+//! with stamps of their own, although it was killed while it verified them.
 //!
-//! Each run of the broker counts anew and says so every second, and most end sooner. So the last,
-//! and some that are stopped in good order, do not end before it has spoken.
+//! Each run of the broker counts from 0 and publishes every second, and most end sooner. So the
+//! last run, and some that are stopped cleanly, do not end before the broker has published.
 
 use std::net::SocketAddr;
 
 use tokio::sync::watch;
 use unbroken_client::{Acknowledging, Filter, QoS};
 
-use crate::line::{LineError, connect};
+use crate::publisher::{ClientError, connect};
 
 /// What it has said.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct BrokerVerdict {
     /// So often that it judges messages of these publishers.
     times: u64,
     /// What is not 0, each once.
     faults: Vec<String>,
 }
 
-impl Said {
+impl BrokerVerdict {
     pub(crate) fn times(&self) -> u64 {
         self.times
     }
@@ -34,8 +34,8 @@ impl Said {
 /// Subscribes, and gives what listens for ever.
 pub(crate) async fn listen(
     to: SocketAddr,
-    said: watch::Sender<Said>,
-) -> Result<impl Future<Output = Result<(), LineError>>, LineError> {
+    said: watch::Sender<BrokerVerdict>,
+) -> Result<impl Future<Output = Result<(), ClientError>>, ClientError> {
     let client = connect(to, "auditor").await?;
     let names: Vec<&str> = COUNTS.into_iter().chain([JUDGED]).collect();
     let filters = names.into_iter().map(|name| {

@@ -23,21 +23,21 @@
 mod auditor;
 mod broker;
 mod faults;
-mod line;
+mod link;
 mod others;
 mod patience;
+mod publisher;
 mod random;
 mod run;
 mod subscriber;
 mod tally;
-mod way;
 mod witness;
 
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::broker::Shards;
-use crate::line::Load;
+use crate::publisher::Load;
 use crate::run::Plan;
 
 fn main() -> ExitCode {
@@ -104,7 +104,7 @@ fn carry_out(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
         verdict.messages,
         verdict.repeated,
         verdict.others,
-        verdict.taken_back,
+        verdict.undone_writes,
         verdict.met,
         verdict.faults.len(),
         seconds(begin),

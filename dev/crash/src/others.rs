@@ -1,5 +1,5 @@
-//! What else the broker promises, beside lines of messages: a shared group misses nothing, a
-//! retained value is the last one, and who dies has its will published.
+//! Further promises of the broker: a shared group misses no message, a retained value is the last
+//! one, and the will of a client that dies is published.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use tokio::time::sleep;
 use unbroken_acceptance::raw::{Connect, Will};
 use unbroken_client::{Acknowledging, Filter, Message, Options, QoS, Session};
 
-use crate::line::{LineError, Progress, connect, word};
 use crate::patience::patiently;
+use crate::publisher::{ClientError, Progress, connect, word};
 use crate::tally::Tally;
 
 /// Shared findings.
@@ -54,9 +54,9 @@ impl Others {
     pub(crate) async fn begin(
         to: SocketAddr,
         progress: &Progress,
-        publishers: &mut JoinSet<Result<(), LineError>>,
-        subscribers: &mut JoinSet<Result<(), LineError>>,
-    ) -> Result<Self, LineError> {
+        publishers: &mut JoinSet<Result<(), ClientError>>,
+        subscribers: &mut JoinSet<Result<(), ClientError>>,
+    ) -> Result<Self, ClientError> {
         let wills = watch::Sender::new(Tally::new("heir", false));
         let (mut listeners, ended) = (BTreeSet::from(["heir"]), Ended::default());
         let heir = Listener {
@@ -91,12 +91,12 @@ impl Others {
                 };
                 subscribers.spawn(member.listen(filter, qos).await?);
             }
-            publishers.spawn(tell_group(to, qos, found.clone(), progress.clone()));
+            publishers.spawn(publish_to_group(to, qos, found.clone(), progress.clone()));
             groups.push(found);
         }
         let value = Arc::new(Value::default());
         publishers.spawn(set_value(to, Arc::clone(&value), progress.clone()));
-        subscribers.spawn(look_at_value(to, Arc::clone(&value), progress.clone()));
+        subscribers.spawn(watch_value(to, Arc::clone(&value), progress.clone()));
         Ok(Self {
             to,
             wills,
@@ -109,7 +109,7 @@ impl Others {
     }
 
     /// Connects a client whose connection ends with the broker, and its session with that.
-    pub(crate) async fn give_birth(&mut self, round: u64) -> Result<(), LineError> {
+    pub(crate) async fn start_listeners(&mut self, round: u64) -> Result<(), ClientError> {
         let number = round.to_string();
         let will = Will::new(&format!("will/{number}"), &number).qos(2);
         let connect = Connect::v5(&format!("mortal-{number}")).will(will);
@@ -119,7 +119,7 @@ impl Others {
         stream.read_exact(&mut connack).await?;
         // Packet type, length, flags, reason.
         if (connack[0], connack[3]) != (0x20, 0) {
-            return Err(LineError::Refused(connack[3]));
+            return Err(ClientError::Refused(connack[3]));
         }
         self.wills.send_modify(|wills| wills.expect(round));
         self.mortals.push(stream);
@@ -127,18 +127,18 @@ impl Others {
     }
 
     /// The broker has ended.
-    pub(crate) fn bury(&mut self) {
+    pub(crate) fn drop_ended(&mut self) {
         self.mortals.clear();
     }
 
     /// Looks at the retained value once, however soon the broker ends.
-    pub(crate) async fn look(&self, round: u64) -> Result<(), LineError> {
+    pub(crate) async fn look(&self, round: u64) -> Result<(), ClientError> {
         self.value.look(self.to, round).await
     }
 
     /// Waits until everything has come, for as long as anything may take, and for what is published
     /// behind it to everybody: what comes twice has come twice by then.
-    pub(crate) async fn end(&self, round: u64) -> Result<(), LineError> {
+    pub(crate) async fn end(&self, round: u64) -> Result<(), ClientError> {
         let all = async {
             for found in self.groups.iter().chain([&self.wills]) {
                 // The sender is ours, so it lives.
@@ -148,11 +148,11 @@ impl Others {
         // What is missing then is in the findings.
         let _ = patiently(all).await;
         let heard = async {
-            self.say_the_last().await?;
+            self.publish_last().await?;
             // The sender is ours, so it lives.
             let mut ended = self.ended.subscribe();
             let _ = ended.wait_for(|ended| *ended == self.listeners).await;
-            Ok::<_, LineError>(())
+            Ok::<_, ClientError>(())
         };
         if let Ok(heard) = patiently(heard).await {
             heard?;
@@ -166,7 +166,7 @@ impl Others {
     }
 
     /// Publishes to each listener, and to the subscribers of the lines.
-    async fn say_the_last(&self) -> Result<(), LineError> {
+    async fn publish_last(&self) -> Result<(), ClientError> {
         let client = connect(self.to, "closer").await?;
         for name in &self.listeners {
             publish(&client, message(&end_of(name), 0).qos(QoS::ExactlyOnce)).await?;
@@ -218,7 +218,7 @@ impl Listener {
         self,
         filter: &str,
         qos: QoS,
-    ) -> Result<impl Future<Output = Result<(), LineError>>, LineError> {
+    ) -> Result<impl Future<Output = Result<(), ClientError>>, ClientError> {
         let client = connect(self.to, self.name).await?;
         let end = end_of(self.name);
         let filters = [filter, &end].map(|filter| {
@@ -244,12 +244,12 @@ impl Listener {
 }
 
 /// Publishes number after number to a group, each when the one before is acknowledged.
-async fn tell_group(
+async fn publish_to_group(
     to: SocketAddr,
     qos: QoS,
     found: Found,
     progress: Progress,
-) -> Result<(), LineError> {
+) -> Result<(), ClientError> {
     let client = connect(to, &format!("captain-{}", word(qos))).await?;
     let topic = format!("ship/{}", word(qos));
     for number in 1.. {
@@ -263,7 +263,11 @@ async fn tell_group(
 }
 
 /// Retains number after number, each when the one before is acknowledged.
-async fn set_value(to: SocketAddr, value: Arc<Value>, progress: Progress) -> Result<(), LineError> {
+async fn set_value(
+    to: SocketAddr,
+    value: Arc<Value>,
+    progress: Progress,
+) -> Result<(), ClientError> {
     let client = connect(to, "keeper").await?;
     for number in 1.. {
         if progress.now().is_over {
@@ -282,11 +286,11 @@ async fn set_value(to: SocketAddr, value: Arc<Value>, progress: Progress) -> Res
 }
 
 /// Looks at moments of its own, in which the broker may end.
-async fn look_at_value(
+async fn watch_value(
     to: SocketAddr,
     value: Arc<Value>,
     progress: Progress,
-) -> Result<(), LineError> {
+) -> Result<(), ClientError> {
     while !progress.now().is_done {
         sleep(BETWEEN_LOOKS).await;
         tokio::select! {
@@ -299,7 +303,7 @@ async fn look_at_value(
 
 impl Value {
     /// Whoever comes is shown the last value that was acknowledged, or a later one.
-    async fn look(&self, to: SocketAddr, round: u64) -> Result<(), LineError> {
+    async fn look(&self, to: SocketAddr, round: u64) -> Result<(), ClientError> {
         let least = self.acknowledged.load(Ordering::SeqCst);
         if least == 0 {
             return Ok(());
@@ -329,7 +333,7 @@ impl Value {
     }
 }
 
-async fn publish(client: &unbroken_client::Client, message: Message) -> Result<(), LineError> {
+async fn publish(client: &unbroken_client::Client, message: Message) -> Result<(), ClientError> {
     client.publish(message).await?;
     Ok(())
 }

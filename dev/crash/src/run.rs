@@ -1,7 +1,7 @@
-//! A run: lines of messages over a broker that is ended again and again, and the verdict.
+//! A run: clients of a broker that is ended again and again, and the verdict.
 //!
-//! A round begins when the broker listens and ends at a moment that chance chooses, in one of the
-//! ways of [`End`]. The clients know nothing of it.
+//! A round begins when the broker listens, and ends at a random moment in one of the ways of
+//! [`End`]. The clients are not informed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use unbroken_acceptance::disk::{Disk, Fault};
 use unbroken_client::QoS;
 use unbroken_merkle_log::LaneId;
 
-use crate::auditor::{self, Said};
+use crate::auditor::{self, BrokerVerdict};
 use crate::broker::{Broker, BrokerError, Shards};
 use crate::faults::{Met, When};
-use crate::line::{LineError, Load, Progress, Publisher};
 use crate::others::Others;
 use crate::patience::{PATIENCE, out_of_patience, patiently};
+use crate::publisher::{ClientError, Load, Progress, Publisher};
 use crate::random::Random;
 use crate::subscriber::Subscriber;
 use crate::witness::Witness;
@@ -76,7 +76,7 @@ pub(crate) struct Verdict {
     /// What groups, wills and the retained value came to.
     pub(crate) others: String,
     /// Changes of files that power cuts took back.
-    pub(crate) taken_back: u64,
+    pub(crate) undone_writes: u64,
     /// Whether the disk has failed as it was told to.
     pub(crate) met: Met,
     /// What must not be, a sentence each.
@@ -89,7 +89,7 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Broker(#[from] BrokerError),
     #[error(transparent)]
-    Line(#[from] LineError),
+    Line(#[from] ClientError),
     #[error("a line has ended before it should")]
     Ended,
     #[error("nothing moves any more, for {PATIENCE:?}; the broker said last:\n{0}")]
@@ -98,117 +98,184 @@ pub(crate) enum RunError {
     Io(#[from] io::Error),
 }
 
-/// Carries the plan out in a directory of its own; `tell` hears about each round: its number, how
-/// it ends, and how many shards the broker has.
+/// Carries out the plan in a directory of its own; `report` is called for each round with its
+/// number, its end, and the broker's shards.
 pub(crate) async fn run(
     plan: &Plan,
     home: &Path,
-    mut tell: impl FnMut(u64, End, u32),
+    mut report: impl FnMut(u64, End, u32),
 ) -> Result<Verdict, RunError> {
     let mut random = Random::new(plan.seed);
     let mut broker = Broker::new(home, plan.shards, &plan.durability, plan.seed)?;
     let disk = Disk::under(&broker.disk(), home)?;
     let ends = plan.ends(&mut random);
-    let mut taken_back = 0;
     let mut met = Met::default();
     if plan.starts > 0 {
         make(&mut broker, &disk, &mut random, &mut met).await?;
     }
     broker.spawn(None)?;
     broker.listens().await?;
-    let mut lines = Lines::begin(&broker, home, plan).await?;
+    let mut clients = Clients::begin(&broker, home, plan).await?;
     // Each lane has something to prove.
-    lines.go_on(STEPS_MAX, &broker).await?;
+    clients.advance(STEPS_MAX, &broker).await?;
     broker.kill().await?;
     begin(&mut broker, ends.first(), &disk, &mut random)?;
+    let mut rounds = Rounds {
+        plan,
+        random,
+        broker,
+        disk,
+        clients,
+        met,
+        undone_writes: 0,
+    };
     for (round, end) in (1..).zip(&ends) {
-        lines.progress.change(|point| point.round = round);
-        tell(round, *end, broker.shards());
-        if *end == End::Early {
-            pause(&mut random, EARLY_US_MAX).await;
-            broker.kill().await?;
-        } else if let End::Begin(_) = end {
-            broker.listens_or_fails().await?;
-        } else {
-            broker.listens().await?;
-            let others = async {
-                lines.others.give_birth(round).await?;
-                lines.others.look(round).await
-            };
-            match patiently(others).await {
-                Ok(done) => done?,
-                Err(_) => return Err(RunError::Stuck(broker.log())),
+        report(round, *end, rounds.broker.shards());
+        rounds.serve(round, *end).await?;
+        rounds.end(*end).await?;
+        let next = usize::try_from(round)
+            .ok()
+            .and_then(|round| ends.get(round));
+        rounds.prepare(*end, next).await?;
+    }
+    rounds.verdict().await
+}
+
+/// The state of a run between its rounds.
+struct Rounds<'p> {
+    plan: &'p Plan,
+    random: Random,
+    broker: Broker,
+    disk: Disk,
+    clients: Clients,
+    met: Met,
+    /// Writes that power cuts have undone.
+    undone_writes: u64,
+}
+
+impl Rounds<'_> {
+    /// Serves clients, unless the round ends before that.
+    async fn serve(&mut self, round: u64, end: End) -> Result<(), RunError> {
+        let Self {
+            random,
+            broker,
+            clients,
+            ..
+        } = self;
+        clients.progress.change(|point| point.round = round);
+        match end {
+            End::Early => {
+                pause(random, EARLY_US_MAX).await;
+                broker.kill().await?;
             }
-            lines.go_on(random.below(STEPS_MAX), &broker).await?;
-            // Not only just behind an acknowledgement.
-            pause(&mut random, PAUSE_US_MAX).await;
+            End::Begin(_) => broker.listens_or_fails().await?,
+            _ => {
+                broker.listens().await?;
+                let others = async {
+                    clients.others.start_listeners(round).await?;
+                    clients.others.look(round).await
+                };
+                match patiently(others).await {
+                    Ok(done) => done?,
+                    Err(_) => return Err(RunError::Stuck(broker.log())),
+                }
+                clients.advance(random.below(STEPS_MAX), broker).await?;
+                // Not only right after an acknowledgement.
+                pause(random, PAUSE_US_MAX).await;
+            }
         }
+        Ok(())
+    }
+
+    /// Ends the broker.
+    async fn end(&mut self, end: End) -> Result<(), RunError> {
+        let Self {
+            random,
+            broker,
+            clients,
+            disk,
+            ..
+        } = self;
         match end {
             End::Early => {}
             End::Kill | End::Cut | End::Begin(_) => broker.kill().await?,
             End::Stop => {
-                // Not always: in a second more is published than others hear in ten; of large
+                // Not always: more is published in a second than others receive in ten; of large
                 // messages more than may wait for them.
-                if plan.load == Load::Light && random.one_in(4) {
-                    lines.are_judged(&broker).await?;
+                if self.plan.load == Load::Light && random.one_in(4) {
+                    clients.wait_for_verdicts(broker).await?;
                 }
                 broker.stop().await?;
             }
             End::Fault(fault) => {
-                disk.fail(*fault, When::Serving.draw(*fault, &mut random))?;
-                if *fault == Fault::Short {
+                disk.fail(fault, When::Serving.draw(fault, random))?;
+                if fault == Fault::Short {
                     for _ in 0..SHORT_STEPS_MAX {
                         if disk.has_failed() {
                             break;
                         }
-                        lines.go_on(1, &broker).await?;
+                        clients.advance(1, broker).await?;
                     }
-                    lines.go_on(STEPS_MAX, &broker).await?;
+                    clients.advance(STEPS_MAX, broker).await?;
                     broker.kill().await?;
                 } else {
                     broker.fail().await?;
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Repairs the disk, cuts the power, and starts the broker for the next round.
+    async fn prepare(&mut self, end: End, next: Option<&End>) -> Result<(), RunError> {
+        let Self {
+            random,
+            broker,
+            clients,
+            disk,
+            met,
+            ..
+        } = self;
         let failed = match end {
-            End::Fault(fault) => Some((When::Serving, *fault)),
-            End::Begin(fault) => Some((When::Beginning, *fault)),
+            End::Fault(fault) => Some((When::Serving, fault)),
+            End::Begin(fault) => Some((When::Beginning, fault)),
             _ => None,
         };
         if let Some((when, fault)) = failed {
             met.note(when, fault, disk.has_failed());
             disk.repair()?;
             if random.one_in(2) {
-                broker.spawn(Some(&disk))?;
+                broker.spawn(Some(disk))?;
                 broker.listens().await?;
-                lines.go_on(random.below(STEPS_MAX), &broker).await?;
+                clients.advance(random.below(STEPS_MAX), broker).await?;
                 broker.kill().await?;
             }
         }
-        lines.others.bury();
-        if disk_for(Some(end), &disk).is_some() {
-            taken_back += disk.cut_power(&mut |bound| random.below(bound))?;
+        clients.others.drop_ended();
+        if disk_for(Some(&end), disk).is_some() {
+            self.undone_writes += disk.cut_power(&mut |bound| random.below(bound))?;
         }
-        let next = usize::try_from(round)
-            .ok()
-            .and_then(|round| ends.get(round));
-        begin(&mut broker, next, &disk, &mut random)?;
+        begin(broker, next, disk, random)
     }
-    broker.listens().await?;
-    if plan.load == Load::Light {
-        lines.go_on(STEPS_MAX, &broker).await?;
-        lines.are_judged(&broker).await?;
+
+    async fn verdict(mut self) -> Result<Verdict, RunError> {
+        let broker = &mut self.broker;
+        broker.listens().await?;
+        if self.plan.load == Load::Light {
+            self.clients.advance(STEPS_MAX, broker).await?;
+            self.clients.wait_for_verdicts(broker).await?;
+        }
+        let mut verdict = self.clients.end(broker).await?;
+        verdict.undone_writes = self.undone_writes;
+        verdict.faults.extend(self.met.faults());
+        if self.plan.cuts > 0 && self.undone_writes == 0 {
+            let fault = "power was cut, but no cut has undone a write";
+            verdict.faults.push(fault.to_owned());
+        }
+        verdict.met = self.met;
+        broker.kill().await?;
+        Ok(verdict)
     }
-    let mut verdict = lines.end(&broker).await?;
-    verdict.taken_back = taken_back;
-    verdict.faults.extend(met.faults());
-    if plan.cuts > 0 && taken_back == 0 {
-        let fault = "power was cut, and nothing was taken back: no cut has cut anything";
-        verdict.faults.push(fault.to_owned());
-    }
-    verdict.met = met;
-    broker.kill().await?;
-    Ok(verdict)
 }
 
 /// Lets the disk fail in each way while the broker makes its store. What is there then, after a
@@ -285,35 +352,35 @@ impl Plan {
 /// How a subscriber lives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
-    /// It is always there.
+    /// Always connected.
     Resident,
-    /// It is away at times, and remembers.
+    /// Disconnects at times, and keeps its state.
     Traveller,
-    /// It is killed at times, and begins anew.
+    /// Is killed at times, and loses its state.
     Visitor,
 }
 
 /// The clients.
-struct Lines {
+struct Clients {
     progress: Progress,
-    publishers: JoinSet<Result<(), LineError>>,
-    subscribers: JoinSet<Result<(), LineError>>,
+    publishers: JoinSet<Result<(), ClientError>>,
+    subscribers: JoinSet<Result<(), ClientError>>,
     witnesses: Vec<watch::Receiver<Witness>>,
     others: Others,
     /// The broker, of its lanes.
-    said: watch::Sender<Said>,
+    said: watch::Sender<BrokerVerdict>,
 }
 
-impl Lines {
+impl Clients {
     /// At each quality two publishers, and subscribers of two kinds or three.
     async fn begin(broker: &Broker, home: &Path, plan: &Plan) -> Result<Self, RunError> {
         let (to, seed) = (broker.address(), plan.seed);
         let progress = Progress::new();
         let (mut publishers, mut subscribers) = (JoinSet::new(), JoinSet::new());
-        let said = watch::Sender::new(Said::default());
+        let said = watch::Sender::new(BrokerVerdict::default());
         subscribers.spawn(auditor::listen(to, said.clone()).await?);
         let others = Others::begin(to, &progress, &mut publishers, &mut subscribers);
-        let mut lines = Self {
+        let mut clients = Self {
             said,
             others: others.await?,
             progress,
@@ -332,15 +399,15 @@ impl Lines {
             // One that is killed does not know what it had half received.
             let may_repeat = qos == QoS::AtLeastOnce || life == Life::Visitor;
             let (witness, findings) = watch::channel(Witness::new(name, may_repeat));
-            lines.witnesses.push(findings);
+            clients.witnesses.push(findings);
             let subscriber = Subscriber {
                 name,
                 qos,
                 to,
-                progress: lines.progress.clone(),
+                progress: clients.progress.clone(),
                 witness,
             };
-            let subscribers = &mut lines.subscribers;
+            let subscribers = &mut clients.subscribers;
             match life {
                 Life::Resident => subscribers.spawn(subscriber.stay().await?),
                 Life::Traveller => subscribers.spawn(subscriber.travel(seed).await?),
@@ -356,15 +423,15 @@ impl Lines {
                 seed: seed ^ number,
                 load: plan.load,
             };
-            lines
+            clients
                 .publishers
-                .spawn(publisher.run(to, lines.progress.clone()));
+                .spawn(publisher.run(to, clients.progress.clone()));
         }
-        Ok(lines)
+        Ok(clients)
     }
 
     /// Waits for so many more steps.
-    async fn go_on(&mut self, steps: u64, broker: &Broker) -> Result<(), RunError> {
+    async fn advance(&mut self, steps: u64, broker: &Broker) -> Result<(), RunError> {
         let until = self.progress.now().steps + steps;
         tokio::select! {
             () = self.progress.until(|point| point.steps >= until) => Ok(()),
@@ -375,7 +442,7 @@ impl Lines {
     }
 
     /// Waits until the broker has said what it has found.
-    async fn are_judged(&self, broker: &Broker) -> Result<(), RunError> {
+    async fn wait_for_verdicts(&self, broker: &Broker) -> Result<(), RunError> {
         let mut said = self.said.subscribe();
         let before = said.borrow_and_update().times();
         match patiently(said.wait_for(|said| said.times() > before)).await {
@@ -443,13 +510,13 @@ impl Lines {
 }
 
 /// A visitor cannot be aborted, only told.
-impl Drop for Lines {
+impl Drop for Clients {
     fn drop(&mut self) {
         self.progress.change(|point| point.is_done = true);
     }
 }
 
-fn why(ended: Result<Result<(), LineError>, tokio::task::JoinError>) -> RunError {
+fn why(ended: Result<Result<(), ClientError>, tokio::task::JoinError>) -> RunError {
     match ended {
         Ok(Err(error)) => error.into(),
         _ => RunError::Ended,

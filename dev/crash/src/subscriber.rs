@@ -1,10 +1,9 @@
-//! Subscribers whose sessions the broker keeps: residents; travellers, which lose their connection
-//! again and again and are away for a while, so that messages wait for them; and visitors, which
-//! are killed themselves.
+//! Subscribers with persistent sessions: residents; travellers, which lose their connection again
+//! and again and stay offline for a while, so that messages wait for them; and visitors, which are
+//! killed themselves.
 //!
-//! A traveller remembers what it has half received at QoS 2, as a client must whose session goes
-//! on: nothing comes to it twice. A visitor forgets that, and takes what comes under such an id
-//! for a new message.
+//! A traveller keeps its half-received QoS 2 messages, as a client with a continuing session must,
+//! so it gets no message twice. A visitor loses them, and takes a repeated message for a new one.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,9 +14,9 @@ use unbroken_client::audit::{AuditedSubscriber, Delivery, Scope, SubscriberOptio
 use unbroken_client::{Filter, QoS};
 use unbroken_merkle_log::ledger::LedgerLimits;
 
-use crate::line::{LineError, Progress, connect, prefix, word};
+use crate::link::Link;
+use crate::publisher::{ClientError, Progress, connect, prefix, word};
 use crate::random::Random;
-use crate::way::Way;
 use crate::witness::Witness;
 
 /// One subscriber, and what it finds.
@@ -34,7 +33,7 @@ impl Subscriber {
     /// Subscribes, before the publishers begin, and gives what listens for ever.
     pub(crate) async fn stay(
         self,
-    ) -> Result<impl Future<Output = Result<(), LineError>>, LineError> {
+    ) -> Result<impl Future<Output = Result<(), ClientError>>, ClientError> {
         let mut subscriber = self.open(None).await?;
         Ok(async move { self.listen(&mut subscriber, u64::MAX).await })
     }
@@ -43,9 +42,9 @@ impl Subscriber {
     pub(crate) async fn travel(
         mut self,
         seed: u64,
-    ) -> Result<impl Future<Output = Result<(), LineError>>, LineError> {
+    ) -> Result<impl Future<Output = Result<(), ClientError>>, ClientError> {
         let mut random = Random::new(seed);
-        let way = Way::to(self.to).await?;
+        let way = Link::to(self.to).await?;
         self.to = way.address();
         let mut subscriber = self.open(None).await?;
         Ok(async move {
@@ -64,7 +63,7 @@ impl Subscriber {
     pub(crate) async fn come_and_go(
         self,
         seed: u64,
-    ) -> Result<impl Future<Output = Result<(), LineError>>, LineError> {
+    ) -> Result<impl Future<Output = Result<(), ClientError>>, ClientError> {
         let mut random = Random::new(seed);
         let mut saved = self.clone().visit(None, 0).await?;
         Ok(async move {
@@ -87,7 +86,7 @@ impl Subscriber {
 
     /// Takes so many deliveries and is killed. Its task ends with a runtime of its own, because a
     /// subscription that is dropped is given up at the broker, too.
-    async fn visit(self, saved: Option<Vec<u8>>, deliveries: u64) -> Result<Vec<u8>, LineError> {
+    async fn visit(self, saved: Option<Vec<u8>>, deliveries: u64) -> Result<Vec<u8>, ClientError> {
         let visit = move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -96,19 +95,19 @@ impl Subscriber {
                 let mut subscriber = tokio::select! {
                     opened = self.open(saved) => opened?,
                     // The broker may be gone for good.
-                    () = self.progress.until(|point| point.is_done) => return Err(LineError::Over),
+                    () = self.progress.until(|point| point.is_done) => return Err(ClientError::Over),
                 };
                 self.listen(&mut subscriber, deliveries).await?;
-                Ok::<_, LineError>(subscriber)
+                Ok::<_, ClientError>(subscriber)
             })?;
             drop(runtime);
             Ok(subscriber.save(&[]).bytes().to_vec())
         };
         let visited = spawn_blocking(visit).await;
-        visited.unwrap_or(Err(LineError::Panic))
+        visited.unwrap_or(Err(ClientError::Panic))
     }
 
-    async fn open(&self, saved: Option<Vec<u8>>) -> Result<AuditedSubscriber, LineError> {
+    async fn open(&self, saved: Option<Vec<u8>>) -> Result<AuditedSubscriber, ClientError> {
         let client = connect(self.to, self.name).await?;
         let filter = Filter::new(format!("{}/+", word(self.qos)));
         let filter = filter.expect("a filter of the harness is one");
@@ -130,7 +129,7 @@ impl Subscriber {
         &self,
         subscriber: &mut AuditedSubscriber,
         deliveries: u64,
-    ) -> Result<(), LineError> {
+    ) -> Result<(), ClientError> {
         for _ in 0..deliveries {
             tokio::select! {
                 delivery = subscriber.next() => self.note(delivery?),

@@ -1,8 +1,8 @@
-//! What one subscriber has seen, judged by the audit.
+//! The messages of one subscriber, verified by the audit.
 //!
-//! Of every lane it must have each message, in order; at QoS 2 each once. At QoS 1, and to one that
-//! forgets, a message may come again after a crash. Nobody is asked to send anything again, so
-//! nothing is repaired.
+//! It must have every message of every lane, in order; at QoS 2 each once. At QoS 1, and for a
+//! subscriber that loses its state, a message may be repeated after a crash. No message is
+//! requested again, so nothing is repaired.
 
 use std::collections::BTreeMap;
 

@@ -107,9 +107,46 @@ pub struct Options {
 impl Options {
     /// The options that belong to a seed.
     pub fn from_seed(seed: u64) -> Self {
+        let mut options = Self::drawn(seed);
+        let mut fate = Rng::new(seed ^ 0x6b69_6c6c_732a);
+        options.draw_kills(&mut fate);
+        options.draw_refusals(seed);
+        // None of the seeds that have found something is drawn, so they go on finding it.
+        let mut killed = Rng::new(seed ^ 0x6675_6c6c_6b69_290e);
+        if options.kills > 0 && !(options.loyal || options.heirs) && killed.percent(25) {
+            options.refuse_between_kills(&mut killed);
+        }
+        let mut values = Rng::new(seed ^ 0x7661_6c75_6573);
+        if !options.loyal && values.percent(3) {
+            options.fill_with_values(&mut values);
+        }
+        options.heirs &= !options.loyal && options.values_fill == 0;
+        if options.heirs {
+            options = options.for_heirs(fate.pick(&[3, 10]));
+        }
+        options.draw_limits(seed);
+        // Drawn last, and from numbers of their own: what else a seed means stays as it was.
+        let cut = options.reshards && options.durability != Durability::Strict;
+        options.reshards_at_cut = cut && Rng::new(seed ^ 0x0063_7574_7300).percent(70);
+        let mut room = Rng::new(seed ^ 0x726f_6f6d);
+        options.disk_fills = options.store_fills() && room.percent(40);
+        if options.loyal {
+            (options.clean_starts, options.session_expiry) = (0, false);
+        }
+        if options.loyal || options.heirs {
+            (options.staying, options.unsubscribes) = (100, false);
+            (options.refusals, options.small_packets) = (false, false);
+            options.queue_messages = ENOUGH_MESSAGES;
+            options.shared = true;
+        }
+        options
+    }
+
+    /// The options that do not depend on each other.
+    fn drawn(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0070_7469_6f6e_7300);
         let r = &mut rng;
-        let mut options = Self {
+        Self {
             seed,
             shards: r.pick(&[1, 2, 2, 3, 3, 8]),
             reshards: Rng::new(seed ^ 0x7265_7368_6172_6473).percent(50),
@@ -169,90 +206,72 @@ impl Options {
             retained_messages: r.pick(&[2, 1_000, 1_000, 1_000]),
             at_once: Rng::new(seed ^ 0x0073_7072_6561_6400).pick(&[0, 1, 2, 4_096, 4_096]),
             hasten_bytes: Rng::new(seed ^ 0x6861_7374_656e_0000).pick(&[0, 1, 100, 1 << 20]),
-        };
-        let mut fate = Rng::new(seed ^ 0x6b69_6c6c_732a);
-        if options.durable && fate.percent(60) {
-            options.kills = fate.pick(&[1, 3, 10]);
-            options.read_only = fate.percent(40);
-            options.reads_fail = fate.percent(40);
-            options.trims = fate.percent(50);
-            options.durability = fate.pick(&[
+        }
+    }
+
+    fn draw_kills(&mut self, fate: &mut Rng) {
+        if self.durable && fate.percent(60) {
+            self.kills = fate.pick(&[1, 3, 10]);
+            self.read_only = fate.percent(40);
+            self.reads_fail = fate.percent(40);
+            self.trims = fate.percent(50);
+            self.durability = fate.pick(&[
                 Durability::Strict,
                 Durability::Strict,
                 Durability::Relaxed,
                 Durability::Off,
             ]);
         }
-        if options.durable
-            && options.queue_messages < ENOUGH_MESSAGES
-            && !options.loyal
+    }
+
+    /// Publishers are refused when a session or the store is full.
+    fn draw_refusals(&mut self, seed: u64) {
+        if self.durable
+            && self.queue_messages < ENOUGH_MESSAGES
+            && !self.loyal
             // What was refused is known as long as the answer arrives.
-            && !(options.cuts || options.half_open || options.kills > 0)
+            && !(self.cuts || self.half_open || self.kills > 0)
             && Rng::new(seed ^ 0x7265_6675_7365).percent(80)
         {
-            options.refuses = true;
+            self.refuses = true;
             // An older client that is full itself may be cut each time before it takes what waits.
-            options.v5 = 100;
+            self.v5 = 100;
             // Nobody is told that a will, or what is retained, was refused.
-            (options.retained, options.clears, options.wills) = (false, false, false);
+            (self.retained, self.clears, self.wills) = (false, false, false);
             let mut full = Rng::new(seed ^ 0x0066_756c_6c00);
             if full.percent(40) {
-                options.store_bytes = full.pick(&[200, 2_000]);
-                options.trims = true; // the size is said with that
+                self.store_bytes = full.pick(&[200, 2_000]);
+                self.trims = true; // the size is said with that
             }
         }
-        // None of the seeds that have found something is drawn, so they go on finding it.
-        let mut killed = Rng::new(seed ^ 0x6675_6c6c_6b69_290e);
-        if options.kills > 0 && !(options.loyal || options.heirs) && killed.percent(25) {
-            options.refuse_between_kills(&mut killed);
-        }
-        let mut values = Rng::new(seed ^ 0x7661_6c75_6573);
-        if !options.loyal && values.percent(3) {
-            options.fill_with_values(&mut values);
-        }
-        options.heirs &= !options.loyal && options.values_fill == 0;
-        if options.heirs {
-            options = options.with_kills(fate.pick(&[3, 10]));
-            options.shards = options.shards.max(2);
-            (options.steps, options.mail_weight) = (2_000, options.mail_weight.min(10));
-            // They come back as new ones, with what they had not yet acknowledged.
-            (options.clean_starts, options.v5) = (60, options.v5.max(50));
-            (options.cuts, options.lazy_acks) = (true, true);
-            options.message_expiry = false;
-        }
-        let mut limits = Rng::new(seed ^ 0x006c_696d_6974_7300);
-        if options.durable
-            && !options.loyal
-            && !options.heirs
-            && !options.refuses
-            && limits.percent(40)
-        {
-            options.queue_bytes = limits.pick(&[100, 500, ENOUGH_BYTES]);
-            let may_be_several = options.reshards && options.kills > 0;
-            if options.retained && (options.shards > 1 || may_be_several) {
-                // What is to be retained is refused as well when too much of it is not released.
-                options.queue_bytes = ENOUGH_BYTES;
-            }
-            options.queue_age_s = limits.pick(&[20, 200, u32::MAX]);
-            options.store_bytes = limits.pick(&[200, 2_000, ENOUGH_BYTES]);
-            // The size is said with that.
-            options.trims |= options.store_fills();
-        }
-        // Drawn last, and from numbers of their own: what else a seed means stays as it was.
-        let cut = options.reshards && options.durability != Durability::Strict;
-        options.reshards_at_cut = cut && Rng::new(seed ^ 0x0063_7574_7300).percent(70);
-        let mut room = Rng::new(seed ^ 0x726f_6f6d);
-        options.disk_fills = options.store_fills() && room.percent(40);
-        if options.loyal {
-            (options.clean_starts, options.session_expiry) = (0, false);
-        }
-        if options.loyal || options.heirs {
-            (options.staying, options.unsubscribes) = (100, false);
-            (options.refusals, options.small_packets) = (false, false);
-            options.queue_messages = ENOUGH_MESSAGES;
-            options.shared = true;
-        }
+    }
+
+    /// Sessions of groups end, and leave their messages to other members.
+    fn for_heirs(self, kills: u32) -> Self {
+        let mut options = self.with_kills(kills);
+        options.shards = options.shards.max(2);
+        (options.steps, options.mail_weight) = (2_000, options.mail_weight.min(10));
+        // They come back as new ones, with what they had not yet acknowledged.
+        (options.clean_starts, options.v5) = (60, options.v5.max(50));
+        (options.cuts, options.lazy_acks) = (true, true);
+        options.message_expiry = false;
         options
+    }
+
+    fn draw_limits(&mut self, seed: u64) {
+        let mut limits = Rng::new(seed ^ 0x006c_696d_6974_7300);
+        if self.durable && !self.loyal && !self.heirs && !self.refuses && limits.percent(40) {
+            self.queue_bytes = limits.pick(&[100, 500, ENOUGH_BYTES]);
+            let may_be_several = self.reshards && self.kills > 0;
+            if self.retained && (self.shards > 1 || may_be_several) {
+                // What is to be retained is refused as well when too much of it is not released.
+                self.queue_bytes = ENOUGH_BYTES;
+            }
+            self.queue_age_s = limits.pick(&[20, 200, u32::MAX]);
+            self.store_bytes = limits.pick(&[200, 2_000, ENOUGH_BYTES]);
+            // The size is said with that.
+            self.trims |= self.store_fills();
+        }
     }
 
     /// A store whose values fill it: publishers are refused, of what waits nothing is let go.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use unbroken_broker::control::{self, Forget, Operator};
 use unbroken_store::Embedded;
 
-use crate::{Filled, open, options, run, without_standing};
+use crate::backup::without_store_health;
+use crate::{Filled, open, options, run};
 
 #[test]
 fn of_a_store_that_has_failed_whatever_is_read_is_as_it_is_on_disk() {
@@ -122,5 +123,5 @@ fn commands_look_into_the_directory_of_a_running_broker() {
     assert_eq!(store.run(&["db", "export"]).well().text, offline);
     run(&at("copy"), &["restore", file.to_str().unwrap()]).well();
     let copy = run(&at("copy"), &["db", "export"]).well().text;
-    assert_eq!(without_standing(&copy), offline);
+    assert_eq!(without_store_health(&copy), offline);
 }

@@ -46,7 +46,7 @@ use crate::{
 pub(crate) enum Command {
     Publish(Outgoing),
     PublishAll(Vec<Message>, Arc<Batch>),
-    Subscribe(Wish),
+    Subscribe(PublishRequest),
     Unsubscribe(u64, oneshot::Sender<()>),
     Request(Request),
     Ping(oneshot::Sender<()>),
@@ -70,7 +70,7 @@ pub(crate) enum Goodbye {
 
 /// A subscription to be made.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct PublishRequest {
     pub(crate) filters: Vec<Filter>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) reply: Granting,
@@ -157,7 +157,7 @@ impl Engine {
         }
         let connect = Connect {
             version: options.version,
-            clean_start: self.begins_anew(),
+            clean_start: self.starts_new_session(),
             keep_alive: options.keep_alive_s,
             client_id: &options.client_id,
             will: options.will.as_ref().map(|will| Will {
@@ -184,7 +184,7 @@ impl Engine {
         match command {
             Command::Publish(outgoing) => {
                 let wire = self.phase.is_connected().then_some(&mut self.wire);
-                self.sending.handle_wish(outgoing, wire);
+                self.sending.handle_publish_request(outgoing, wire);
             }
             Command::PublishAll(messages, batch) => {
                 let wire = self.phase.is_connected().then_some(&mut self.wire);
@@ -225,7 +225,7 @@ impl Engine {
             Notice::Done(serial, done) => {
                 // Of a session that ends with its connection nothing comes again, so nothing is
                 // gained by leaving it open.
-                let least = if self.begins_anew() {
+                let least = if self.starts_new_session() {
                     Done::Taken
                 } else {
                     Done::LeftOpen
@@ -309,7 +309,7 @@ impl Engine {
     /// Puts DISCONNECT behind everything else.
     ///
     /// [MQTT-3.14.4-1, MQTT-3.14.4-2, MQTT311-3.14.4-1, MQTT311-3.14.4-2]
-    pub(crate) fn say_goodbye(&mut self, goodbye: &Goodbye) {
+    pub(crate) fn send_disconnect(&mut self, goodbye: &Goodbye) {
         let mut disconnect = Disconnect::new(ReasonCode::Success);
         let mut properties = PropertyBuf::new();
         let ends_session = *goodbye == Goodbye::ForGood
@@ -354,15 +354,15 @@ impl Engine {
         self.routes.end(why);
         self.pings.clear();
         self.ping_wishes.clear();
-        self.tell(Event::Ended { why: why.clone() });
+        self.report(Event::Ended { why: why.clone() });
     }
 
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn report(&self, event: Event) {
         // Nobody need be watching.
         let _ = self.events.send(event);
     }
 
-    fn begins_anew(&self) -> bool {
+    fn starts_new_session(&self) -> bool {
         match self.options.session {
             Session::Temporary => true,
             Session::WhileRunning { .. } => {
@@ -372,7 +372,7 @@ impl Engine {
         }
     }
 
-    fn handle_subscribe(&mut self, wish: Wish) {
+    fn handle_subscribe(&mut self, wish: PublishRequest) {
         let wire = self.phase.is_connected().then_some(&mut self.wire);
         let Some(id) = self.routes.add(wish, wire, &self.sending) else {
             return;

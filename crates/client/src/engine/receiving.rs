@@ -38,7 +38,7 @@ impl Engine {
         self.input = input;
         self.input.drain(..used);
         if let Err(ConnectError::Broker(fault)) = &result {
-            self.complain(fault);
+            self.report_fault(fault);
         }
         result
     }
@@ -69,7 +69,7 @@ impl Engine {
             }
             Packet::SubAck(suback) => {
                 if let Some(event) = self.routes.handle_suback(&suback, wire, &self.sending) {
-                    self.tell(event);
+                    self.report(event);
                 }
                 Ok(())
             }
@@ -114,7 +114,7 @@ impl Engine {
         }
         let session_present = connack.session_present;
         // [MQTT-3.2.2-4]
-        if session_present && self.begins_anew() {
+        if session_present && self.starts_new_session() {
             return Err(ConnectError::UnknownSession);
         }
         let limits = &self.options.limits;
@@ -122,7 +122,7 @@ impl Engine {
         self.wire.handle_connack(connack, keep_alive_s, aliases_max);
         // CONNACK of 3.1 does not say it, so messages of an earlier start may come.
         let may_be_present =
-            session_present || self.options.version == Version::V3_1 && !self.begins_anew();
+            session_present || self.options.version == Version::V3_1 && !self.starts_new_session();
         self.is_resumed = may_be_present && (self.is_resumed || !self.was_connected);
         self.was_connected = true;
         if session_present {
@@ -130,7 +130,7 @@ impl Engine {
         } else {
             self.forget_session();
         }
-        self.tell(Event::Connected { session_present });
+        self.report(Event::Connected { session_present });
         let theirs = match self.options.version {
             Version::V5 => connack.properties.receive_maximum().unwrap_or(u16::MAX),
             Version::V3_1 | Version::V3_1_1 => self.options.limits.inflight_max_3x.max(1),
@@ -163,7 +163,7 @@ impl Engine {
         }
         for message in self.unclaimed.drain(..).collect::<Vec<_>>() {
             let topic = message.topic;
-            self.tell(Event::Unclaimed { topic });
+            self.report(Event::Unclaimed { topic });
         }
     }
 
@@ -225,10 +225,10 @@ impl Engine {
                 }
                 if pushed.contains(&Pushed::NoRoom) {
                     let topic = Arc::clone(&topic);
-                    self.tell(Event::Dropped { topic });
+                    self.report(Event::Dropped { topic });
                 }
                 if pushed.contains(&Pushed::LeftOpen) {
-                    self.tell(Event::Unclaimed { topic });
+                    self.report(Event::Unclaimed { topic });
                 }
             }
             Route::Copy => message.acknowledge_now(),
@@ -238,7 +238,7 @@ impl Engine {
             Route::GivenUp | Route::Unknown => {
                 message.acknowledge_now();
                 let topic = message.topic;
-                self.tell(Event::Unclaimed { topic });
+                self.report(Event::Unclaimed { topic });
             }
         }
     }
@@ -277,7 +277,7 @@ impl Engine {
     }
 
     /// Tells a 5.0 broker what it did wrong.
-    fn complain(&mut self, fault: &BrokerFault) {
+    fn report_fault(&mut self, fault: &BrokerFault) {
         if self.phase.is_connected() && self.wire.version() == Version::V5 {
             let disconnect = Packet::Disconnect(Disconnect::new(fault.reason()));
             // A reason that DISCONNECT cannot carry is not said; the connection ends all the same.

@@ -21,7 +21,7 @@ use unbroken_mqtt_proto::{
 use super::requests::{Request, Requests};
 use super::sending::Sending;
 use super::wire::Wire;
-use super::{Granting, Wish};
+use super::{Granting, PublishRequest};
 use crate::inbox::Inbox;
 use crate::limits::IDENTIFIER_MAX;
 use crate::{ConnectError, Event, Filter, Options, Session, SubscribeError};
@@ -94,7 +94,7 @@ impl Routes {
     /// Takes a subscription and asks for it; `None`: it was refused here.
     pub(super) fn add(
         &mut self,
-        wish: Wish,
+        wish: PublishRequest,
         wire: Option<&mut Wire>,
         sending: &Sending,
     ) -> Option<u64> {
@@ -201,7 +201,7 @@ impl Routes {
             reply,
         });
         if let Some(wire) = wire {
-            self.say_endings(wire, sending);
+            self.report_endings(wire, sending);
         }
     }
 
@@ -233,7 +233,7 @@ impl Routes {
         for id in ids {
             self.ask(id, wire, sending);
         }
-        self.say_endings(wire, sending);
+        self.report_endings(wire, sending);
     }
 
     pub(super) fn handle_disconnected(&mut self) {
@@ -417,7 +417,7 @@ impl Routes {
         }
     }
 
-    fn say_endings(&mut self, wire: &mut Wire, sending: &Sending) {
+    fn report_endings(&mut self, wire: &mut Wire, sending: &Sending) {
         for at in 0..self.endings.len() {
             let packet_id = sending.control_id(|id| self.is_used(id));
             let Some(ending) = self.endings.get_mut(at) else {

@@ -149,7 +149,7 @@ impl Sending {
     }
 
     /// A new message; `wire` is the connection, if there is one.
-    pub(super) fn handle_wish(&mut self, outgoing: Outgoing, wire: Option<&mut Wire>) {
+    pub(super) fn handle_publish_request(&mut self, outgoing: Outgoing, wire: Option<&mut Wire>) {
         match wire {
             Some(wire) if outgoing.message.qos == QoS::AtMostOnce => send_once(outgoing, wire),
             Some(wire) => {

@@ -136,7 +136,7 @@ impl Engine {
             if self.core.is_publishing() && extent_is_over(extent, began) {
                 self.core.stop_publishing();
             }
-            if self.core.is_settled() || self.core.quiet_for() > QUIET {
+            if self.core.is_settled() || self.core.idle_for() > QUIET {
                 break;
             }
             let wait = self.core.may_wait(IDLE_TURN)?;
@@ -148,7 +148,7 @@ impl Engine {
 
     /// What came meanwhile to connections to which nothing was to come.
     pub(crate) fn look(&mut self) -> Outcome {
-        self.core.look();
+        self.core.read_all();
         self.core.end()
     }
 

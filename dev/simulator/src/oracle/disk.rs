@@ -390,6 +390,36 @@ impl Oracle {
 
 fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
     match record {
+        Record::Message { .. }
+        | Record::Marker { .. }
+        | Record::Released { .. }
+        | Record::Will { .. }
+        | Record::WillOver { .. } => publisher_facts(record),
+        Record::SessionOpened { .. }
+        | Record::SessionEnded { .. }
+        | Record::Subscribed { .. }
+        | Record::Unsubscribed { .. } => session_facts(record),
+        Record::Given { .. } | Record::Received { .. } => delivery_facts(record),
+        // The payloads do not show which of several retained messages is the newest. Progress of a
+        // session may be recorded at any time, and nothing waits for it.
+        Record::Retained { .. }
+        | Record::Unretained { .. }
+        | Record::LaneAtRest(_)
+        | Record::LanesAwake { .. }
+        | Record::LaneSoFar(_)
+        | Record::LaneForgotten { .. }
+        | Record::Owed { .. }
+        | Record::GivenBy { .. }
+        | Record::OwedNoMore { .. }
+        | Record::HandedOver { .. }
+        | Record::HandedOn { .. }
+        | Record::Progress { .. } => Vec::new(),
+    }
+}
+
+/// Messages of clients, unreleased packet ids, and wills.
+fn publisher_facts(record: &Record) -> Vec<(Fact, Effect)> {
+    match record {
         Record::Message {
             message,
             marker,
@@ -414,20 +444,10 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
             Fact::Marker(number_of(client_id), *packet_id),
             Effect::Begins,
         )],
-        // Which of several retained messages is the newest is not told by their payloads; how far a
-        // session is may be told at any time, and nothing waits for it.
-        Record::Retained { .. }
-        | Record::Unretained { .. }
-        | Record::LaneAtRest(_)
-        | Record::LanesAwake { .. }
-        | Record::LaneSoFar(_)
-        | Record::LaneForgotten { .. }
-        | Record::Owed { .. }
-        | Record::GivenBy { .. }
-        | Record::OwedNoMore { .. }
-        | Record::HandedOver { .. }
-        | Record::HandedOn { .. }
-        | Record::Progress { .. } => Vec::new(),
+        Record::Released {
+            client_id,
+            packet_id,
+        } => vec![(Fact::Marker(number_of(client_id), *packet_id), Effect::Ends)],
         Record::Will { client_id, will } => {
             let message = identify(will.message.payload());
             let leaves = |message| (Fact::Will(number_of(client_id)), Effect::Leaves(message));
@@ -436,6 +456,13 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         Record::WillOver { client_id } => {
             vec![(Fact::Will(number_of(client_id)), Effect::Ends)]
         }
+        _ => Vec::new(),
+    }
+}
+
+/// Sessions and their subscriptions.
+fn session_facts(record: &Record) -> Vec<(Fact, Effect)> {
+    match record {
         Record::SessionOpened {
             client_id,
             new,
@@ -472,10 +499,13 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
             Fact::Filter(number_of(client_id), subscription.filter.clone()),
             Effect::Ends,
         )],
-        Record::Released {
-            client_id,
-            packet_id,
-        } => vec![(Fact::Marker(number_of(client_id), *packet_id), Effect::Ends)],
+        _ => Vec::new(),
+    }
+}
+
+/// Messages on their way to clients.
+fn delivery_facts(record: &Record) -> Vec<(Fact, Effect)> {
+    match record {
         Record::Given {
             client_id, entry, ..
         } => {
@@ -493,6 +523,7 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
             Fact::Received(number_of(client_id), received.packet_id),
             Effect::Begins,
         )],
+        _ => Vec::new(),
     }
 }
 

@@ -11,6 +11,7 @@
 mod disk;
 mod left_to_groups;
 mod power;
+mod received;
 mod restart;
 mod retained;
 mod session;
@@ -29,12 +30,11 @@ pub(crate) use self::disk::Request;
 use self::left_to_groups::LeftToGroups;
 use self::power::Synced;
 pub(crate) use self::restart::Heard;
-use self::retained::superseded;
 use self::session::Session;
 use self::stamps::Stamps;
 use self::wills::{Left, Revived};
 use crate::groups::Groups;
-use crate::message::{Message, MessageId, identify};
+use crate::message::{Message, MessageId};
 use crate::options::Options;
 
 #[derive(Debug)]
@@ -216,173 +216,6 @@ impl Oracle {
     pub(crate) fn acknowledged(&mut self, id: MessageId) {
         let tick = self.tick();
         self.messages[id].acknowledged.get_or_insert(tick);
-    }
-
-    /// A client has received a PUBLISH that is not a repetition to it.
-    pub(crate) fn received(&mut self, client: usize, now: Instant, received: &Received<'_>) {
-        self.tick += 1;
-        let session = &mut self.sessions[client];
-        if received.payload.is_empty() {
-            let cleared = |m: &Message| m.clear && m.accepts > 0 && m.topic == received.topic;
-            assert!(
-                self.messages.iter().any(cleared),
-                "client {client} received an empty message on {} that nobody sent",
-                received.topic
-            );
-            session
-                .retained
-                .retain(|expected| expected.topic != received.topic);
-            return;
-        }
-        let id = identify(received.payload)
-            .unwrap_or_else(|| panic!("client {client} received what nobody sent: {received:?}"));
-        let Some(message) = self.messages.get(id) else {
-            panic!("client {client} received message {id}, which does not exist");
-        };
-        assert!(
-            message.accepts > 0,
-            "client {client} received message {id}, which the broker was not given (a cancelled will?)"
-        );
-        assert_eq!(received.topic, message.topic, "the topic of message {id}");
-        assert_eq!(
-            received.payload,
-            message.payload(id),
-            "the payload of message {id}"
-        );
-        assert!(
-            received.qos <= message.qos,
-            "message {id} came at a higher QoS than it was sent"
-        );
-        if self.can_be_killed {
-            session.note_repeatable(id, message, received, self.tick);
-        }
-        if let Some(packet_id) = received.packet_id {
-            let first = session.seen_with_id.insert((packet_id, id));
-            if received.dup && !first {
-                return;
-            }
-        }
-        let own = message.publisher == client;
-        assert!(
-            session.may_get(message, own),
-            "client {client} received message {id} on {} without a subscription to it",
-            message.topic
-        );
-        check_expiry(message, id, now, received);
-        let copies = session.copies.entry(id).or_insert(0);
-        *copies += 1;
-        let copies = *copies;
-        let shared = message.topic.starts_with("s/");
-        let texts = session.possible_texts(message);
-        if shared {
-            let (all, repeatable) = self.groups.received(id, received.qos);
-            let groups = self
-                .shared_texts
-                .iter()
-                .filter(|text| matches(text, message.topic))
-                .count();
-            let groups = u32::try_from(groups).unwrap_or(u32::MAX);
-            let handed_over = (self.members_leave || self.killed_at > 0) && repeatable;
-            let is_noted = received.qos > QoS::AtMostOnce && session.expiry_s > 0;
-            let was_on_its_way = session.link.is_none();
-            let mut paid_again = self.groups.unnoted(id) + u32::from(!is_noted && was_on_its_way);
-            if self.killed_at == 0 || message.qos < QoS::ExactlyOnce {
-                paid_again = 0;
-            }
-            if !is_noted {
-                self.groups.note_unnoted(id);
-            }
-            assert!(
-                handed_over || copies <= message.accepts * texts + paid_again,
-                "client {client} received message {id} {copies} times by {texts} groups"
-            );
-            assert!(
-                handed_over || all <= message.accepts * groups + paid_again,
-                "message {id} was received {all} times by the members of {groups} groups"
-            );
-        } else {
-            let retained = if message.retain {
-                session.asked_for(message)
-            } else {
-                0
-            };
-            let repeated = session.repeats.allowed.get(&id).copied().unwrap_or(0);
-            assert!(
-                copies <= message.accepts + retained + repeated,
-                "client {client} received message {id} {copies} times, but it was published {} times",
-                message.accepts
-            );
-            let again = received.qos == QoS::ExactlyOnce && !session.repeats.exactly.insert(id);
-            // A will may be published twice.
-            let published_again = message.promised && message.accepts > 1;
-            assert!(
-                message.retain || published_again || !again,
-                "client {client} received message {id} of QoS 2 twice"
-            );
-        }
-        // That something was dropped shortly before a kill is not on disk: it may come after it.
-        let drops = !self.queues_fit || message.expiry_s.is_some();
-        // What a group owes at a restart goes to who is there, who may have been given later ones:
-        // of shared subscriptions MQTT promises no order.
-        let paid_late =
-            shared && message.qos == QoS::ExactlyOnce && message.first_accept <= self.killed_at;
-        let in_order = copies == 1
-            && message.accepts == 1
-            && (!drops || message.first_accept > self.killed_at)
-            && !(message.retain && received.retain)
-            && !(shared && (self.members_leave || texts > 1))
-            && !paid_late;
-        if in_order {
-            // What was under way when the broker was killed comes by QoS. [MQTT-4.6.0-6]
-            let class = if self.killed_at > 0 {
-                received.qos
-            } else {
-                received.qos.min(QoS::AtLeastOnce)
-            };
-            let lane = (message.publisher, message.topic, class);
-            let newest = session.order.entry(lane).or_insert(0);
-            assert!(
-                *newest < message.last_accept,
-                "client {client} received message {id} on {} out of order",
-                message.topic
-            );
-            // When it was taken at the earliest.
-            *newest = message.first_accept.max(*newest);
-        }
-        if let Some(expected) = session.outstanding.remove(&id)
-            && expected.version == session.version
-            && message.accepts == 1
-            && !message.retain
-        {
-            assert!(
-                (expected.low..=expected.high).contains(&received.qos),
-                "message {id} came to client {client} at {:?}, not {:?} to {:?}",
-                received.qos,
-                expected.low,
-                expected.high
-            );
-            if received.v5
-                && let Some(identifiers) = expected.identifiers
-            {
-                let mut got = received.identifiers.clone();
-                got.sort_unstable();
-                assert_eq!(
-                    got, identifiers,
-                    "the subscription identifiers of message {id}"
-                );
-            }
-        }
-        if message.retain {
-            session.retained_at.insert(message.topic, self.tick);
-        }
-        if message.retain {
-            session.newest_retained.insert(message.topic, id);
-        }
-        let messages = &self.messages;
-        session.retained.retain(|expected| {
-            let stale = || superseded(messages, id, Some(expected.since));
-            expected.topic != received.topic || !messages[id].retain || stale()
-        });
     }
 
     // ---- connections and sessions ----
@@ -648,33 +481,6 @@ pub(crate) fn check_reasons(options: &Options, dropped: impl Fn(DropReason) -> u
     }
 }
 
-/// Times are on disk in milliseconds.
-const ROUNDED: Duration = Duration::from_millis(2);
-/// A session that is restored may stay for so long, since its client could not come before.
-const GRACE: Duration = Duration::from_secs(10);
-
-fn check_expiry(message: &Message, id: MessageId, now: Instant, received: &Received<'_>) {
-    let (Some(interval), Some(accepted_at)) = (message.expiry_s, message.accepted_at) else {
-        assert_eq!(
-            received.expiry_s, None,
-            "message {id} has no expiry interval"
-        );
-        return;
-    };
-    if !received.v5 || message.accepts > 1 {
-        return;
-    }
-    let Some(left) = received.expiry_s else {
-        panic!("message {id} came without its expiry interval");
-    };
-    let waited = now.saturating_duration_since(accepted_at).as_secs();
-    let at_least = u64::from(interval).saturating_sub(waited + 1);
-    assert!(
-        left <= interval && u64::from(left) >= at_least,
-        "message {id} says that it expires in {left} s; it was sent with {interval} s, {waited} s ago"
-    );
-}
-
 /// Whether a filter, shared or not, matches.
 pub(crate) fn matches(text: &str, topic: &str) -> bool {
     let (Ok(filter), Ok(topic)) = (SubscriptionFilter::parse(text), TopicName::parse(topic)) else {
@@ -683,3 +489,8 @@ pub(crate) fn matches(text: &str, topic: &str) -> bool {
     let group = filter.group().is_some();
     group == topic.as_str().starts_with("s/") && filter.filter().matches(topic)
 }
+
+/// Times are on disk in milliseconds.
+const ROUNDED: Duration = Duration::from_millis(2);
+/// A session that is restored may stay for so long, since its client could not come before.
+const GRACE: Duration = Duration::from_secs(10);

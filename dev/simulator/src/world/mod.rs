@@ -7,7 +7,9 @@
 
 mod driver;
 mod kill;
+mod links;
 mod storage;
+mod store_events;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -15,15 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    ConnectionId, Input, Limits, Mail, ReadRequest, Shard, ShardId, ShardOptions, Stats, StoreSize,
-    Totals,
+    ConnectionId, Input, Limits, Mail, Shard, ShardId, ShardOptions, Stats, Totals,
 };
 use unbroken_mqtt_proto::Version;
 use unbroken_store::Durability;
 
 use self::kill::Past;
 use self::storage::Storage;
-use crate::client::{Client, Hearing};
+use crate::client::Client;
 use crate::message::MessageId;
 use crate::options::Options;
 use crate::oracle::{Oracle, Will};
@@ -363,233 +364,6 @@ impl World {
         self.note(|| format!("shard {to} reads from {from}: {mail:?}"));
         let from = ShardId(u8::try_from(from).expect("at most 64"));
         self.input(to, Input::Mail { from, mail });
-        true
-    }
-
-    fn some_link(&mut self, fits: impl Fn(usize, &Link) -> bool) -> Option<usize> {
-        let links = &self.links;
-        self.live.retain(|link| {
-            let link = &links[*link];
-            link.used || link.at != At::Gone
-        });
-        let fitting: Vec<_> = self
-            .live
-            .iter()
-            .copied()
-            .filter(|link| fits(*link, &links[*link]))
-            .collect();
-        (!fitting.is_empty()).then(|| self.rng.pick(&fitting))
-    }
-
-    fn carry_up(&mut self) -> bool {
-        let shards = &self.shards;
-        let wanting: BTreeSet<_> = self
-            .live
-            .iter()
-            .copied()
-            .filter(|link| match self.links[*link].at {
-                At::Shard(shard, connection) => shards[shard].wants_input(connection),
-                _ => false,
-            })
-            .collect();
-        let Some(link) =
-            self.some_link(|number, link| !link.up.is_empty() && wanting.contains(&number))
-        else {
-            return false;
-        };
-        let count = self.links[link].up.len();
-        let count = self.rng.part(count);
-        let bytes: Vec<_> = self.links[link].up.drain(..count).collect();
-        self.feed(link, &bytes);
-        true
-    }
-
-    fn carry_down(&mut self) -> bool {
-        let fits = |_, link: &Link| link.used && (!link.down.is_empty() || link.at == At::Gone);
-        let Some(link) = self.some_link(fits) else {
-            return false;
-        };
-        let client = self.links[link].client;
-        let available = self.links[link].down.len();
-        let mut open = available > 0;
-        if open {
-            let count = self.rng.part(available);
-            let bytes: Vec<_> = self.links[link].down.drain(..count).collect();
-            let mut hearing = Hearing {
-                oracle: &mut self.oracle,
-                options: &self.options,
-                rng: &mut self.rng,
-                now: self.now,
-            };
-            open = self.clients[client].receive(&mut hearing, &bytes);
-        }
-        if open {
-            self.flush(client);
-        } else {
-            self.note(|| format!("client {client} sees the end of link {link}"));
-            self.links[link].used = false;
-            self.clients[client].lost();
-            self.oracle.excuse(client, link);
-            if self.links[link].at != At::Gone {
-                self.hang_up(link);
-            }
-        }
-        true
-    }
-
-    fn write(&mut self) -> bool {
-        let room = |link: &Link, pipe: usize| pipe.saturating_sub(link.down.len());
-        let ready: Vec<_> = self
-            .dirty
-            .iter()
-            .copied()
-            .filter(|link| room(&self.links[*link], self.options.pipe) > 0)
-            .collect();
-        if ready.is_empty() {
-            return false;
-        }
-        let link = self.rng.pick(&ready);
-        let At::Shard(shard, connection) = self.links[link].at else {
-            self.dirty.remove(&link);
-            return true;
-        };
-        let now = self.clock(shard);
-        let pending = self.shards[shard].pending_output(connection);
-        let room = room(&self.links[link], self.options.pipe);
-        let count = if pending.is_empty() {
-            self.dirty.remove(&link);
-            0
-        } else {
-            self.rng.part(pending.len()).min(room)
-        };
-        if self.options.durable {
-            let pending = pending.to_vec();
-            self.check_leaving(link, &pending, count);
-        }
-        let pending = self.shards[shard].pending_output(connection);
-        if self.links[link].used {
-            self.links[link].down.extend_from_slice(&pending[..count]);
-        }
-        self.used = self.shards[shard].wrote(now, connection, count).received;
-        self.take_packets(link, now);
-        self.carry_out(shard, now, Vec::new());
-        // What the shard wants done because there is room is told at the timeout that is now due.
-        if self.shards[shard]
-            .next_timeout()
-            .is_some_and(|at| at <= now)
-        {
-            self.run_timers(shard, now);
-        }
-        true
-    }
-
-    fn answer_store(&mut self) -> bool {
-        let shards = self.storage.shards_waiting();
-        if shards.is_empty() {
-            return false;
-        }
-        let shard = self.rng.pick(&shards);
-        let count = self.rng.part(self.storage.unanswered(shard));
-        let Some(last) = self.storage.answer(shard, count, &mut self.oracle) else {
-            return false;
-        };
-        self.input(shard, Input::Stored(last));
-        true
-    }
-
-    /// Part of what is there.
-    fn answer_read(&mut self) -> bool {
-        let shards = self.storage.shards_reading();
-        if shards.is_empty() {
-            return false;
-        }
-        let shard = self.rng.pick(&shards);
-        let Some(request) = self.storage.next_read(shard, &mut self.oracle) else {
-            return false;
-        };
-        let unread = usize::try_from(request.last - request.after).expect("it fits in memory");
-        let count = self.rng.part(unread);
-        let part = ReadRequest {
-            last: request.after + count as u64,
-            bytes_max: if self.options.kills > 0 {
-                self.rng.pick(&[1, 300, usize::MAX])
-            } else {
-                usize::MAX
-            },
-            ..request
-        };
-        let Some(answer) = self.storage.read(&part) else {
-            return false;
-        };
-        self.note(|| format!("shard {shard} reads {answer:?}"));
-        self.input(shard, Input::Read(answer));
-        true
-    }
-
-    /// A shard says what it needs, and what nobody needs is trimmed. Since it last said so it has
-    /// told the disk how far its sessions are.
-    fn trim(&mut self) -> bool {
-        let shard = self.rng.below(self.shards.len());
-        self.pass_time(TOLD_WITHIN);
-        if self.shards[shard]
-            .next_timeout()
-            .is_some_and(|at| at <= self.now)
-        {
-            self.run_timers(shard, self.now);
-        }
-        self.storage.needs(shard, self.shards[shard].needed());
-        let Some((mut bytes, needed)) = self.storage.trim() else {
-            return false;
-        };
-        // Who is refused because of it is not told of wills and what is retained, so it is nothing
-        // where there are such.
-        let mut staying = 0;
-        let (often, max) = (self.options.values_fill, self.options.store_bytes);
-        if often > 0 && bytes > 0 {
-            let fill = self.rng.percent(often);
-            staying = if fill { max } else { max.min(bytes) / 2 };
-            bytes = bytes.max(staying);
-        }
-        let (mut values, mut room) = (staying, u64::MAX);
-        if self.options.disk_fills {
-            // Others use the disk, too, and may remove something.
-            values /= 2;
-            room = if self.rng.percent(80) { max } else { u64::MAX };
-        }
-        self.note(|| {
-            format!(
-                "logs are trimmed up to {needed:?}; {bytes} bytes, {values} of values, {staying} \
-                 stay, room for {room}"
-            )
-        });
-        for shard in 0..self.shards.len() {
-            let needed = needed.clone();
-            let size = StoreSize {
-                bytes,
-                values,
-                staying,
-                room,
-                needed,
-                left_out: Vec::new(),
-                commits: None,
-            };
-            self.input(shard, Input::StoreSize(size));
-        }
-        true
-    }
-
-    /// A shard is told that the disk has failed.
-    fn tell_failed(&mut self) -> bool {
-        let shards = 0..self.shards.len();
-        let untold: Vec<_> = shards.filter(|shard| !self.failed[*shard]).collect();
-        if !self.storage.is_dead() || untold.is_empty() {
-            return false;
-        }
-        let shard = self.rng.pick(&untold);
-        self.note(|| format!("shard {shard} is told that the disk has failed"));
-        self.failed[shard] = true;
-        let cause = "it is full".into();
-        self.input(shard, Input::StoreFailed { cause });
         true
     }
 

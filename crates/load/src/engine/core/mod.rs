@@ -1,5 +1,6 @@
 //! The state of a worker and what each readable or writable socket does to it.
 
+mod closing;
 mod publishing;
 mod receiving;
 
@@ -23,7 +24,6 @@ use hdrhistogram::Histogram;
 use mio::{Registry, Token, event::Event};
 use std::{
     collections::VecDeque,
-    io,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -317,7 +317,7 @@ impl Core {
     }
 
     /// How long nothing has moved that should have.
-    pub(super) fn quiet_for(&self) -> Duration {
+    pub(super) fn idle_for(&self) -> Duration {
         let now_ns = self.now_ns();
         let next = self.schedule.as_ref().and_then(Schedule::next);
         if next.is_some_and(|(_, due_ns)| due_ns > now_ns) {
@@ -347,21 +347,8 @@ impl Core {
         })
     }
 
-    pub(super) fn end(&mut self) -> Outcome {
-        self.publishing = false;
-        self.schedule = None;
-        self.show();
-        let began_ns = self.first_ns.unwrap_or(self.last_ns);
-        Outcome {
-            tally: self.tally.since(&self.earlier),
-            latency: self.latency.clone(),
-            acknowledged: self.acknowledged.clone(),
-            elapsed: Duration::from_nanos(self.last_ns.saturating_sub(began_ns)),
-        }
-    }
-
     /// Reads every socket once. Bytes on it are for one who did not ask for them.
-    pub(super) fn look(&mut self) {
+    pub(super) fn read_all(&mut self) {
         for index in 0..self.clients.len() {
             let Some(connection) = self.clients[index].connection.as_mut() else {
                 continue;
@@ -374,70 +361,7 @@ impl Core {
         }
     }
 
-    pub(super) fn disconnect(&mut self) {
-        for client in &mut self.clients {
-            if let Some(mut connection) = client.connection.take() {
-                // If it does not leave at once, closing says the same.
-                drop(connection.send(&[wire::DISCONNECT << 4, 0]));
-            }
-        }
-    }
-
     // What must not happen before messages flow
-
-    pub(super) fn refuse_closed(&self, doing: &'static str) -> Result<(), LoadError> {
-        if self.count(Stage::Closed) == 0 {
-            return Ok(());
-        }
-        let closed = self
-            .clients
-            .iter()
-            .find(|client| client.stage == Stage::Closed);
-        let client = closed
-            .map(|client| client.plan.id.clone())
-            .unwrap_or_default();
-        Err(LoadError::Closed { client, doing })
-    }
-
-    pub(super) fn refuse_stop(&self) -> Result<(), LoadError> {
-        if self.common.stop.load(Ordering::Relaxed) {
-            Err(LoadError::Stopped)
-        } else {
-            Ok(())
-        }
-    }
-
-    #[cold]
-    fn cannot_connect(&self, index: usize, source: io::Error) -> LoadError {
-        let client = self.clients[index].plan.id.clone();
-        LoadError::Connect {
-            client,
-            target: self.settings().target,
-            source,
-        }
-    }
-
-    #[cold]
-    fn greeting_failed(&self, index: usize, source: crate::greeting::GreetingError) -> LoadError {
-        LoadError::Greeting {
-            client: self.clients[index].plan.id.clone(),
-            source,
-        }
-    }
-
-    #[cold]
-    fn close(&mut self, index: usize) {
-        if self.clients[index].stage != Stage::Closed {
-            self.enter(index, Stage::Closed);
-            self.tally.closed += 1;
-            let client = &mut self.clients[index];
-            client.connection = None;
-            if let Some(publisher) = &mut client.publisher {
-                self.unacknowledged -= u64::from(std::mem::take(&mut publisher.unacknowledged));
-                publisher.sent_ns.clear();
-            }
-        }
-    }
 
     // Readiness
 

@@ -3,6 +3,7 @@
 mod brokers;
 mod clients;
 mod commands;
+mod many_clients;
 mod messages;
 mod recordings;
 mod restarts;

@@ -1,7 +1,7 @@
-//! The way of a client to the broker, which can be closed as a network may be.
+//! The connection of a client to the broker, which can be interrupted like a network.
 //!
-//! Invariant: bytes pass in their order. What is on its way when it is closed is gone, so that of a
-//! packet a part may have come.
+//! Invariant: bytes keep their order. Bytes in transit at an interruption are lost, so a packet may
+//! arrive in part.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,12 +12,12 @@ use tokio::sync::watch;
 
 /// A way. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct Link {
     address: SocketAddr,
     is_open: watch::Sender<bool>,
 }
 
-impl Way {
+impl Link {
     /// One that is open.
     pub(crate) async fn to(broker: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;

@@ -1,5 +1,5 @@
-//! Publishers that live through all that happens to the broker, each with a lane and a spool, and
-//! what all clients have in common.
+//! Publishers that survive all ends of the broker, each with a lane and a spool, and what all
+//! clients have in common.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::random::Random;
 
 /// Why a line cannot go on; never because the broker is away.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LineError {
+pub(crate) enum ClientError {
     #[error("a client cannot connect: {0}")]
     Connect(#[from] ConnectError),
     #[error("a publisher or subscriber cannot begin: {0}")]
@@ -100,7 +100,7 @@ pub(crate) enum Load {
 
 impl Publisher {
     /// Publishes until it is over; then says how much it was.
-    pub(crate) async fn run(self, to: SocketAddr, progress: Progress) -> Result<(), LineError> {
+    pub(crate) async fn run(self, to: SocketAddr, progress: Progress) -> Result<(), ClientError> {
         let client = connect(to, &format!("publisher-{}", self.lane)).await?;
         let mut limits = LaneLimits::default();
         limits.heartbeat = Duration::from_millis(200);
@@ -132,7 +132,7 @@ impl Publisher {
 }
 
 /// Connects as one whose session stays, and comes back at once whenever the broker is there.
-pub(crate) async fn connect(to: SocketAddr, name: &str) -> Result<Client, LineError> {
+pub(crate) async fn connect(to: SocketAddr, name: &str) -> Result<Client, ClientError> {
     let client = Options::new(to.into())
         .client_id(name)
         .session(Session::Kept {
