@@ -81,8 +81,12 @@ pub(crate) fn run() -> Outcome {
             documents::repeated_scenarios(&files),
         ),
     ];
+    report(&rules)
+}
+
+fn report(rules: &[(&str, Vec<String>)]) -> Outcome {
     let mut broken = 0;
-    for (rule, problems) in &rules {
+    for (rule, problems) in rules {
         if problems.is_empty() {
             continue;
         }

@@ -23,6 +23,7 @@
 //!
 //! Deliberately absent: any decision about MQTT.
 
+mod events;
 mod exchange;
 mod requests;
 #[cfg(test)]
@@ -50,6 +51,7 @@ use crate::server::wiring::Endpoints;
 use crate::sockets::{SocketRead, Sockets};
 use crate::tuning::{TURN_READ_BYTES, TURN_READS, TURN_WRITES, WRITE_QUANTUM};
 
+use events::handle_event;
 pub(crate) use exchange::{exchange_final, exchange_initial};
 
 /// The token of the thread's waker; no table is that long.
@@ -536,66 +538,5 @@ impl ShardThread {
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
-    }
-}
-
-fn handle_event(
-    shard: &mut Shard,
-    driver: &mut Driver,
-    now: Instant,
-    from: Option<ShardId>,
-    event: DriverEvent,
-) {
-    match event {
-        DriverEvent::ShardMessage(mail) => {
-            if let Some(from) = from {
-                input(shard, driver, now, Input::Mail { from, mail });
-            }
-        }
-        DriverEvent::Connection(incoming) => open(shard, driver, now, *incoming),
-        DriverEvent::Admission {
-            connection,
-            admission,
-        } => {
-            driver.sockets.resume(connection);
-            input(
-                shard,
-                driver,
-                now,
-                Input::Authenticated {
-                    connection,
-                    admission,
-                },
-            );
-        }
-        DriverEvent::Stored(id, batches) => {
-            drop(batches);
-            if let Some(store_handle) = &mut driver.store_handle {
-                store_handle.stored(id);
-            }
-            input(shard, driver, now, Input::Stored(id));
-        }
-        DriverEvent::Read(answer) => input(shard, driver, now, Input::Read(*answer)),
-        DriverEvent::StoreSize(size) => input(shard, driver, now, Input::StoreSize(size)),
-        DriverEvent::StoreFailed { cause } => {
-            if let Some(store_handle) = &mut driver.store_handle {
-                store_handle.failed();
-            }
-            input(shard, driver, now, Input::StoreFailed { cause });
-        }
-        DriverEvent::Request(request) => requests::carry_out(shard, driver, now, *request),
-        DriverEvent::Reconfigured {
-            limits,
-            auth_rules,
-            applied,
-        } => {
-            driver.auth_rules = auth_rules;
-            input(shard, driver, now, Input::Reconfigured(limits));
-            drop(applied);
-        }
-        DriverEvent::Drain { until } => {
-            driver.drain_until = Some(until);
-            input(shard, driver, now, Input::Drain);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! `unbroken bench`: the face of the load generator.
+//! `unbroken bench`: the command of the load generator.
 
 use std::process::ExitCode;
 

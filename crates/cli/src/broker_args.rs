@@ -1,4 +1,4 @@
-//! The flags of `audit` and `pipe` that say which broker to use, and as whom.
+//! The flags of `audit` and `pipe` for the broker and the credentials.
 
 use std::fmt::Display;
 use std::fs;

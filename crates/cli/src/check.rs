@@ -1,4 +1,4 @@
-//! `unbroken check`: whether a configuration is right, and where each of its values comes from.
+//! `unbroken check`: validates a configuration and shows where each value comes from.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

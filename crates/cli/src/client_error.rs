@@ -1,5 +1,4 @@
-//! What can go wrong between `pub` or `sub` and the broker, and the number that Mosquitto's
-//! commands exit with for it.
+//! Errors between `pub` or `sub` and the broker, with the exit codes of Mosquitto's commands.
 
 use std::fmt;
 use std::io;

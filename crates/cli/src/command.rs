@@ -1,4 +1,4 @@
-//! The command line as a whole: which commands there are, and how a mistake in one is told.
+//! The command line: its commands, and messages about mistakes in it.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `unbroken completions`: what a shell needs to complete this command line.
+//! `unbroken completions`: shell completions of this command line.
 
 use std::io::{self, Write};
 

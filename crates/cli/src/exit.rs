@@ -1,4 +1,4 @@
-//! How a command ends other than well: a code for scripts and a message for people.
+//! How a failed command ends: a code for scripts and a message for people.
 //!
 //! `serve` and its relatives use the numbers of BSD's sysexits.h; `pub` and `sub` use Mosquitto's.
 

@@ -1,4 +1,4 @@
-//! The `unbroken` command: parse, run, say what went wrong, exit.
+//! The `unbroken` command: parse, run, report errors, exit.
 
 mod audit;
 mod bench;

@@ -1,4 +1,4 @@
-//! `unbroken pipe`: a stage of a line from the shell.
+//! `unbroken pipe`: a stage of a pipeline in the shell.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! What `pub` and `sub` say on standard error, unless they are told to be quiet.
+//! Messages of `pub` and `sub` on standard error, unless they are quiet.
 
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! One thread for the commands that use the async client, and the wish of the user to end it.
+//! One thread for commands with the async client, and the signals that end them.
 
 use std::io;
 

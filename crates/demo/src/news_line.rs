@@ -173,14 +173,7 @@ impl News {
             return Some(Self::Forgotten { lane, numbers });
         }
         if let Some(word) = value["expected"].as_str() {
-            let after = Duration::from_millis(value["after_ms"].as_u64()?);
-            let presence = match word {
-                "absent" => Presence::Absent(after),
-                "come" => Presence::Come(after),
-                "unannounced" => Presence::Unannounced(after),
-                _ => return None,
-            };
-            return Some(Self::Expected { lane, presence });
+            return Self::parse_expected(&value, lane, word);
         }
         if value["no_room"] == true {
             let why = value["why"].as_str()?.to_owned();
@@ -199,14 +192,7 @@ impl News {
             });
         }
         if let Some(state) = value["window"].as_str() {
-            let states = [State::Proven, State::Faulty, State::Unproven];
-            let numbers: Range<u64> = value["first"].as_u64()?..value["end"].as_u64()?;
-            let state = states.into_iter().find(|its| word(*its) == state)?;
-            return Some(Self::Window {
-                lane,
-                numbers,
-                state,
-            });
+            return Self::parse_window(&value, lane, state);
         }
         let epoch = Epoch(u32::try_from(value["epoch"].as_u64()?).ok()?);
         if let (Some(number), Some(end)) = (value["first"].as_u64(), value["end"].as_u64()) {
@@ -227,6 +213,28 @@ impl News {
             return Some(Self::Overtaken { place, by, own });
         }
         Self::parse_place(&value, place)
+    }
+
+    fn parse_expected(value: &Value, lane: LaneId, word: &str) -> Option<Self> {
+        let after = Duration::from_millis(value["after_ms"].as_u64()?);
+        let presence = match word {
+            "absent" => Presence::Absent(after),
+            "come" => Presence::Come(after),
+            "unannounced" => Presence::Unannounced(after),
+            _ => return None,
+        };
+        Some(Self::Expected { lane, presence })
+    }
+
+    fn parse_window(value: &Value, lane: LaneId, state: &str) -> Option<Self> {
+        let states = [State::Proven, State::Faulty, State::Unproven];
+        let numbers: Range<u64> = value["first"].as_u64()?..value["end"].as_u64()?;
+        let state = states.into_iter().find(|its| word(*its) == state)?;
+        Some(Self::Window {
+            lane,
+            numbers,
+            state,
+        })
     }
 
     /// Those of one message.

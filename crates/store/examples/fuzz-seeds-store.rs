@@ -83,6 +83,32 @@ fn write_backups(folder: &Path) -> io::Result<()> {
 /// The length and the seal of a block.
 const HEAD_BYTES: usize = 36;
 
+fn session() -> (Head, Subscription) {
+    let head = Head {
+        client_id: "client".into(),
+        expiry_s: NonZeroU32::MAX,
+        offline_since_ms: Some(1_790_000_000_000),
+    };
+    let subscription = Subscription {
+        filter: "$share/group/a/+".into(),
+        options: SubscriptionOptions {
+            qos: QoS::AtLeastOnce,
+            no_local: false,
+            retain_as_published: true,
+            retain_handling: RetainHandling::SendIfNew,
+        },
+        identifier: Some(NonZeroU32::MIN),
+        ended: false,
+        retained_due: false,
+        ranges: vec![LogRange {
+            log: LogId(1),
+            from: Sequence(5),
+            until: Some(Sequence(900)),
+        }],
+    };
+    (head, subscription)
+}
+
 /// Each with the form that the target reads it as.
 fn seeds() -> Vec<(u8, Vec<u8>)> {
     let mut properties = PropertyBuf::new();
@@ -115,28 +141,7 @@ fn seeds() -> Vec<(u8, Vec<u8>)> {
         properties: properties.as_properties(),
         ..least
     };
-    let head = Head {
-        client_id: "client".into(),
-        expiry_s: NonZeroU32::MAX,
-        offline_since_ms: Some(1_790_000_000_000),
-    };
-    let subscription = Subscription {
-        filter: "$share/group/a/+".into(),
-        options: SubscriptionOptions {
-            qos: QoS::AtLeastOnce,
-            no_local: false,
-            retain_as_published: true,
-            retain_handling: RetainHandling::SendIfNew,
-        },
-        identifier: Some(NonZeroU32::MIN),
-        ended: false,
-        retained_due: false,
-        ranges: vec![LogRange {
-            log: LogId(1),
-            from: Sequence(5),
-            until: Some(Sequence(900)),
-        }],
-    };
+    let (head, subscription) = session();
     let position = Position {
         log: LogId(1),
         sequence: Sequence(1_000),

@@ -106,6 +106,14 @@ fn median(row: &RowResult, peer: &str, metric: Metric) -> f64 {
 }
 
 fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
+    let mut figures = rates(at_full_speed);
+    figures.extend(ratios(at_full_speed));
+    figures.push(written(at_full_speed));
+    figures.push(puback(at_half));
+    figures
+}
+
+fn rates(at_full_speed: &RowResult) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (name, title) in [
         (STRICT, "published, kept and synced"),
@@ -121,6 +129,11 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
         }
         figures.push(figure);
     }
+    figures
+}
+
+fn ratios(at_full_speed: &RowResult) -> Vec<Figure> {
+    let mut figures = Vec::new();
     for (name, title, to, bar) in [
         (
             "to mosquitto-1",
@@ -163,6 +176,10 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
         }
         figures.push(figure);
     }
+    figures
+}
+
+fn written(at_full_speed: &RowResult) -> Figure {
     let mut written = Figure::new(
         "written",
         "bytes written to bytes of payload and topic, strict",
@@ -172,7 +189,10 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
     for value in at_full_speed.values(STRICT, WRITTEN) {
         written.add(value);
     }
-    figures.push(written);
+    written
+}
+
+fn puback(at_half: &RowResult) -> Figure {
     let mut puback = Figure::new(
         "PUBACK p99",
         "of PUBACK at half of that rate, strict: the median of the rounds, of each its p99",
@@ -186,8 +206,7 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
     if is_generator_busy(at_half, STRICT) {
         puback = puback.held_back(Quantity::Latency);
     }
-    figures.push(puback);
-    figures
+    puback
 }
 
 /// A latency is one of the half load only if that was there.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::data::person;
+use crate::data::human_format;
 
 /// When the listening began, by this machine's clock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,12 +42,12 @@ impl Wall {
 
 /// To the second, in UTC.
 pub(crate) fn date(us: u64) -> String {
-    person::time(us / 1_000_000 * 1_000)
+    human_format::time(us / 1_000_000 * 1_000)
 }
 
 /// `3 d`, `2 h`, `59 s`.
 pub(crate) fn span(time: Duration) -> String {
-    person::span(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    human_format::span(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn micros(time: Duration) -> u64 {

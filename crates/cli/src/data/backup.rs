@@ -1,4 +1,4 @@
-//! `unbroken backup`: everything in a data directory as one file, of one moment.
+//! `unbroken backup`: a consistent snapshot of a data directory as one file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use unbroken_store::backup::{self, BackupError, Contents};
 use unbroken_store::{StoreError, View};
 
-use super::{DataArgs, failure, person};
+use super::{DataArgs, failure, human_format};
 use crate::exit::{self, Failure};
 
 /// Write everything in a data directory to one file, while the broker runs or not
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         values,
         bytes,
     } = contents;
-    let size = person::size(bytes);
+    let size = human_format::size(bytes);
     // On standard error, since standard output may be the backup; if nobody reads it, it is made.
     let _ = writeln!(
         io::stderr(),

@@ -1,4 +1,4 @@
-//! `unbroken doctor`: what is in a data directory, what it costs, and what looks wrong.
+//! `unbroken doctor`: contents, cost and faults of a data directory.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use unbroken_store::{Embedded, Sequence, Space, StoreError, quarantine};
 use super::examine::{BACKLOGS_COUNTED, Examined, SpaceFacts, examine};
 use super::queued::Queued;
 use super::sessions::{connected, state};
-use super::{Data, DataArgs, failed_in_last_run, failure, now_ms, person, remote};
+use super::{Data, DataArgs, failed_in_last_run, failure, human_format, now_ms, remote};
 use crate::exit::{self, Failure};
 
 /// Examine a data directory: contents, cost and faults
@@ -144,7 +144,7 @@ fn look(args: &Args) -> Result<Report, Failure> {
     if let Some(free) = free_bytes
         && free < FREE_BYTES_MIN
     {
-        let free = person::size(free);
+        let free = human_format::size(free);
         wrong.push(format!("only {free} of the disk are free"));
     }
     Ok(Report {
@@ -177,8 +177,8 @@ fn held_long(examined: &Examined, now_ms: u64) -> impl Iterator<Item = String> {
             "a message for client {:?} has been stored for {}, and the log keeps {} for it; \
              `unbroken sessions rm` ends its session",
             holder.client_id,
-            person::span(held),
-            person::size(holder.log_bytes),
+            human_format::span(held),
+            human_format::size(holder.log_bytes),
         ))
     })
 }
@@ -205,11 +205,15 @@ impl Report {
             }) => writeln!(out, "broker     process {process}, version {version}")?,
             None => writeln!(out, "broker     none is running")?,
         }
-        let size = self.disk_bytes.map_or_else(unknown, person::size);
-        let free = self.free_bytes.map_or_else(unknown, person::size);
+        let size = self.disk_bytes.map_or_else(unknown, human_format::size);
+        let free = self.free_bytes.map_or_else(unknown, human_format::size);
         writeln!(out, "on disk    {size}; {free} free")?;
         if let Some(read) = self.table_bytes {
-            writeln!(out, "tables     {} read, every byte", person::size(read))?;
+            writeln!(
+                out,
+                "tables     {} read, every byte",
+                human_format::size(read)
+            )?;
         }
         match &self.inside {
             Some(inside) => self.print_inside(inside, out)?,
@@ -228,8 +232,8 @@ impl Report {
 
     fn print_inside(&self, inside: &Inside, out: &mut dyn Write) -> io::Result<()> {
         let examined = &inside.examined;
-        let store = person::size(inside.memory_bytes_max());
-        let rest = person::size(inside.memory_bytes());
+        let store = human_format::size(inside.memory_bytes_max());
+        let rest = human_format::size(inside.memory_bytes());
         let (subscriptions, in_flight) = (examined.subscriptions, examined.in_flight);
         let retained = inside.retained().values;
         writeln!(
@@ -261,7 +265,7 @@ impl Report {
                     log.bounds.first.to_string(),
                     log.bounds.next.to_string(),
                     log.messages.to_string(),
-                    person::size(log.bytes),
+                    human_format::size(log.bytes),
                     log.oldest_ms.map_or("-".to_owned(), |ms| self.ago(ms)),
                 ]
             })
@@ -276,7 +280,7 @@ impl Report {
             "BYTES",
             "OLDEST",
         ];
-        person::table(out, titles, &logs)
+        human_format::table(out, titles, &logs)
     }
 
     /// The sessions that need most of the logs.
@@ -289,12 +293,12 @@ impl Report {
             .map(|holder| {
                 let backlog = holder.backlog.map(|backlog| backlog.messages.to_string());
                 [
-                    person::shown(&holder.client_id),
+                    human_format::shown(&holder.client_id),
                     state(holder.offline_since_ms, connected, self.now_ms),
                     holder.in_flight.to_string(),
                     backlog.unwrap_or_else(|| "unknown".to_owned()),
                     self.ago(holder.oldest_ms),
-                    person::size(holder.log_bytes),
+                    human_format::size(holder.log_bytes),
                 ]
             })
             .collect();
@@ -308,7 +312,7 @@ impl Report {
                 "OLDEST",
                 "LOG PINNED",
             ];
-            person::table(out, titles, &holders)?;
+            human_format::table(out, titles, &holders)?;
             let more = examined.holders.len() - holders.len();
             if more > 0 {
                 writeln!(out, "and {more} more")?;
@@ -318,7 +322,7 @@ impl Report {
     }
 
     fn ago(&self, ms: u64) -> String {
-        format!("{} ago", person::span(self.now_ms.saturating_sub(ms)))
+        format!("{} ago", human_format::span(self.now_ms.saturating_sub(ms)))
     }
 
     fn json(&self) -> Value {
@@ -351,12 +355,12 @@ fn print_spaces(examined: &Examined, out: &mut dyn Write) -> io::Result<()> {
         .spaces
         .iter()
         .map(|found| {
-            let bytes = person::size(found.bytes);
+            let bytes = human_format::size(found.bytes);
             [found.space.to_string(), found.values.to_string(), bytes]
         })
         .collect();
     writeln!(out)?;
-    person::table(out, ["VALUES OF", "COUNT", "BYTES"], &spaces)
+    human_format::table(out, ["VALUES OF", "COUNT", "BYTES"], &spaces)
 }
 
 impl Inside {
@@ -398,7 +402,7 @@ impl Inside {
                 "next": log.bounds.next.0,
                 "messages": log.messages,
                 "bytes": log.bytes,
-                "oldest": log.oldest_ms.map(person::time),
+                "oldest": log.oldest_ms.map(human_format::time),
             })
         });
         logs.collect()
@@ -415,9 +419,9 @@ impl Inside {
         let holders = self.examined.holders.iter().map(|holder| {
             let mut object = json!({
                 "client": holder.client_id,
-                "away_since": holder.offline_since_ms.map(person::time),
+                "away_since": holder.offline_since_ms.map(human_format::time),
                 "in_flight": holder.in_flight,
-                "oldest": person::time(holder.oldest_ms),
+                "oldest": human_format::time(holder.oldest_ms),
                 "log_bytes": holder.log_bytes,
             });
             if let Some(Queued { messages, bytes }) = holder.backlog {

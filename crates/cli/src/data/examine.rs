@@ -1,4 +1,4 @@
-//! Everything in a store read and checked: what there is, who holds it, and what is wrong.
+//! Reads and checks everything in a store: contents, sessions that pin the logs, and faults.
 //!
 //! Messages are read twice, by number and by topic, so that the index is read as well and found to
 //! know all of them. Damage is told with its place and passed over.

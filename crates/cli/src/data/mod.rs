@@ -1,4 +1,4 @@
-//! Commands that look into a data directory, whether a broker has it or nobody.
+//! Commands that read a data directory, with or without a running broker.
 //!
 //! [`Data`] is what they read and change; who has the directory is decided here and nowhere else.
 //! What is read is of one moment.
@@ -7,8 +7,8 @@ pub(crate) mod backup;
 pub(crate) mod db;
 pub(crate) mod doctor;
 mod examine;
+pub(crate) mod human_format;
 mod pattern;
-pub(crate) mod person;
 mod queued;
 mod record;
 pub(crate) mod restore;

@@ -1,4 +1,4 @@
-//! What waits for one session in the logs, counted message by message as its broker would find it.
+//! Messages in the logs that wait for one session, counted one by one as its broker would.
 //!
 //! Invariant: a message counts if a subscription that is no group's held when it came in, matches
 //! its topic and grants it QoS 1 or 2, and the session was not given it. What a group has given is

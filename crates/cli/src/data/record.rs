@@ -1,4 +1,4 @@
-//! What lies in a store as JSON, as the documentation says (docs/cli.md).
+//! Records of a store as JSON, in the form that docs/cli.md describes.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use unbroken_mqtt_proto::{Properties, Property};
 use unbroken_store::MessageRecord;
 use unbroken_store::session::{Carried, Head, Outbound, Subscription};
 
-use super::person::time;
+use super::human_format::time;
 use crate::properties::hyphenated;
 
 /// A message. Its payload is a string if it is text, otherwise `payload_base64`: nothing is lost.

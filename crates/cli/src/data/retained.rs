@@ -1,11 +1,11 @@
-//! `unbroken retained`: the retained messages that are kept.
+//! `unbroken retained`: retained messages.
 
 use std::io::{self, Write};
 
 use unbroken_mqtt_proto::{TopicFilter, TopicName};
 use unbroken_store::{MessageBytes, MessageRecord, Space, StoreError, View};
 
-use super::{DataArgs, each, failure, now_ms, person, record};
+use super::{DataArgs, each, failure, human_format, now_ms, record};
 use crate::exit::Failure;
 
 /// List, print and remove the retained messages that are kept
@@ -110,7 +110,7 @@ fn list(args: &Ls) -> Result<(), Failure> {
     let written = if args.json {
         Ok(())
     } else {
-        person::table(&mut out, titles, &rows)
+        human_format::table(&mut out, titles, &rows)
     };
     written
         .and_then(|()| out.flush())
@@ -154,8 +154,8 @@ fn remove(args: &Rm) -> Result<(), Failure> {
         if !args.dry_run {
             data.remove_retained(topic)?;
         }
-        let (topic, bytes) = (person::shown(topic), message.record().payload.len());
-        writeln!(out, "{done} {topic} ({})", person::size(bytes as u64))
+        let (topic, bytes) = (human_format::shown(topic), message.record().payload.len());
+        writeln!(out, "{done} {topic} ({})", human_format::size(bytes as u64))
             .map_err(|error| Failure::output(&error))
     })?;
     if count == 0 {
@@ -202,15 +202,15 @@ fn row(record: &MessageRecord<'_>, now_ms: u64) -> [String; 5] {
     let expires = match record.expires_ms {
         None => "never".to_owned(),
         Some(at) if at <= now_ms => "now".to_owned(),
-        Some(at) => format!("in {}", person::span(at - now_ms)),
+        Some(at) => format!("in {}", human_format::span(at - now_ms)),
     };
     [
-        person::shown(record.topic),
+        human_format::shown(record.topic),
         record.payload.len().to_string(),
         u8::from(record.qos).to_string(),
         format!(
             "{} ago",
-            person::span(now_ms.saturating_sub(record.stamp_ms))
+            human_format::span(now_ms.saturating_sub(record.stamp_ms))
         ),
         expires,
     ]

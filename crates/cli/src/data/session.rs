@@ -1,4 +1,4 @@
-//! Sessions as they lie in a store: the values of each put together.
+//! Sessions assembled from the values in a store.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! `unbroken sessions`: whose sessions are kept, what they hold, and the end of those that nobody
-//! will come for.
+//! `unbroken sessions`: lists sessions and their messages, and removes sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -12,7 +11,7 @@ use unbroken_store::{Bounds, LogId, Space, StoreError, View};
 use super::pattern::Pattern;
 use super::queued::{self, Queued};
 use super::session::{self, Session};
-use super::{DataArgs, each, failure, now_ms, person, record};
+use super::{DataArgs, each, failure, human_format, now_ms, record};
 use crate::exit::{self, Failure};
 
 /// List and remove the sessions that are kept
@@ -117,11 +116,11 @@ fn list(args: &Ls) -> Result<(), Failure> {
     })?;
     let written = match (args.json, args.no_backlog) {
         (true, _) => Ok(()),
-        (false, false) => person::table(&mut out, TITLES, &rows),
+        (false, false) => human_format::table(&mut out, TITLES, &rows),
         (false, true) => {
             let [titles @ .., _, _] = TITLES;
             let uncounted = rows.into_iter().map(|[row @ .., _, _]| row);
-            person::table(&mut out, titles, &uncounted.collect::<Vec<_>>())
+            human_format::table(&mut out, titles, &uncounted.collect::<Vec<_>>())
         }
     };
     written
@@ -157,7 +156,7 @@ fn remove(args: &Rm) -> Result<(), Failure> {
             "removed"
         };
         let state = state(head.offline_since_ms, connected, now_ms());
-        writeln!(out, "{done} {} ({state})", person::shown(client))
+        writeln!(out, "{done} {} ({state})", human_format::shown(client))
             .map_err(|error| Failure::output(&error))?;
     }
     Ok(())
@@ -216,9 +215,9 @@ fn json(session: &Session, backlog: Option<Queued>) -> Value {
         .collect();
     let mut object = json!({
         "client": head.client_id,
-        "away_since": head.offline_since_ms.map(person::time),
+        "away_since": head.offline_since_ms.map(human_format::time),
         "expiry_s": record::expiry_s(head),
-        "expires": session.ends_ms().map(person::time),
+        "expires": session.ends_ms().map(human_format::time),
         "subscriptions": subscriptions,
         "in_flight": session.outbound.len(),
         "unreleased": session.inbound,
@@ -241,22 +240,22 @@ fn row(
     let kept = session.subscriptions.iter().filter(|held| !held.ended);
     let expires = match (session.ends_ms(), record::expiry_s(head)) {
         (Some(at), _) if at <= now_ms => "now".to_owned(),
-        (Some(at), _) => format!("in {}", person::span(at - now_ms)),
+        (Some(at), _) => format!("in {}", human_format::span(at - now_ms)),
         (None, Some(seconds)) => {
-            let span = person::span(u64::from(seconds) * 1_000);
+            let span = human_format::span(u64::from(seconds) * 1_000);
             format!("{span} after it left")
         }
         (None, None) => "never".to_owned(),
     };
     [
-        person::shown(&head.client_id),
+        human_format::shown(&head.client_id),
         state(head.offline_since_ms, connected, now_ms),
         expires,
         kept.count().to_string(),
         session.outbound.len().to_string(),
-        person::size(session.inbound_bytes),
+        human_format::size(session.inbound_bytes),
         backlog.messages.to_string(),
-        person::size(backlog.bytes),
+        human_format::size(backlog.bytes),
     ]
 }
 
@@ -273,7 +272,7 @@ pub(super) fn connected(broker: Option<&Who>) -> &'static str {
 
 pub(super) fn state(offline_since_ms: Option<u64>, connected: &str, now_ms: u64) -> String {
     match offline_since_ms {
-        Some(since) => format!("away {}", person::span(now_ms.saturating_sub(since))),
+        Some(since) => format!("away {}", human_format::span(now_ms.saturating_sub(since))),
         None => connected.to_owned(),
     }
 }

@@ -131,8 +131,8 @@ impl Injector {
             onward.extend_from_slice(frame.bytes);
             return;
         };
-        let topic = topic.as_str();
-        if !sets_alias && orders.loses_checkpoint(topic) {
+        let topic = topic.as_str().to_owned();
+        if !sets_alias && orders.loses_checkpoint(&topic) {
             lose(&publish, version, &mut self.unreleased, back);
             return;
         }
@@ -149,7 +149,7 @@ impl Injector {
         let subject = Subject {
             frame,
             publish,
-            topic,
+            topic: &topic,
             audit,
         };
         // One at a time, so that faults are of different messages.
@@ -159,24 +159,52 @@ impl Injector {
             is_free && (injection != Injection::Replay || has_old) && subject.can_have(injection)
         };
         match orders.due(can) {
-            None => {
-                self.since_old += 1;
-                if self.old.is_none() && is_free && self.since_old >= REPLAYED_AFTER {
-                    self.old = Some(subject.kept());
-                    self.since_old = 0;
-                }
-                onward.extend_from_slice(frame.bytes);
-                if let Some(overtaken) = overtake(&mut self.held, &subject, now) {
-                    onward.extend(overtaken.bytes);
-                    let (injected, id) = (overtaken.injected, overtaken.packet_id);
-                    note(injected, id, &mut self.unseen, orders);
-                }
+            None => self.pass(&subject, orders, now, onward),
+            Some(injection) => {
+                let output = (onward, back);
+                self.inject(injection, &subject, version, orders, now, output);
             }
-            Some(Injection::Lose) => {
+        }
+    }
+
+    /// Forwards a message unchanged, and behind it one that was held.
+    fn pass(
+        &mut self,
+        subject: &Subject<'_>,
+        orders: &mut Orders,
+        now: Instant,
+        onward: &mut Vec<u8>,
+    ) {
+        let is_free = self.held.is_none();
+        self.since_old += 1;
+        if self.old.is_none() && is_free && self.since_old >= REPLAYED_AFTER {
+            self.old = Some(subject.kept());
+            self.since_old = 0;
+        }
+        onward.extend_from_slice(subject.frame.bytes);
+        if let Some(overtaken) = overtake(&mut self.held, subject, now) {
+            onward.extend(overtaken.bytes);
+            let (injected, id) = (overtaken.injected, overtaken.packet_id);
+            note(injected, id, &mut self.unseen, orders);
+        }
+    }
+
+    /// Injects a fault into a message.
+    fn inject(
+        &mut self,
+        injection: Injection,
+        subject: &Subject<'_>,
+        version: Version,
+        orders: &mut Orders,
+        now: Instant,
+        (onward, back): (&mut Vec<u8>, &mut Vec<u8>),
+    ) {
+        match injection {
+            Injection::Lose => {
                 lose(&subject.publish, version, &mut self.unreleased, back);
                 orders.note(subject.injected(Injection::Lose, now));
             }
-            Some(injection @ (Injection::Swap | Injection::Hold(_))) => {
+            Injection::Swap | Injection::Hold(_) => {
                 let until = match injection {
                     Injection::Hold(time) => now + time,
                     _ => now + SWAP_WITHIN,
@@ -189,8 +217,8 @@ impl Injector {
                     is_overtaken: false,
                 });
             }
-            Some(injection @ Injection::Replay) => {
-                onward.extend_from_slice(frame.bytes);
+            Injection::Replay => {
+                onward.extend_from_slice(subject.frame.bytes);
                 if let (Some(old), Some(packet_id)) = (self.old.take(), subject.publish.packet_id) {
                     let bytes = old.written(&subject.publish);
                     let injected = Injected {
@@ -203,13 +231,13 @@ impl Injector {
                     self.seconds.insert(packet_id, Second { bytes, injected });
                 }
             }
-            Some(injection @ (Injection::Duplicate | Injection::Inject)) => {
+            Injection::Duplicate | Injection::Inject => {
                 let payload = subject.publish.payload;
                 let bytes = match injection {
                     Injection::Duplicate => subject.written(payload, None),
                     _ => subject.written(&altered(payload), None),
                 };
-                onward.extend_from_slice(frame.bytes);
+                onward.extend_from_slice(subject.frame.bytes);
                 let injected = subject.injected(injection, now);
                 if let Some(packet_id) = subject.publish.packet_id {
                     self.seconds.insert(packet_id, Second { bytes, injected });
@@ -218,7 +246,7 @@ impl Injector {
                     orders.note(injected);
                 }
             }
-            Some(injection) => {
+            Injection::Alter | Injection::Forge => {
                 let payload = altered(subject.publish.payload);
                 let forged = (injection == Injection::Forge)
                     .then(|| subject.forged(&payload))

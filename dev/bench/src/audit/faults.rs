@@ -115,16 +115,7 @@ fn mixed(count: u64, injections: u64) -> (f64, f64) {
         let late = held.take_if(|held| held.number < number);
         for arrival in sent.into_iter().chain(late) {
             let verdict = ledger.observe(&arrival, now, &limits, &hasher);
-            let found = match verdict {
-                Verdict::InOrder | Verdict::Ahead => None,
-                Verdict::Duplicate | Verdict::Repeated => Some(Fault::Repeat),
-                Verdict::Late => Some(Fault::Swap),
-                Verdict::Altered => Some(Fault::Alter),
-                _ => {
-                    wrong += 1;
-                    None
-                }
-            };
+            let found = named_as(verdict, &mut wrong);
             named.extend(found.map(|injection| (arrival.number, injection)));
         }
         now += Duration::from_micros(100);
@@ -137,14 +128,7 @@ fn mixed(count: u64, injections: u64) -> (f64, f64) {
             note(&mut ledger, &mut named, &mut wrong);
         }
     }
-    let last = now + Duration::from_secs(2);
-    let end = lane
-        .clone()
-        .close(0, &hasher)
-        .expect("messages were issued");
-    ledger.checkpoint(&end, now, &limits, &hasher);
-    ledger.poll(last, &limits, &hasher);
-    ask(&lane, &mut ledger, last, &hasher);
+    end(&lane, &mut ledger, now, &hasher);
     note(&mut ledger, &mut named, &mut wrong);
     let mut missing = 0_u32;
     for number in 0..count {
@@ -155,6 +139,30 @@ fn mixed(count: u64, injections: u64) -> (f64, f64) {
         }
     }
     (f64::from(missing), f64::from(wrong))
+}
+
+/// The fault that a verdict names; any other fault is wrong.
+fn named_as(verdict: Verdict, wrong: &mut u32) -> Option<Fault> {
+    match verdict {
+        Verdict::InOrder | Verdict::Ahead => None,
+        Verdict::Duplicate | Verdict::Repeated => Some(Fault::Repeat),
+        Verdict::Late => Some(Fault::Swap),
+        Verdict::Altered => Some(Fault::Alter),
+        _ => {
+            *wrong += 1;
+            None
+        }
+    }
+}
+
+/// Closes the lane, and repairs what is missing.
+fn end(lane: &Lane, ledger: &mut LaneLedger, now: Duration, hasher: &Hasher) {
+    let limits = LedgerLimits::default();
+    let last = now + Duration::from_secs(2);
+    let end = lane.clone().close(0, hasher).expect("messages were issued");
+    ledger.checkpoint(&end, now, &limits, hasher);
+    ledger.poll(last, &limits, hasher);
+    ask(lane, ledger, last, hasher);
 }
 
 /// Has what is lost sent again, and what differs compared, until there is nothing new to ask: what

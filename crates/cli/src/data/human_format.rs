@@ -1,4 +1,4 @@
-//! Times, sizes and tables as people read them.
+//! Formats times, sizes and tables for people.
 
 use std::io::{self, Write};
 

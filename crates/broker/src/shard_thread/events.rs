@@ -1,0 +1,70 @@
+//! What a shard thread does with an event of another thread.
+
+use std::time::Instant;
+
+use unbroken_broker_core::{Input, Shard, ShardId};
+
+use super::requests;
+use crate::channel::DriverEvent;
+use crate::driver::{Driver, input, open};
+
+pub(super) fn handle_event(
+    shard: &mut Shard,
+    driver: &mut Driver,
+    now: Instant,
+    from: Option<ShardId>,
+    event: DriverEvent,
+) {
+    match event {
+        DriverEvent::ShardMessage(mail) => {
+            if let Some(from) = from {
+                input(shard, driver, now, Input::Mail { from, mail });
+            }
+        }
+        DriverEvent::Connection(incoming) => open(shard, driver, now, *incoming),
+        DriverEvent::Admission {
+            connection,
+            admission,
+        } => {
+            driver.sockets.resume(connection);
+            input(
+                shard,
+                driver,
+                now,
+                Input::Authenticated {
+                    connection,
+                    admission,
+                },
+            );
+        }
+        DriverEvent::Stored(id, batches) => {
+            drop(batches);
+            if let Some(store_handle) = &mut driver.store_handle {
+                store_handle.stored(id);
+            }
+            input(shard, driver, now, Input::Stored(id));
+        }
+        DriverEvent::Read(answer) => input(shard, driver, now, Input::Read(*answer)),
+        DriverEvent::StoreSize(size) => input(shard, driver, now, Input::StoreSize(size)),
+        DriverEvent::StoreFailed { cause } => {
+            if let Some(store_handle) = &mut driver.store_handle {
+                store_handle.failed();
+            }
+            input(shard, driver, now, Input::StoreFailed { cause });
+        }
+        DriverEvent::Request(request) => requests::carry_out(shard, driver, now, *request),
+        DriverEvent::Reconfigured {
+            limits,
+            auth_rules,
+            applied,
+        } => {
+            driver.auth_rules = auth_rules;
+            input(shard, driver, now, Input::Reconfigured(limits));
+            drop(applied);
+        }
+        DriverEvent::Drain { until } => {
+            driver.drain_until = Some(until);
+            input(shard, driver, now, Input::Drain);
+        }
+    }
+}
