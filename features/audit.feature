@@ -262,14 +262,11 @@ Feature: Stages and audits from the shell
     And status ends with code 3
     And its output mentions "old: checkpoints of 1970-01-01"
 
-  Scenario: A listener that loses its connection says when it heard nothing
+  Scenario: A listener that loses its connection says from when on it heard nothing
     Given a durable broker
     And watcher runs `unbroken audit watch -p PORT -t plant/raw` and listens to "plant/raw"
     When the broker is killed
     Then watcher prints a line with "this listener was not connected from"
-    When the broker is started again
-    Then watcher prints a line with " to "
-    And watcher prints a line with "UTC"
 
   Scenario: A proof that lacks others of its window says so
     Given a recording of these lines on "plant/raw":
