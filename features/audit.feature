@@ -404,7 +404,7 @@ Feature: Stages and audits from the shell
       """
     When I run `unbroken pipe -p PORT --to plant/raw --key-file key`
     Then it ends with code 66
-    And its errors mention "everybody on this machine can read it: chmod 600 key"
+    And its errors mention "every user of this machine can read it: chmod 600 key"
 
   Scenario: A key that is none is refused
     Given a file "key" that only its owner can read:
