@@ -1,4 +1,4 @@
-//! What this shard wants from the others: each filter that somebody here has, once for each
+//! What this shard wants from the others: each filter of its sessions and groups, once for each
 //! [`Want`], however many have it.
 
 use std::collections::HashMap;

@@ -6,10 +6,11 @@
 //! retained copy older than a live message that the session was already given on that topic is left
 //! out.
 //!
-//! Invariant: a retained message has no position in a log, so whoever is given it needs none.
+//! Invariant: a retained message has no position in a log, so a session that is given it needs
+//! none.
 //!
 //! Invariant: the acknowledgement of a retained QoS 1 or 2 message leaves after the topic's shard
-//! has it, so that whoever learns of the acknowledgement and then subscribes anywhere in the broker
+//! has it, so that a client that learns of the acknowledgement and then subscribes anywhere
 //! gets it.
 
 use std::ops::Range;
@@ -92,7 +93,7 @@ impl Shard {
         };
         let refused = message.publisher().and_then(|_| self.store_refuses());
         if refused == Some(DropReason::StoreFailed) {
-            // What is on disk stays, so that is what is shown. Whoever waits is never answered.
+            // What is on disk stays, so that is what is shown. The publisher is never answered.
             self.drop_of_publisher(now, &Item::kept(&message), DropReason::StoreFailed);
             return self.store_retained(&message, |message| Record::Retained { message, errand });
         }

@@ -42,7 +42,7 @@ use crate::shared::{Duty, GroupMessage};
 
 /// Sessions and shards.
 impl Shard {
-    /// Brings a message to everybody in the broker who wants it. `from`: the session it came from,
+    /// Brings a message to all its receivers in the broker. `from`: the session it came from,
     /// if that lives here. Answers whether anybody does.
     pub(crate) fn route(
         &mut self,
@@ -76,7 +76,7 @@ impl Shard {
             let awaited = is_awaited.then(|| self.expect_groups(item));
             self.mail(shard, Letter::Publish { message, awaited });
         }
-        // The broker's own word is not a client's message that nobody wanted.
+        // The broker's own word is not a client's message without a receiver.
         if !wanted && !item.is_own_word() {
             let is_aside = self.clients.audit.topics().is_aside(item.publication.topic);
             self.clients.telemetry.unrouted(is_aside);
@@ -102,7 +102,7 @@ impl Shard {
         let Self {
             router, clients, ..
         } = self;
-        // Everybody whose filter matches, and nobody else. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
+        // All whose filters match, and no others. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
         let route = router.route(topic);
         clients.begin_item(route.receivers.len() + route.groups.len() > 1);
         groups.extend_from_slice(&route.groups);
@@ -303,8 +303,8 @@ impl Shard {
         true
     }
 
-    /// A message was given to a session of this shard, or to nobody and by name. `home`: the shard
-    /// of the group.
+    /// A message was given to a session of this shard, or dropped by name. `home`: the shard of the
+    /// group.
     fn fulfil(&mut self, now: Instant, duty: Duty, home: ShardId, item: &mut Item<'_>) {
         match duty {
             Duty::None => {}
@@ -372,8 +372,8 @@ impl Shard {
         }
     }
 
-    /// Between the end of one session and the beginning for another nobody has the message on disk,
-    /// if they are on different shards.
+    /// Between the end of one session and the beginning for another no session has the message on
+    /// disk, if they are on different shards.
     fn note_handed_over(&mut self, group: &Arc<str>, message: &Arc<Message>) -> Duty {
         if self.options.shards == 1 {
             return Duty::None; // both are stored together

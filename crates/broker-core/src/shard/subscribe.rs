@@ -354,7 +354,7 @@ impl Shard {
             }
             SubscriptionFilter::Shared { group, filter } => {
                 self.clients.telemetry.joined_group();
-                // Whoever publishes does so after every shard was restored.
+                // Messages are published after every shard was restored.
                 let _ = self.join_group(session_id, group, filter, grant);
             }
         }
@@ -458,7 +458,7 @@ impl Shard {
         }
     }
 
-    /// Tells of what a session had: so many events a packet can cause, and no more.
+    /// Reports what a session had: so many events a packet can cause, and no more.
     fn tell_unsubscribed(&mut self, session_id: SessionId, filter: &str) {
         if let Some(session) = self.clients.session_mut(session_id) {
             let client_id = Arc::clone(&session.client_id);
@@ -504,7 +504,7 @@ impl Shard {
         self.clients.retained.end_session(session_id);
     }
 
-    /// Sends the SUBACKs that wait for nothing any more, and tells other shards that their
+    /// Sends the SUBACKs that wait for nothing any more, and answers other shards whose
     /// sessions' joins are in force.
     pub(crate) fn release_subacks(&mut self, now: Instant) {
         let reached = self.barriers.reached();

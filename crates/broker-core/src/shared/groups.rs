@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   ready:    A → B → C → (A)      those that can take a message now; the head is next
-//!   away:     D → E → (D)          only if nobody is ready
-//!   full:     F → (F)              only if there is nobody else who keeps a message
+//!   away:     D → E → (D)          only if none is ready
+//!   full:     F → (F)              only if no other member keeps a message
 //!   absent:   G → (G)              the rest: away at QoS 0, so that nothing waits for them
 //! ```
 //!
 //! Invariants:
 //! - A member sits in exactly one of its group's four rings.
-//! - Whoever was chosen goes to the end of its ring, and whoever comes sits down at the end:
+//! - A member that was chosen goes to the end of its ring, and a new one sits down at the end:
 //!   between two turns of a member every other one of its ring has had one.
 //! - A group without members does not exist; its number is used again.
 //!   One that takes only smaller packets is passed over and stays where it is.
@@ -158,7 +158,7 @@ impl GroupTable {
         group.is_some_and(|group| group.keeping > 0)
     }
 
-    /// Whether it has full members, and nobody else who could take a message.
+    /// Whether it has full members, and no other that could take a message.
     pub(super) fn is_full(&self, id: GroupId) -> bool {
         let group = self.groups.get(id.key());
         group.is_some_and(|group| {

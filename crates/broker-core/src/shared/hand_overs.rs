@@ -9,7 +9,7 @@
 //! The disk has a place in a log ([`Record::HandedOver`](crate::Record::HandedOver)), and a member
 //! may leave its group before it is given the message, which then goes on to the next. So the shard
 //! of the session, or after a restart the one that has its number, needs the message in the log
-//! until it hears that somebody has it, who needs it from then on.
+//! until it hears that a session has it, which needs it from then on.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ impl HandOvers {
         }
     }
 
-    /// Somebody has it, or nobody and by name.
+    /// A session has it, or it was dropped by name.
     pub(super) fn let_go(&mut self, hand_over: HandOver) {
         self.under_way.remove(&hand_over);
     }
