@@ -333,7 +333,7 @@ impl Shard {
             connections.close_gate(gate, id, request);
         }
         if present {
-            self.clients.say_missed_again(session_id);
+            self.clients.repeat_missed(session_id);
         }
     }
 

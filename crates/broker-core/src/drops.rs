@@ -212,9 +212,9 @@ impl Clients {
     }
 
     /// The client of a session has come back: what it may not have heard is due again.
-    pub(crate) fn say_missed_again(&mut self, id: SessionId) {
+    pub(crate) fn repeat_missed(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(id.index())
-            && session.ledger.say_missed_again()
+            && session.ledger.repeat_missed()
         {
             self.audit.list_missing(id);
         }
@@ -252,7 +252,7 @@ impl Shard {
             let Some(session) = self.clients.session_mut(id) else {
                 continue;
             };
-            let is_due = session.ledger.begin_telling_missed();
+            let is_due = session.ledger.begin_sending_missed();
             if is_due && session.queue.is_empty() && !session.outbound.resending() {
                 self.clients.tell_missed(now, id, u64::MAX);
             }

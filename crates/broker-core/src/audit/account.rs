@@ -1,4 +1,5 @@
-//! What one session is owed, and what it had: counted where it happens, checked by a law.
+//! The account of one session: its expected deliveries and the outcome of each, counted where it
+//! happens, checked by a law.
 //!
 //! ```text
 //!   expected = sent + waiting + dropped + handed on        sent = QoS 0 + acknowledged + in flight
@@ -6,14 +7,14 @@
 //!   waiting + in flight = what lies in the queue and in the table of packet ids
 //! ```
 //!
-//! The last line is the one that a mistake breaks: its left side is what was counted, its right
-//! side what is there.
+//! The last line is the one that a mistake breaks: its left side was counted, its right side is
+//! there.
 //!
 //! HOT: one of these runs for each delivery. A delivery that is accepted gets the next number of
 //! its session, and numbers leave (are sent, or dropped by name) in their order. So one comparison
-//! names each that is missing, comes twice or comes late. Only what is dropped or handed on may
-//! overtake, since what is before it may be held until it is stored. What is refused at the door
-//! has no number: it can be neither lost nor out of order.
+//! names each that is missing, comes twice or comes late. Only a drop or a hand-over may overtake,
+//! since the delivery before it may be held until it is stored. A delivery that is not accepted has
+//! no number: it can be neither lost nor out of order.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +26,7 @@ use crate::telemetry::{Aside, AuditTotals};
 /// The account of one session. 80 bytes, and sessions are many.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// Deliveries owed.
+    /// Expected deliveries.
     expected: u64,
     /// Accepted: stored, sent at once or held. The number of the next one.
     accepted: u64,
@@ -248,7 +249,7 @@ impl Account {
         }
     }
 
-    /// All of it, as people and programs are told. `unstored`: accepted and not on disk.
+    /// All of it, as it is published. `unstored`: accepted and not on disk.
     pub(super) fn write(&self, unstored: u64, object: Object) -> Object {
         let rare = self.rare.as_deref();
         let aside = rare.map_or(Aside::default(), |rare| rare.aside);
@@ -399,11 +400,11 @@ impl Account {
     /// By how much the law is broken: 0 if it holds. `there`: deliveries in the queue and in the
     /// table of packet ids.
     pub(super) fn imbalance(&self, there: u64) -> u64 {
-        let owed = self.sent_qos0 + self.sent + self.waiting() + self.dropped + self.handed_on();
+        let ended = self.sent_qos0 + self.sent + self.waiting() + self.dropped + self.handed_on();
         let Some(in_flight) = self.in_flight() else {
             return self.acknowledged + self.given_up() - self.sent;
         };
-        self.expected.abs_diff(owed) + (self.waiting() + in_flight).abs_diff(there)
+        self.expected.abs_diff(ended) + (self.waiting() + in_flight).abs_diff(there)
     }
 }
 

@@ -1,14 +1,14 @@
-//! Checkpoints of a client's ingress lane, for receivers who get its stamps.
+//! Checkpoints of a client's ingress lane, for receivers that get its stamps.
 //!
-//! A lane whose stamps are forwarded (`forward_stamp`) speaks like that of any publisher: on
-//! `<prefix>/checkpoint/<lane>`, for each full window at once, else a second after something was
-//! numbered, once more a second later, and then every ten, to whoever is there; and when the
-//! session ends, that it is over. So a receiver of all that the client publishes proves the lane
-//! from the broker to itself. What is told after a crash says [`super::crash_recovery`].
-//! Who gets a part of it can prove nothing, and must say that it takes a part.
+//! A lane whose stamps are forwarded (`forward_stamp`) has checkpoints like that of any publisher,
+//! on `<prefix>/checkpoint/<lane>`: at once for each full window, else a second after a message was
+//! numbered, once more a second later, and then every ten seconds to receivers that are connected;
+//! and a last one when the session ends. So a receiver of all that the client publishes proves the
+//! lane from the broker to itself. What follows a crash is in [`super::crash_recovery`]. A receiver
+//! of a part of the lane can prove nothing, and must state that it takes a part.
 //!
-//! **Absent:** repair. The broker keeps no message that it has delivered, so what a receiver misses
-//! is named and cannot be sent again.
+//! **Absent:** repair. The broker keeps no message that it has delivered. What a receiver misses is
+//! named and cannot be sent again.
 
 use std::time::Instant;
 
@@ -19,16 +19,16 @@ use super::lane::IngressLane;
 use super::watch::{Report, Watch};
 use crate::durability::LaneTold;
 
-/// What a lane has told of itself. About 60 bytes.
+/// The checkpoints of a lane so far. About 60 bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Beacon {
-    /// Checkpoints told.
-    told: u32,
+    /// Checkpoints sent.
+    sent: u32,
     /// Messages in the last one.
-    told_of: u64,
+    sent_size: u64,
     /// Ticks since the last one.
     silent: u32,
-    /// The last one told nothing new.
+    /// The last one had nothing new.
     repeated: bool,
     /// Of the last full window. As soon as it is full it is lost in the hashes of the lane.
     full_root: Option<Hash>,
@@ -38,19 +38,19 @@ impl Beacon {
     pub(super) fn told(&self) -> LaneTold {
         let root = self.full_root.as_ref();
         LaneTold {
-            checkpoints: self.told,
-            size: self.told_of,
+            checkpoints: self.sent,
+            size: self.sent_size,
             full_root: root
                 .map(|root| root.as_bytes().to_vec())
                 .unwrap_or_default(),
         }
     }
 
-    /// As it was on disk. Who gets its stamps is told soon.
+    /// As it was on disk. Receivers of its stamps soon get a checkpoint.
     pub(super) fn restore(told: &LaneTold) -> Self {
         Self {
-            told: told.checkpoints,
-            told_of: told.size,
+            sent: told.checkpoints,
+            sent_size: told.size,
             silent: 0,
             repeated: false,
             full_root: told.root(),
@@ -60,7 +60,7 @@ impl Beacon {
 
 impl IngressLane {
     /// Its stamps are forwarded from now on. True: that is new.
-    pub(super) fn begin_telling(&mut self) -> bool {
+    pub(super) fn begin_sending(&mut self) -> bool {
         let is_new = self.beacon.is_none();
         self.beacon.get_or_insert_default();
         is_new
@@ -77,9 +77,9 @@ impl IngressLane {
     }
 
     /// Tells a window that has just become full.
-    pub(super) fn tell_full_window(&mut self, now: Instant, watch: &mut Watch) {
+    pub(super) fn send_full_window(&mut self, now: Instant, watch: &mut Watch) {
         if self.beacon.is_some() && self.size().is_multiple_of(WINDOW) {
-            self.tell_checkpoint(now, EpochEnd::Open, watch);
+            self.send_checkpoint(now, EpochEnd::Open, watch);
         }
     }
 
@@ -90,24 +90,24 @@ impl IngressLane {
             return;
         };
         beacon.silent += 1;
-        if beacon.told_of != size || !beacon.repeated || beacon.silent >= IDLE_TICKS {
-            self.tell_checkpoint(now, end, watch);
+        if beacon.sent_size != size || !beacon.repeated || beacon.silent >= IDLE_TICKS {
+            self.send_checkpoint(now, end, watch);
         }
     }
 
     /// The session is over, and the lane with it.
-    pub(super) fn tell_last_checkpoint(&mut self, now: Instant, watch: &mut Watch) {
-        self.tell_checkpoint(now, EpochEnd::Closed, watch);
+    pub(super) fn send_last_checkpoint(&mut self, now: Instant, watch: &mut Watch) {
+        self.send_checkpoint(now, EpochEnd::Closed, watch);
     }
 
-    fn tell_checkpoint(&mut self, now: Instant, end: EpochEnd, watch: &mut Watch) {
+    fn send_checkpoint(&mut self, now: Instant, end: EpochEnd, watch: &mut Watch) {
         let (size, lane_root) = (self.size(), self.root());
         let window_root = self.open_window().root(&Xxh3);
         let Some(beacon) = &mut self.beacon else {
             return;
         };
         let is_full = size.is_multiple_of(WINDOW);
-        // Of a window that was full before anybody was told of the lane nothing is known.
+        // Nothing is known of a window that was full before the first checkpoint.
         let Some(window_root) = (if is_full {
             beacon.full_root
         } else {
@@ -118,7 +118,7 @@ impl IngressLane {
         let checkpoint = Checkpoint {
             lane: self.id,
             epoch: self.epoch,
-            number: beacon.told,
+            number: beacon.sent,
             window_log2: WINDOW_LOG2,
             first: (size - 1) / WINDOW * WINDOW,
             size,
@@ -128,10 +128,10 @@ impl IngressLane {
             end,
             detail: Detail::None,
         };
-        beacon.told = beacon.told.saturating_add(1);
-        let is_new = beacon.told_of != size || !beacon.repeated || end == EpochEnd::Closed;
-        beacon.repeated = beacon.told_of == size;
-        beacon.told_of = size;
+        beacon.sent = beacon.sent.saturating_add(1);
+        let is_new = beacon.sent_size != size || !beacon.repeated || end == EpochEnd::Closed;
+        beacon.repeated = beacon.sent_size == size;
+        beacon.sent_size = size;
         beacon.silent = 0;
         let mut payload = Vec::new();
         checkpoint.encode(&Xxh3, &mut payload);
@@ -153,5 +153,5 @@ impl IngressLane {
     }
 }
 
-/// Ticks between two checkpoints of a lane that says nothing new.
+/// Ticks between two checkpoints of a lane without new messages.
 const IDLE_TICKS: u32 = 10;

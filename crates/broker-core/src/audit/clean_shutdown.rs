@@ -6,10 +6,10 @@
 //! that it asks for.
 //!
 //! A broker that was killed left nothing at rest, and what it numbered last may be nowhere on disk:
-//! given to another message the number would be a contradiction to whoever has the first. So its
-//! lanes begin a later epoch; what becomes of the one before says [`super::crash_recovery`]. Each
-//! run has a floor under its epochs, on disk before anybody is let in, so that no two runs begin
-//! the same.
+//! given to another message the number would contradict the first one at its receiver. So its
+//! lanes begin a later epoch; what becomes of the one before is in [`super::crash_recovery`].
+//! Each run has a floor under its epochs, on disk before the first client is let in, so that no two
+//! runs begin the same.
 //!
 //! Invariants:
 //! - Between the last number that was given and the lane at rest no number is given.
@@ -56,9 +56,9 @@ impl Audit {
         } = state
             && let Some(lane) = IngressLane::restore(client_id, *epoch, leaves, told.clone())
         {
-            let tells = lane.beacon.is_some();
+            let has_checkpoints = lane.beacon.is_some();
             ledger.lane = Some(Box::new(lane));
-            if tells {
+            if has_checkpoints {
                 self.follow(session);
                 self.claim_ingress(telemetry, client_id);
             }

@@ -36,7 +36,7 @@ use crate::durability::{LaneState, Record};
 use crate::limits::OVER_EPOCHS_MAX;
 use crate::telemetry::Telemetry;
 
-/// Epochs of ingress lanes that are over and still told, the oldest first.
+/// Epochs of ingress lanes that are over and still reported, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct OverEpochs(VecDeque<Over>);
 
@@ -50,7 +50,7 @@ struct Over {
 }
 
 impl OverEpochs {
-    /// Whether there is any to be told again.
+    /// Whether there is any to be reported again.
     pub(super) fn goes_on(&self) -> bool {
         !self.0.is_empty()
     }
@@ -76,7 +76,7 @@ impl Audit {
         lane: Option<Box<IngressLane>>,
     ) {
         if let Some(mut lane) = lane {
-            lane.tell_last_checkpoint(now, &mut self.watch);
+            lane.send_last_checkpoint(now, &mut self.watch);
             let second = lane::second(self.settings.started_us, self.start, now);
             self.lanes.close(&lane, second);
             self.end_epoch(client_id, &lane);
@@ -85,7 +85,7 @@ impl Audit {
         self.release_ingress(client_id);
     }
 
-    /// A session has ended, and its lane is over, which was told. Until those who are away have
+    /// A session has ended, and its lane is over, which was reported. Until offline sessions have
     /// that, the disk knows of it.
     fn end_epoch(&mut self, client_id: &Arc<str>, lane: &IngressLane) {
         if !lane.is_on_disk {
@@ -98,7 +98,7 @@ impl Audit {
         }
     }
 
-    /// Takes over what an earlier run has said of an ingress lane while it ran: what was not at
+    /// Takes over what an earlier run has stored of an ingress lane while it ran: what was not at
     /// rest was cut off by a crash. `ledger`: of its session, if that was restored. Leaves a state
     /// of another kind alone.
     pub(crate) fn restore_ingress_so_far(
@@ -155,7 +155,7 @@ impl Audit {
             if is_cut {
                 over.lane.tick_beacon(now, over.end, watch);
             }
-            over.ticks < if is_cut { TOLD_TICKS } else { KEPT_TICKS }
+            over.ticks < if is_cut { REPORTED_TICKS } else { KEPT_TICKS }
         });
     }
 
@@ -174,7 +174,7 @@ impl Over {
     }
 }
 
-/// An ingress lane of which there is something to tell.
+/// An ingress lane that has checkpoints.
 fn restored(state: &LaneState) -> Option<IngressLane> {
     let LaneState::Ingress {
         client_id,
@@ -188,9 +188,9 @@ fn restored(state: &LaneState) -> Option<IngressLane> {
     IngressLane::restore(client_id, *epoch, leaves, Some(told.clone()))
 }
 
-/// Seconds for which the end of an epoch that was cut is told.
-const TOLD_TICKS: u32 = 60;
+/// Seconds for which the end of an epoch that was cut is reported.
+const REPORTED_TICKS: u32 = 60;
 
-/// Seconds after which those who are away have the end of an epoch on disk: it is told after the
-/// first of them, and how far sessions are is on disk half a second later.
+/// Seconds after which offline sessions have the end of an epoch on disk: it is reported after the
+/// first of them, and the progress of sessions is on disk half a second later.
 const KEPT_TICKS: u32 = 5;

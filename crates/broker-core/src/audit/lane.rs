@@ -35,7 +35,7 @@ pub(crate) struct IngressLane {
     pub(super) looked_at: u64,
     pub(super) wants: Wants,
     pub(super) tracking: Option<Box<Tracking>>,
-    /// The disk was told of this epoch while the broker ran: [`super::crash_recovery`].
+    /// This epoch was stored while the broker ran: [`super::crash_recovery`].
     pub(super) is_on_disk: bool,
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn lane_of(client_id: &str) -> LaneId {
     let hash = Xxh3.leaf(&[b"unbroken client ", client_id.as_bytes()]);
     let (first, _) = hash.padded().split_at(8);
     let number = first.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
-    // Lane 0 is nobody's.
+    // There is no lane 0.
     LaneId::new(number.max(1)).expect("it is at least 1")
 }
 

@@ -17,7 +17,7 @@ use crate::telemetry::AuditTotals;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(super) account: Account,
-    /// What its client is to be told that it missed.
+    /// What its client missed and is to get a record of.
     pub(super) missed: Option<Box<Missed>>,
     /// The numbers of the audit's rules that may concern what it publishes.
     pub(super) rules: Box<[u16]>,

@@ -1,25 +1,25 @@
-//! What a session missed because a limit or a rule of the broker's said so, told to its client.
+//! Drop records: what a session missed because of a limit or a rule of the broker, reported to its
+//! client.
 //!
 //! ```text
-//! dropped for this session -> stamped, and does the session hear of drops? -> noted here
+//! dropped for this session -> stamped, and does the session subscribe to drops? -> noted here
 //! the next delivery behind it is about to leave, or none waits -> a record, over the connection
 //! ```
 //!
-//! Only the session that missed a message is told: everybody else may have had it, and would take a
-//! wrong word for the truth. So a record is no publication: nothing routes it, keeps it or retains
-//! it. It leaves at QoS 0 and in its place among the deliveries, before the first number that would
-//! show a gap.
+//! Only the session that missed a message gets the record: another one may have the message. So a
+//! record is no publication: it is not routed, stored or retained. It leaves at QoS 0 and in its
+//! place among the deliveries, before the first number that would show a gap.
 //!
-//! What stands behind it is read behind it. So the acknowledgement of any later delivery shows that
-//! it was heard; until then it is kept, and said again to a session that comes back without having
-//! acknowledged one. To hear it twice says nothing new.
+//! The client reads what stands behind the record after it. So the acknowledgement of any later
+//! delivery shows that the record came. Until then it is kept, and sent again to a session that
+//! comes back without having acknowledged one. A record that comes twice changes nothing.
 //!
-//! Told are lanes of algorithm 1, of publishers and of the broker (`forward_stamp`) alike: both are
-//! the user property `audit` of the message.
+//! Records are about lanes of algorithm 1, of publishers and of the broker (`forward_stamp`) alike:
+//! both are the user property `audit` of the message.
 //!
-//! **Absent:** what is not told outlives no restart of the broker; what came about by accident (a
-//! broken connection, a client that was away at QoS 0), which its receiver calls lost and may ask
-//! for; what was refused to its publisher, who knows; messages whose stamp does not fit them.
+//! **Absent:** records over a restart of the broker; messages that were lost by accident (a broken
+//! connection, a client that was offline at QoS 0), which the receiver calls lost and may ask for;
+//! messages that were refused to their publisher, which knows; messages whose stamp does not fit.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -40,20 +40,20 @@ use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::{Grant, Terms};
 
-/// What a session missed and has not been told of. About 16 bytes a message.
+/// What a session missed and has no record of. About 16 bytes a message.
 #[derive(Debug, Default)]
 pub(crate) struct Missed {
     runs: Vec<Run>,
-    /// Said, and perhaps not heard; the oldest first.
-    told: VecDeque<Told>,
+    /// Sent, and perhaps not read; the oldest first.
+    sent: VecDeque<SentRecord>,
     bytes: usize,
     /// It is looked at when the present input has been handled.
     listed: bool,
 }
 
-/// A record that was said.
+/// A record that was sent, and perhaps not read.
 #[derive(Debug)]
-struct Told {
+struct SentRecord {
     record: DropRecord,
     /// Who acknowledges the delivery of this number, or a later one, has heard it.
     heard_with: u64,
@@ -63,7 +63,7 @@ struct Told {
 #[derive(Debug)]
 struct Run {
     about: About,
-    /// Told before the delivery of this number leaves.
+    /// Sent before the delivery of this number leaves.
     before: u64,
     first: u64,
     leaves: Vec<Leaf>,
@@ -82,8 +82,8 @@ struct About {
 impl Missed {
     fn note(&mut self, about: About, number: u64, leaf: Leaf, before: u64) {
         while self.bytes >= MISSED_BYTES_MAX {
-            // What was said was probably heard.
-            if !self.forget_told() {
+            // What was sent was probably read.
+            if !self.forget_sent() {
                 return;
             }
         }
@@ -104,31 +104,31 @@ impl Missed {
         });
     }
 
-    /// A record was said. It is kept until it is known to be heard.
+    /// A record was sent. It is kept until it is known to be read.
     fn keep(&mut self, record: DropRecord, heard_with: u64) {
         self.bytes += cost(&record);
-        self.told.push_back(Told { record, heard_with });
+        self.sent.push_back(SentRecord { record, heard_with });
     }
 
-    fn forget_told(&mut self) -> bool {
-        let oldest = self.told.pop_front();
-        self.bytes -= oldest.as_ref().map_or(0, |told| cost(&told.record));
+    fn forget_sent(&mut self) -> bool {
+        let oldest = self.sent.pop_front();
+        self.bytes -= oldest.as_ref().map_or(0, |sent| cost(&sent.record));
         oldest.is_some()
     }
 
     /// The delivery of this number was acknowledged.
     fn acknowledged(&mut self, number: u64) {
-        while let Some(oldest) = self.told.front()
+        while let Some(oldest) = self.sent.front()
             && oldest.heard_with <= number
         {
-            self.forget_told();
+            self.forget_sent();
         }
     }
 
     /// The client has come back: what it may not have heard is due again, before all else.
-    fn say_again(&mut self) {
+    fn repeat(&mut self) {
         let mut again = Vec::new();
-        for Told { record, .. } in self.told.drain(..) {
+        for SentRecord { record, .. } in self.sent.drain(..) {
             let about = About {
                 lane: record.lane,
                 epoch: record.epoch,
@@ -145,7 +145,7 @@ impl Missed {
     }
 
     fn is_empty(&self) -> bool {
-        self.runs.is_empty() && self.told.is_empty()
+        self.runs.is_empty() && self.sent.is_empty()
     }
 
     fn is_due(&self, number: u64) -> bool {
@@ -189,7 +189,7 @@ impl Missed {
     }
 }
 
-/// What a run costs is the same before and after it is said.
+/// What a run costs is the same before and after it is sent.
 fn cost(record: &DropRecord) -> usize {
     let leaves: usize = record.runs.iter().map(|run| run.leaves.len()).sum();
     record.runs.len() * size_of::<Run>() + leaves * size_of::<Leaf>()
@@ -267,9 +267,9 @@ impl Ledger {
 
     /// The client has come back. Answers whether the session is to be looked at when the present
     /// input has been handled.
-    pub(crate) fn say_missed_again(&mut self) -> bool {
+    pub(crate) fn repeat_missed(&mut self) -> bool {
         self.missed.as_deref_mut().is_some_and(|missed| {
-            missed.say_again();
+            missed.repeat();
             !std::mem::replace(&mut missed.listed, true)
         })
     }
@@ -284,20 +284,20 @@ impl Ledger {
     }
 
     /// The session is looked at. Answers whether it misses anything.
-    pub(crate) fn begin_telling_missed(&mut self) -> bool {
+    pub(crate) fn begin_sending_missed(&mut self) -> bool {
         self.missed.as_deref_mut().is_some_and(|missed| {
             missed.listed = false;
             true
         })
     }
 
-    /// Whether the client is to be told anything that it missed.
+    /// Whether no record is to be sent to the client.
     #[inline]
     pub(crate) fn misses_nothing(&self) -> bool {
         self.missed.is_none()
     }
 
-    /// Whether the client is to be told something before the delivery of this number leaves.
+    /// Whether a record is to be sent before the delivery of this number leaves.
     pub(crate) fn misses_before(&self, number: u64) -> bool {
         let missed = self.missed.as_deref();
         missed.is_some_and(|missed| missed.is_due(number))
@@ -447,36 +447,36 @@ mod tests {
         missed
     }
 
-    fn told(missed: &mut Missed, number: u64) -> Vec<String> {
-        let mut told = Vec::new();
+    fn sent(missed: &mut Missed, number: u64) -> Vec<String> {
+        let mut sent = Vec::new();
         while let Some(record) = missed.take_due(number) {
             let runs: Vec<_> = record.runs.iter().map(DropRun::numbers).collect();
-            told.push(format!("{} {runs:?}", record.reason));
+            sent.push(format!("{} {runs:?}", record.reason));
         }
-        told
+        sent
     }
 
     #[test]
-    fn what_is_told_stands_before_the_next_that_leaves() {
+    fn what_is_sent_stands_before_the_next_that_leaves() {
         let mut missed = missed(&[(ABOUT, 0, 3), (ABOUT, 9, 5), (OTHER, 4, 3), (ABOUT, 1, 3)]);
         assert!(!missed.is_due(2));
-        assert_eq!(told(&mut missed, 4), ["expired [0..2]", "too-old [4..5]"]);
-        assert_eq!(told(&mut missed, u64::MAX), ["expired [9..10]"]);
+        assert_eq!(sent(&mut missed, 4), ["expired [0..2]", "too-old [4..5]"]);
+        assert_eq!(sent(&mut missed, u64::MAX), ["expired [9..10]"]);
         assert_eq!((missed.runs.len(), missed.bytes), (0, 0));
     }
 
     #[test]
-    fn what_was_said_is_said_again_until_a_later_delivery_is_acknowledged() {
+    fn what_was_sent_is_sent_again_until_a_later_delivery_is_acknowledged() {
         let mut missed = missed(&[(ABOUT, 0, 3), (ABOUT, 1, 3), (OTHER, 2, 3)]);
         let first = missed.take_due(3).unwrap();
         missed.keep(first, 3);
         let second = missed.take_due(3).unwrap();
         missed.keep(second, 4);
         missed.acknowledged(2);
-        assert_eq!(missed.told.len(), 2);
+        assert_eq!(missed.sent.len(), 2);
         missed.acknowledged(3);
-        missed.say_again();
-        assert_eq!(told(&mut missed, 0), ["too-old [2..3]"]);
+        missed.repeat();
+        assert_eq!(sent(&mut missed, 0), ["too-old [2..3]"]);
         assert_eq!((missed.is_empty(), missed.bytes), (true, 0));
     }
 
@@ -484,7 +484,7 @@ mod tests {
     fn a_message_that_was_dropped_twice_is_named_once() {
         let numbers = [5, 6, 7, 5, 6, 4, 8];
         let mut missed = missed(&numbers.map(|number| (ABOUT, number, 0)));
-        assert_eq!(told(&mut missed, 0), ["expired [4..9]"]);
+        assert_eq!(sent(&mut missed, 0), ["expired [4..9]"]);
     }
 
     #[test]
@@ -494,7 +494,7 @@ mod tests {
             missed.note(ABOUT, number, [0; 16], 0);
         }
         assert!(missed.bytes < MISSED_BYTES_MAX + 200);
-        let records = told(&mut missed, 0);
+        let records = sent(&mut missed, 0);
         assert_eq!(records[0], "expired [0..1024]");
         assert_eq!(records[1], "expired [1024..2048]");
         assert!(records.len() > 60);

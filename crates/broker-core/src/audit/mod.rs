@@ -10,7 +10,7 @@
 //!
 //! The part returns what is to be done: findings, reports to publish, messages to other shards,
 //! records, times. The shard carries that out (`shard/audit.rs`). [`watch`] knows whose lanes and
-//! accounts somebody subscribes to; [`receipt`] follows single messages for them.
+//! accounts are subscribed to; [`receipt`] follows single messages.
 //!
 //! Invariants:
 //! - A number is given once, in the order in which the messages were accepted. Numbers of one run
@@ -129,7 +129,7 @@ impl Audit {
         self.messages.pop_front()
     }
 
-    /// Takes what the disk is to be told.
+    /// Takes what is to be stored.
     pub(crate) fn take_record(&mut self) -> Option<Record> {
         self.records.pop_front()
     }

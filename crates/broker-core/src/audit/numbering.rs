@@ -1,4 +1,4 @@
-//! What happens to a message where it comes in: its number, and a look at what its publisher says.
+//! What happens to a message where it comes in: its number, and what its publisher states about it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,11 +47,11 @@ impl Audit {
             totals.aside.received += 1;
         }
         publication.mark = Some(lane.stamp(publication));
-        lane.tell_full_window(now, &mut self.watch);
+        lane.send_full_window(now, &mut self.watch);
         Some(lane)
     }
 
-    /// Follows the message that this lane has numbered last, if somebody wants that.
+    /// Follows the message that this lane has numbered last, if that is wanted.
     pub(crate) fn follow_message(
         &mut self,
         session: SessionId,
@@ -87,7 +87,7 @@ impl Audit {
         }
         publication.properties = mark.add_to(publication.properties, stamped);
         let lane = ledger.lane.as_deref_mut();
-        if lane.is_some_and(IngressLane::begin_telling) {
+        if lane.is_some_and(IngressLane::begin_sending) {
             self.follow(session);
             self.claim_ingress(telemetry, client_id);
         }

@@ -133,13 +133,13 @@ pub(crate) struct Spoken {
     spots: Vec<Spot>,
 }
 
-/// What one client has sent of a lane of another's and was not yet told.
+/// What one client has sent of a lane of another's, and how much of it was not yet reported.
 #[derive(Debug)]
 pub(super) struct Intrusion {
     owner: Arc<str>,
     epoch: Epoch,
     number: u64,
-    untold: u64,
+    unreported: u64,
 }
 
 impl LaneOwners {
@@ -154,7 +154,7 @@ impl LaneOwners {
         self.forwarded.get(&lane)
     }
 
-    /// The lane is nobody's any more.
+    /// The lane has no owner any more.
     fn note_free(&mut self, lane: LaneId) {
         self.elsewhere.remove(&lane);
     }
@@ -170,7 +170,7 @@ impl LaneOwners {
     }
 }
 
-/// What one shard tells another of lanes.
+/// A message from one shard to another about lanes.
 #[derive(Debug)]
 pub(crate) enum LaneMessage {
     /// A lane that my client stamps is open here; answer `Held` if it is another's.
@@ -179,7 +179,7 @@ pub(crate) enum LaneMessage {
     Released { lane: LaneId },
     /// The lane that you claimed, or spoke of, is this client's.
     Held { lane: LaneId, owner: Arc<str> },
-    /// It is nobody's any more.
+    /// It has no owner any more.
     Free { lane: LaneId },
     /// My client says of these lanes what only their owners say; answer `Held` for those of others.
     SpokenOf(Box<Spoken>),
@@ -201,7 +201,7 @@ impl LaneMessage {
 }
 
 impl Audit {
-    /// Another shard tells something of lanes.
+    /// Another shard has sent something about lanes.
     pub(crate) fn take_lane_message(
         &mut self,
         telemetry: &mut Telemetry,
@@ -463,16 +463,16 @@ impl Audit {
         let intrusions = &mut self.publishers.intrusions;
         let key = (lane, sent, sender.clone());
         if let Some(intrusion) = intrusions.get_mut(&key) {
-            if intrusion.untold == 0 {
+            if intrusion.unreported == 0 {
                 (intrusion.epoch, intrusion.number) = (epoch, number);
             }
-            intrusion.untold += 1;
+            intrusion.unreported += 1;
         } else if intrusions.len() < INTRUSIONS_TOLD_MAX {
             let mut new = Intrusion {
                 owner,
                 epoch,
                 number,
-                untold: 1,
+                unreported: 1,
             };
             new.report(&key, topic, &mut self.watch, telemetry);
             self.publishers.intrusions.insert(key, new);
@@ -489,7 +489,7 @@ impl Intrusion {
         watch: &mut Watch,
         telemetry: &mut Telemetry,
     ) -> bool {
-        let count = std::mem::take(&mut self.untold);
+        let count = std::mem::take(&mut self.unreported);
         if count == 0 {
             return false;
         }

@@ -1,19 +1,19 @@
-//! Receipts: what became of each message of a lane that somebody watches.
+//! Receipts: the outcome of each message of a lane that is watched.
 //!
 //! ```text
-//! PUBLISH (numbered, tracked) -> routed here: so many are owed, and these shards will say more
+//! PUBLISH (numbered, tracked) -> routed here: so many expected, and these shards will report more
 //!         each shard that has it -> Owed      each delivery's end -> Sent | Acknowledged | Dropped
 //!                 \______________________ News ______________________/
 //!                                          |
-//!              the shard of the publisher: all owed have ended? the receipt is told
+//!        the shard of the publisher: all expected have ended? the receipt is published
 //! ```
 //!
-//! Nothing of this runs for a lane that nobody watches.
+//! Nothing of this runs for a lane that is not watched.
 //!
 //! Invariants:
-//! - A receipt that is told as finished accounts for every delivery that was owed.
+//! - A receipt that is published as finished accounts for every expected delivery.
 //! - At most [`RECEIPTS_MAX`] messages of a lane are followed at a time; beyond it the oldest is
-//!   told as it is, unfinished.
+//!   published as it is, unfinished.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,10 +37,10 @@ use crate::telemetry::rfc3339;
 /// What became known of a message that is followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
-    /// It was routed where it came in: so many deliveries are owed there, and as many other shards
-    /// will say how many more.
+    /// It was routed where it came in: so many deliveries are expected there, and as many other
+    /// shards will report how many more.
     Routed { owed: u32, shards: u32 },
-    /// Another shard owes so many.
+    /// Another shard expects so many.
     Owed(u32),
     /// A delivery of QoS 0 was sent.
     Sent,
@@ -86,9 +86,9 @@ struct Receipt {
     is_aside: bool,
     sums: Sums,
     routed: bool,
-    /// Other shards that have not said what they owe.
+    /// Other shards that have not reported what they expect.
     shards: u32,
-    told: bool,
+    is_published: bool,
 }
 
 /// The messages of a lane that are followed.
@@ -123,7 +123,7 @@ impl Sums {
         self.expected.saturating_sub(self.ended())
     }
 
-    /// What a shard owed may be still unknown when the end of it is: at least that was expected.
+    /// What a shard expects may be unknown when its end is known: at least that was expected.
     fn settle(&mut self) {
         self.expected = self.expected.max(self.ended());
     }
@@ -238,7 +238,7 @@ impl IngressLane {
             .as_ref()
             .is_none_or(|old| old.end() != mark.number)
         {
-            // Nobody watched for a while: what is still open from before is told as it is.
+            // It was not watched for a while: what is still open is published as it is.
             self.end_tracking(watch);
             self.tracking = None;
         }
@@ -251,7 +251,7 @@ impl IngressLane {
             sums: Sums::default(),
             routed: false,
             shards: 0,
-            told: false,
+            is_published: false,
         });
         tracking.changed = true;
         if let Some(root) = root {
@@ -262,13 +262,13 @@ impl IngressLane {
         }
     }
 
-    /// Takes what became known of one message, and tells what is finished by it.
+    /// Takes what became known of one message, and publishes what is finished by it.
     pub(super) fn take_news(&mut self, now: Instant, number: u64, news: News, watch: &mut Watch) {
         let Some(tracking) = &mut self.tracking else {
             return;
         };
         let Some(at) = number.checked_sub(tracking.first) else {
-            return; // told already, unfinished
+            return; // published already, unfinished
         };
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let Some(receipt) = tracking.receipts.get_mut(at) else {
@@ -281,7 +281,7 @@ impl IngressLane {
         }
         self.report_receipt(at, watch);
         while let Some(Tracking { receipts, .. }) = self.tracking.as_deref()
-            && receipts.front().is_some_and(|receipt| receipt.told)
+            && receipts.front().is_some_and(|receipt| receipt.is_published)
         {
             self.pass(watch);
         }
@@ -293,7 +293,7 @@ impl IngressLane {
         tracking.is_some_and(|tracking| !tracking.is_empty())
     }
 
-    /// What is still followed is told as it is.
+    /// What is still followed is published as it is.
     pub(super) fn end_tracking(&mut self, watch: &mut Watch) {
         while self.is_followed() {
             self.pass(watch);
@@ -306,7 +306,7 @@ impl IngressLane {
         if self
             .tracking
             .as_ref()
-            .is_some_and(|t| t.receipts.front().is_some_and(|r| !r.told))
+            .is_some_and(|t| t.receipts.front().is_some_and(|r| !r.is_published))
         {
             self.report_receipt(0, watch);
         }
@@ -350,7 +350,7 @@ impl IngressLane {
         let Some(receipt) = tracking.receipts.get_mut(at) else {
             return;
         };
-        receipt.told = true;
+        receipt.is_published = true;
         receipt.sums.settle();
         if !self.wants.contains(Wants::RECEIPTS) {
             return;

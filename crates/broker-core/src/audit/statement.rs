@@ -1,12 +1,12 @@
-//! The account of one session, told to whoever subscribes to it: `$audit/account/<client id>`; or
-//! of all that there are: `$audit/account/#`.
+//! The account of one session, published to subscribers of `$audit/account/<client id>`, or of
+//! `$audit/account/#` for all accounts.
 //!
-//! It is looked at once a second, told if it has changed, and every ten seconds anyhow, for whoever
-//! came later. The shard of the client does so while any shard has a subscription to exactly that,
-//! or to all. Of a session that has ended it says so, once if nobody asks for that one alone.
+//! The shard of the client looks at it once a second while any shard has such a subscription. It
+//! publishes the account if it has changed, and every ten seconds for later subscribers. When the
+//! session has ended it publishes that, once if only all accounts are subscribed to.
 //!
-//! Invariants: an account that nobody watches costs nothing; at most [`STATEMENTS_MAX`] of a shard
-//! are watched, one more is not told.
+//! Invariants: an account that is not watched costs nothing; at most [`STATEMENTS_MAX`] of a shard
+//! are watched, others are not published.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -20,7 +20,7 @@ use super::watch::{PREFIX, Report};
 use crate::limits::STATEMENTS_MAX;
 use crate::placement;
 
-/// Accounts of this shard that somebody watches, by client.
+/// Accounts of this shard that are watched, by client.
 #[derive(Debug, Default)]
 pub(crate) struct Statements {
     watched: BTreeMap<Box<str>, Statement>,
@@ -32,8 +32,8 @@ pub(crate) struct Statements {
 struct Statement {
     /// Filters in the index that ask for this one.
     filters: u32,
-    /// What was told last, and the ticks since.
-    told: String,
+    /// What was published last, and the ticks since.
+    published: String,
     silent: u32,
 }
 
@@ -46,7 +46,7 @@ impl Statements {
         self.all = self.all.saturating_add_signed(if came { 1 } else { -1 });
         if came {
             let watched = self.watched.values_mut();
-            watched.for_each(|statement| statement.told.clear());
+            watched.for_each(|statement| statement.published.clear());
         } else if self.all == 0 {
             self.watched.retain(|_, statement| statement.filters > 0);
         }
@@ -69,7 +69,7 @@ impl Statements {
         match self.watched.get_mut(client_id) {
             Some(statement) if came => {
                 statement.filters += 1;
-                statement.told.clear();
+                statement.published.clear();
             }
             Some(statement) if statement.filters > 1 || self.all > 0 => {
                 statement.filters = statement.filters.saturating_sub(1);
@@ -128,10 +128,10 @@ impl Audit {
             return;
         };
         statement.silent += 1;
-        let is_due = text != statement.told || statement.silent >= REPEAT_TICKS;
+        let is_due = text != statement.published || statement.silent >= REPEAT_TICKS;
         if is_due {
             statement.silent = 0;
-            statement.told.clone_from(&text);
+            statement.published.clone_from(&text);
         }
         if statement.filters == 0 && !has_session {
             watched.remove(client_id);
@@ -177,5 +177,5 @@ fn asked_account(filter: &str) -> Option<&str> {
 
 /// What asks for all of them.
 const ALL: &str = "account/#";
-/// An account that does not change is told so often.
+/// An account that does not change is published so often.
 const REPEAT_TICKS: u32 = 10;

@@ -1,9 +1,9 @@
-//! Lanes of publishers that stamp themselves: judged here, before anybody receives them.
+//! Lanes of publishers that stamp themselves: judged here, before a receiver has them.
 //!
 //! A message with the user property `audit` is judged by the ledger of its lane: does it fit its
 //! digest, is its number missing, a repetition, out of order? Checkpoints, which pass through on
 //! `<prefix>/checkpoint/<lane>`, prove windows. Only lanes of algorithm 1 are judged: the others
-//! need a key that the broker does not have, and are *unverifiable*, which is counted and told.
+//! need a key that the broker does not have, and are *unverifiable*, which is counted and reported.
 //!
 //! Invariants:
 //! - A lane is opened by a message that is judged here, and belongs to the client that sent this
@@ -13,8 +13,8 @@
 //! - A number that may have come is never called lost. Of a lane of which the rules leave out
 //!   messages the others are judged one by one, and a window with holes is unproven.
 //! - A message that is refused is named with its reason, and is not lost; it may still come.
-//! - Nothing that the ledger finds goes unnamed. What it could find out only by asking is told as
-//!   what it is: of a root that differs, the window.
+//! - Nothing that the ledger finds goes unnamed. What it could find out only by asking is
+//!   reported as it is: of a root that differs, the window.
 //! - Whatever is found, the message is delivered unchanged: its consumers judge for themselves.
 //! - A lane's clock stands while its publisher is not connected, so what it sends again after a
 //!   reconnect is not lost meanwhile.
@@ -262,40 +262,40 @@ impl Audit {
         self.next_lanes_tick(now)
     }
 
-    /// The next lane of which the disk is to be told how far its ledger is, and the client whose it
-    /// is. `None` where there is none, or enough was told for now.
+    /// The next lane whose ledger is to be stored, and the client whose it is. `None` where there
+    /// is none, or enough was stored for now.
     pub(crate) fn next_unstored_lane(&mut self) -> Option<((LaneId, Epoch), Arc<str>)> {
         let publishers = &mut self.publishers;
-        if publishers.told_bytes >= LEDGER_BYTES_A_TICK {
-            publishers.told_bytes = 0;
+        if publishers.stored_bytes >= LEDGER_BYTES_A_TICK {
+            publishers.stored_bytes = 0;
             return None;
         }
-        let mut after = publishers.told_through.take();
+        let mut after = publishers.stored_through.take();
         while let Some((key, client_id)) = publishers.next(after) {
             if publishers
                 .lanes
                 .get(&key)
-                .is_some_and(|lane| lane.is_untold)
+                .is_some_and(|lane| lane.is_unstored)
             {
                 let client_id = Arc::clone(client_id);
-                publishers.told_through = Some(key);
+                publishers.stored_through = Some(key);
                 return Some((key, client_id));
             }
             after = Some(key);
         }
-        publishers.told_bytes = 0;
+        publishers.stored_bytes = 0;
         None
     }
 
-    /// What the disk is to be told of this lane, if its session stays.
+    /// The ledger of this lane as it is stored, if its session is persistent.
     pub(crate) fn lane_so_far(&mut self, key: (LaneId, Epoch), is_durable: bool) -> Option<Record> {
         let lane = self.publishers.lanes.get_mut(&key)?;
-        lane.is_untold = false;
+        lane.is_unstored = false;
         if !is_durable {
             return None;
         }
         let (state, bytes) = lane.state(key);
-        self.publishers.told_bytes += bytes;
+        self.publishers.stored_bytes += bytes;
         Some(Record::LaneSoFar(state))
     }
 
@@ -345,9 +345,9 @@ pub(super) fn epochs_of(lane: LaneId) -> RangeInclusive<(LaneId, Epoch)> {
 /// forgotten: one that still comes, and not with DUP, is called a duplicate.
 const REFUSED_MAX: usize = 1_024;
 
-/// Bytes of ledgers that the disk is told in one tick, and one ledger more. With more the others
-/// come in the next.
+/// Bytes of ledgers that are stored in one tick, and one ledger more. With more the others come in
+/// the next.
 const LEDGER_BYTES_A_TICK: usize = 1024 * 1024;
 
-/// Between two looks at what has become late, and at what the disk is to be told.
+/// Between two looks at what has become late, and at what is to be stored.
 const TICK: Duration = Duration::from_secs(1);

@@ -1,17 +1,17 @@
-//! Verdicts as messages: who watches which lane, and what is told to them.
+//! Which lanes and accounts are watched, and the reports that are published for them.
 //!
-//! | topic | is told |
+//! | topic | is published |
 //! |---|---|
-//! | `$audit/<lane>/receipt` | of each message, when all who were owed it had it or were named |
+//! | `$audit/<lane>/receipt` | for each message, when all expected deliveries have an outcome |
 //! | `$audit/<lane>/window` | for each 1,024 numbers |
 //! | `$audit/<lane>/state` | once a second, while something changes |
 //! | `$audit/<lane>/fault`, `$audit/<lane>/refused` | at once |
 //! | `$audit/account/<client id>` | as it changes: see [`super::statement`] |
-//! | `$audit/client/<client id>` | to whoever subscribes to exactly that: the client's lane |
+//! | `$audit/client/<client id>` | to a new subscription to exactly that: the client's lane |
 //!
 //! A lane is looked up in the index when it publishes and subscriptions have changed since the last
-//! time, and only while there is any filter that begins with `$audit/`. So what is not watched
-//! costs one comparison a message, and what is subscribed to is followed from SUBACK on.
+//! time, and only while there is any filter that begins with `$audit/`. So a lane that is not
+//! watched costs one comparison a message, and one that is watched is followed from SUBACK on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub(super) struct Watch {
     pub(super) topics: Topics,
 }
 
-/// Topics of the audit, each up to the lane or whoever asked.
+/// Topics of the audit, each up to the lane or the asker.
 #[derive(Debug)]
 pub(crate) struct Topics {
     pub(crate) checkpoints: String,
@@ -134,7 +134,7 @@ impl Report {
         Self::kept(topic, text.into_bytes())
     }
 
-    /// One that says nothing new waits for nobody: who is away would find hundreds.
+    /// One with nothing new does not wait: an offline session would find hundreds.
     pub(super) fn checkpoint(lane: LaneId, is_new: bool, watch: &Watch, payload: Vec<u8>) -> Self {
         let topic = format!("{}{lane}", watch.topics.checkpoints);
         let qos = if is_new {
@@ -327,7 +327,7 @@ fn own_publication<'a>(now: Instant, topic: &'a str, payload: &'a [u8]) -> Publi
 pub(super) const PREFIX: &str = "$audit/";
 /// Between two looks at the lanes that are followed.
 const TICK: Duration = Duration::from_secs(1);
-/// Faults told at once; all of them are logged and counted.
+/// Faults published at once; all of them are logged and counted.
 const FAULTS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -132,8 +132,8 @@ impl Session {
         self.ledger.imbalance(self.open_deliveries(), open)
     }
 
-    /// Whether its client is to be told something before the delivery of this number leaves. What
-    /// is held until something is stored leaves first.
+    /// Whether a drop record is to be sent before the delivery of this number leaves. What is held
+    /// until something is stored leaves first.
     pub(crate) fn misses_before(&self, number: u64) -> bool {
         self.unsent == 0 && self.ledger.misses_before(number)
     }

@@ -197,7 +197,7 @@ impl Shard {
         audit.check_unaltered(publication, publisher);
     }
 
-    /// Another shard tells something of lanes.
+    /// Another shard has sent something about lanes.
     pub(crate) fn take_lane_message(&mut self, from: ShardId, message: LaneMessage) {
         let Clients {
             audit, telemetry, ..
@@ -346,7 +346,7 @@ impl Shard {
         }
     }
 
-    /// Moves the clocks of the lanes on whose publishers are connected, and tells the disk how far
+    /// Moves the clocks of the lanes on whose publishers are connected, and stores how far
     /// their ledgers are.
     pub(super) fn tick_publishers(&mut self, now: Instant) {
         let Clients {
@@ -377,7 +377,7 @@ impl Shard {
         })
     }
 
-    /// Tells the disk how far the ledgers are of sessions that stay, where messages were stored.
+    /// Stores how far the ledgers are of persistent sessions, where messages were stored.
     fn store_ledgers(&mut self) {
         while let Some((key, client_id)) = self.clients.audit.next_unstored_lane() {
             let session = self.lane_session(&client_id);
@@ -441,7 +441,7 @@ impl Shard {
         self.clients.gate.resume_lanes(floor);
     }
 
-    /// Takes over what an earlier run has said of a lane while it ran, after lanes at rest: what
+    /// Takes over what an earlier run has stored of a lane while it ran, after lanes at rest: what
     /// was not at rest was cut off by a crash.
     pub fn restore_lane_so_far(&mut self, now: Instant, state: LaneState) {
         let Clients {

@@ -26,13 +26,13 @@ pub(in crate::audit) struct Lane {
     pub(super) left_out: u64,
     /// Numbers that were refused, and have not come again.
     pub(super) refused: BTreeSet<u64>,
-    /// Where the window begins of which it was told last that its root differs.
+    /// Where the window begins whose root was last reported to differ.
     differs: Option<u64>,
     /// Numbers below this may have come before the broker was killed, and the ledger does not know
     /// of it. [`ALL`] until the publisher has said how far it is.
     may_have_come: u64,
-    /// It was opened, or a message of it was stored, since the disk was told.
-    pub(super) is_untold: bool,
+    /// It was opened, or a message of it was stored, since its ledger was.
+    pub(super) is_unstored: bool,
     /// Its publisher has said that it is over.
     pub(super) is_closed: bool,
     /// One more than the highest number that was seen.
@@ -50,7 +50,7 @@ impl Lane {
             refused: BTreeSet::new(),
             differs: None,
             may_have_come: 0,
-            is_untold: false,
+            is_unstored: false,
             is_closed: false,
             seen: seen.unwrap_or(0),
             ledger,

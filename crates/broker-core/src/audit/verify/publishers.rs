@@ -29,10 +29,10 @@ pub(crate) struct Publishers {
     pub(super) limits: Limits,
     /// When the clocks of the lanes were last moved on.
     pub(super) ticked: Option<Instant>,
-    /// Up to which lane the disk was told, if there was too much for one tick, and how many bytes
+    /// Up to which lane ledgers were stored, if there was too much for one tick, and how many bytes
     /// in this one.
-    pub(super) told_through: Option<(LaneId, Epoch)>,
-    pub(super) told_bytes: usize,
+    pub(super) stored_through: Option<(LaneId, Epoch)>,
+    pub(super) stored_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl Publishers {
     /// A message of this lane is stored.
     pub(in crate::audit) fn note_stored(&mut self, key: (LaneId, Epoch)) {
         if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.is_untold = true;
+            lane.is_unstored = true;
         }
     }
 }

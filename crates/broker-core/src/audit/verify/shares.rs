@@ -33,7 +33,7 @@ use crate::telemetry::{Event, Telemetry};
 pub(super) struct Refusals {
     lane: LaneId,
     why: LaneRefusal,
-    untold: u64,
+    unreported: u64,
 }
 
 impl Audit {
@@ -65,7 +65,7 @@ impl Audit {
             lane = lane.cut_off(&[]);
         }
         // Whose it is outlives the broker, even if none of its messages is ever stored.
-        lane.is_untold = true;
+        lane.is_unstored = true;
         self.publishers.insert(key, lane);
         self.note_epoch(key);
         if is_new {
@@ -88,7 +88,7 @@ impl Audit {
         }
     }
 
-    /// A lane is not opened. The first message is told at once, what follows from the same client
+    /// A lane is not opened. The first message is reported at once, more from the same client
     /// once a second.
     #[cold]
     fn refuse_lane(
@@ -103,13 +103,20 @@ impl Audit {
         totals.lanes_refused += 1;
         let refusals = &mut self.publishers.refusals;
         if let Some(refusals) = refusals.get_mut(client) {
-            refusals.untold += 1;
+            refusals.unreported += 1;
             (refusals.lane, refusals.why) = (lane, why);
             return;
         }
         if refusals.len() < LANES_REFUSED_TOLD_MAX {
-            let untold = 0;
-            refusals.insert(Arc::clone(client), Refusals { lane, why, untold });
+            let unreported = 0;
+            refusals.insert(
+                Arc::clone(client),
+                Refusals {
+                    lane,
+                    why,
+                    unreported,
+                },
+            );
             report_refusal(&mut self.watch, telemetry, client, lane, why, 1);
         }
     }
@@ -125,7 +132,7 @@ impl Audit {
         let watch = &mut self.watch;
         intrusions.retain(|key, intrusion| intrusion.report(key, None, watch, telemetry));
         refusals.retain(|client, refusals| {
-            let count = std::mem::take(&mut refusals.untold);
+            let count = std::mem::take(&mut refusals.unreported);
             if count > 0 {
                 report_refusal(watch, telemetry, client, refusals.lane, refusals.why, count);
             }
