@@ -25,7 +25,7 @@ use crate::audit::ledger::Ledger;
 use crate::audit::rule::rules_of;
 use crate::clients::Clients;
 use crate::connection::{
-    Access, Caller, ConnectRequest, Connection, Terms, check_connect, may_publish, response_prefix,
+    Caller, ConnectRequest, Connection, Terms, check_connect, response_prefix,
 };
 use crate::durability::{Record, Will};
 use crate::ids::{ConnectionId, SessionId, ShardId};
@@ -133,16 +133,6 @@ impl Shard {
         match admission {
             Admission::Granted { user } => {
                 connection.identify(user);
-                let will_allowed = request.will.as_deref().is_none_or(|will| {
-                    may_publish(connection.identity(), &will.topic) == Access::Allowed
-                });
-                if !will_allowed {
-                    let fault = Fault::new(
-                        ReasonCode::NotAuthorized,
-                        "the client may not publish to its will's topic",
-                    );
-                    return self.refuse(now, id, request.caller(), fault);
-                }
                 self.admit(now, id, &request);
                 self.consume_unread(now, id);
             }
@@ -162,6 +152,10 @@ impl Shard {
             self.assign_client_id().into() // [MQTT-3.1.3-6, MQTT311-3.1.3-6]
         } else {
             Arc::clone(&request.client_id)
+        };
+        let subject = match self.judge_connect(id, &client_id, request) {
+            Ok(subject) => subject,
+            Err(fault) => return self.refuse(now, id, request.caller_as(client_id), fault),
         };
         let terms = self.agree(request);
         let Some(announced) = self.announced(id, request, &client_id, terms) else {
@@ -207,26 +201,21 @@ impl Shard {
         let will = will_of(now, request, &client_id);
         self.attach(id, (session_id, present), request, terms, will);
         self.store_will(session_id);
+        self.take_subject(session_id, subject);
         self.accept_connection(now, id, session_id, request, terms);
         self.gate_output(id, session_id, present);
         // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
-        let connack = ConnAck {
+        let connack = Packet::ConnAck(ConnAck {
             session_present: present && request.version.has_session_present(),
             reason: ReasonCode::Success,
             properties: announced.as_properties(),
-        };
-        self.clients.connections.send(
-            &mut self.clients.telemetry,
-            id.index,
-            &Packet::ConnAck(connack),
-        );
+        });
+        let telemetry = &mut self.clients.telemetry;
+        self.clients.connections.send(telemetry, id.index, &connack);
         let sessions = self.clients.by_client_id.len();
         self.clients.telemetry.connected(sessions);
-        let address = self
-            .clients
-            .connections
-            .get(id)
-            .and_then(|connection| connection.peer().address);
+        let connection = self.clients.connections.get(id);
+        let address = connection.and_then(|connection| connection.peer().address);
         self.event(Event::Connected {
             client_id,
             address,
@@ -601,6 +590,7 @@ impl Shard {
         );
         self.clients.by_client_id.remove(&session.client_id);
         self.clients.gate.qos2_pending_mut().end(id);
+        self.clients.access.end(id);
         self.options.totals.sessions.subtract(1);
         self.clients.telemetry.unqueued(session.queue_bytes);
         let client_id = Arc::clone(&session.client_id);

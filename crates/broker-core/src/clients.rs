@@ -20,6 +20,7 @@ use crate::limits::Limits;
 use crate::mesh::{Bundles, LetterNumbers};
 use crate::message::MessagePool;
 use crate::output::Output;
+use crate::policy::AccessControl;
 use crate::retained::Retained;
 use crate::session::{QueueLimits, Session, Unsaved};
 use crate::settings::ShardOptions;
@@ -30,6 +31,8 @@ pub(crate) struct Clients {
     /// Which shard this is.
     pub(crate) shard: ShardId,
     pub(crate) limits: Limits,
+    /// What clients may do.
+    pub(crate) access: AccessControl,
     pub(crate) connections: Connections,
     pub(crate) sessions: Slab<Session>,
     pub(crate) by_client_id: HashMap<Arc<str>, SessionId, FixedState>,
@@ -59,6 +62,7 @@ impl Clients {
         Self {
             shard: options.id,
             limits: options.limits.clone(),
+            access: AccessControl::default(),
             connections: Connections::default(),
             sessions: Slab::new(),
             by_client_id: HashMap::with_hasher(FixedState::with_seed(options.seed)),

@@ -22,6 +22,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::session::{Drained, Resend};
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS, ReasonCode};
 
+use crate::access::may_leave;
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
@@ -54,6 +55,9 @@ impl Clients {
         item: &mut Item<'_>,
     ) {
         self.catch_up(now, session_id);
+        if terms.is_denied {
+            return self.deliver_denied(now, session_id, terms, item);
+        }
         self.give(now, session_id, terms, item);
     }
 
@@ -202,9 +206,9 @@ impl Clients {
         let connection = self.connections.get(id);
         if let Some(session_id) = connection.and_then(Connection::session) {
             let (terms, mut item) = (terms_of_copy(&copy), Item::kept(&copy.message));
-            if item.publication.expired(now) {
-                // [MQTT-3.3.2-5]
-                self.refuse_entry(now, session_id, terms, &item, DropReason::Expired);
+            let access = &mut self.access;
+            if let Err(why) = may_leave(access, session_id, &item.publication, true, now) {
+                self.refuse_entry(now, session_id, terms, &item, why);
             } else {
                 item.was_held = true;
                 self.frames.begin(false);
@@ -332,11 +336,8 @@ impl Clients {
         let (number, again) = (delivery.number, delivery.again);
         let message = Arc::clone(&delivery.message);
         let publication = message.publication();
-        let start = if publication.expired(now) {
-            Err(DropReason::Expired) // [MQTT-3.3.2-5]
-        } else {
-            write_delivery(&mut self.frames, &mut writer, delivery, qos, now)
-        };
+        let start = may_leave(&mut self.access, session_id, &publication, true, now)
+            .and_then(|()| write_delivery(&mut self.frames, &mut writer, delivery, qos, now));
         match start {
             Ok(start) => {
                 writer.finish_publish(start, packet_id, again);
@@ -446,11 +447,9 @@ impl Clients {
                 }) => {
                     let (number, again) = (message.number, message.again);
                     let publication = message.message.publication();
-                    let start = if !dup && publication.expired(now) {
-                        Err(DropReason::Expired) // it never left [MQTT-3.3.2-5]
-                    } else {
-                        write_delivery(&mut self.frames, &mut writer, message, qos, now)
-                    };
+                    let (access, frames) = (&mut self.access, &mut self.frames);
+                    let start = may_leave(access, session_id, &publication, !dup, now)
+                        .and_then(|()| write_delivery(frames, &mut writer, message, qos, now));
                     match start {
                         Ok(start) => {
                             // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
@@ -503,12 +502,9 @@ impl Clients {
             let cost = publication.cost();
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
             self.telemetry.unqueued(cost);
-            if publication.expired(now) {
-                self.drop_waiting(now, session_id, delivery, DropReason::Expired); // [MQTT-3.3.2-5]
-                self.settle_delivery(session_id, number, Fate::Dropped);
-                continue;
-            }
-            if let Some(why) = rules.outstayed(&delivery, session.is_durable()) {
+            let may_leave = may_leave(&mut self.access, session_id, &publication, true, now);
+            let outstayed = || rules.outstayed(&delivery, session.is_durable());
+            if let Some(why) = may_leave.err().or_else(outstayed) {
                 self.drop_waiting(now, session_id, delivery, why);
                 self.settle_delivery(session_id, number, Fate::Dropped);
                 continue;

@@ -238,7 +238,9 @@ impl Clients {
             if let Some(record) = OwnRecord::of(&record, subscriptions, drops, receiver) {
                 self.begin_item(false);
                 let mut item = Item::borrowed(record.publication(now), None);
-                self.deliver(now, id, record.terms(), &mut item);
+                let mut terms = record.terms();
+                terms.is_denied = !self.access.may_receive(id, item.publication.topic);
+                self.deliver(now, id, terms, &mut item);
                 self.begin_item(false);
             }
         }

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{QoS, ReasonCode};
 
-use crate::connection::{LastWords, Peer};
+use crate::connection::LastWords;
 use crate::durability::{ReadAnswer, StoreSize};
 use crate::ids::{ConnectionId, ShardId, StoreId};
 use crate::mail::Mail;
+use crate::policy::{Peer, Policy};
 use crate::reason::CloseCause;
 
 /// One thing that happened.
@@ -80,6 +81,9 @@ pub enum Input<'a> {
     Operator(Operation),
     /// New limits, after the configuration was read again.
     Reconfigured(Box<crate::Limits>),
+    /// What clients may do from now on; `None`: everything. Clients that may not connect any more
+    /// are disconnected, and subscriptions that are not allowed any more end.
+    PolicyReplaced(Option<Arc<Policy>>),
     /// The broker is stopping: say so to every client and close.
     Drain,
 }

@@ -239,6 +239,7 @@ pub(crate) fn terms_of_copy(copy: &HeldCopy) -> Terms<'_> {
         retain: copy.retain,
         identifiers: &copy.identifiers,
         group: copy.group.as_ref(),
+        is_denied: false, // judged when it leaves
     }
 }
 

@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod admission;
 mod audit;
 mod backlog;
@@ -36,11 +37,13 @@ mod limits;
 mod mail;
 mod mesh;
 mod message;
+mod name_pattern;
 mod operator;
 mod option_box;
 pub mod output;
 mod placement;
 mod places;
+mod policy;
 mod position;
 mod post;
 mod read_only;
@@ -60,7 +63,7 @@ mod timers;
 mod will;
 
 pub use audit::clean_shutdown::EPOCHS_AHEAD_MAX;
-pub use connection::{LastWords, Peer};
+pub use connection::LastWords;
 pub use durability::{
     Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReadAnswer, ReadRequest,
     ReceivedEntry, Record, StoreRequest, StoreSize, StoredSubscription, Will,
@@ -72,6 +75,10 @@ pub use mail::Mail;
 pub use message::{MarkParts, Message, MessageParts};
 pub use operator::{ClientInfo, Page, Place, SessionInfo, SubscriptionInfo};
 pub use output::{Credentials, Output};
+pub use policy::{
+    Action, Actions, Decision, Denial, Effect, Identity, Member, Peer, Policy, PolicyError, Role,
+    Rule, Verdict,
+};
 pub use position::{Frontier, Position};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};

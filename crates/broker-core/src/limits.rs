@@ -379,6 +379,21 @@ pub(crate) const STATEMENTS_MAX: usize = 4_096;
 /// named to its receiver, who calls it lost.
 pub(crate) const MISSED_BYTES_MAX: usize = 1024 * 1024;
 
+/// Roles of a policy, and rules of all of them: for each rule about 200 bytes, its filter and where
+/// it is written, once for all shards.
+pub(crate) const ROLES_MAX: usize = 16_384;
+pub(crate) const RULES_MAX: usize = 262_144;
+/// Verdicts that a shard remembers while it has a policy: 72 bytes each, the topic beyond 36 bytes,
+/// and 100 bytes for each client of which there is one; 3 MiB at most. Beyond it an older one is
+/// found anew.
+pub(crate) const VERDICTS_MAX: usize = 4_096;
+/// Bytes of a topic whose verdicts are remembered.
+pub(crate) const VERDICT_TOPIC_MAX: usize = 512;
+
+const _: () = assert!(
+    ROLES_MAX <= u16::MAX as usize,
+    "a subject numbers its roles"
+);
 const _: () = assert!(
     SHARDS_MAX <= u64::BITS as usize,
     "a shard is a bit of a u64"

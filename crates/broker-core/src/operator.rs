@@ -13,10 +13,12 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName, Version};
 
-use crate::connection::{Access, Connection, Identity, may_publish};
+use crate::connection::Connection;
 use crate::input::{Forget, Operation, OwnMessage};
 use crate::item::{Item, Storing};
+use crate::limits::Limits;
 use crate::message::Publication;
+use crate::policy::is_reserved;
 use crate::reason::{DropReason, Fault};
 use crate::session::{Backlog, Session};
 use crate::shard::Shard;
@@ -103,7 +105,7 @@ impl Shard {
             let session = self.clients.sessions.get(connection.session()?.index())?;
             Some(ClientInfo {
                 client_id: Arc::clone(&session.client_id),
-                user: connection.identity().user.clone(),
+                user: connection.user().cloned(),
                 address: connection.peer().address,
                 listener: connection.peer().listener,
                 version: connection.version(),
@@ -185,7 +187,7 @@ impl Shard {
             Ok(topic) => {
                 message.topic.len() <= usize::from(limits.topic_bytes_max)
                     && topic.levels().count() <= levels_max
-                    && may_publish(&Identity::default(), &message.topic) == Access::Allowed
+                    && !is_reserved(&message.topic)
             }
             Err(_) => false,
         };
@@ -204,6 +206,20 @@ impl Shard {
             Operation::Forget(Forget::Retained { topic }) => self.forget_retained(topic),
             Operation::Disconnect { client_id } => self.disconnect_for_operator(now, client_id),
             Operation::Publish(message) => self.publish_own(now, message),
+        }
+    }
+
+    /// Puts other limits in force.
+    pub(crate) fn reconfigure(&mut self, now: Instant, limits: Limits) {
+        let before = self.clients.limits.session_expiry_max_s;
+        self.clients.limits.clone_from(&limits);
+        self.options.limits = limits;
+        let clients = &mut self.clients;
+        clients
+            .queue_limits
+            .note_limits(&clients.sessions, &clients.limits);
+        if self.clients.limits.session_expiry_max_s < before {
+            self.shorten_absences(now);
         }
     }
 

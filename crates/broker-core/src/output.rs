@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::connection::{LastWords, Peer};
+use crate::connection::LastWords;
 use crate::durability::{ReadRequest, Request, StoreRequest};
 use crate::ids::{ConnectionId, ShardId};
 use crate::mail::Mail;
+use crate::policy::Peer;
 use crate::position::Frontier;
 use crate::telemetry::Event;
 

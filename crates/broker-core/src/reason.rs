@@ -32,7 +32,7 @@ pub enum DropReason {
     NotConnected = 5,
     /// Retained messages are at `retained_messages_max` or `retained_bytes_max`.
     RetainedFull = 6,
-    /// The publisher may not publish there.
+    /// The publisher may not publish there, or the receiver may not receive it.
     NotAuthorized = 7,
     /// The receiver answered PUBREC or PUBACK with an error.
     RefusedByReceiver = 8,
@@ -100,12 +100,12 @@ impl DropReason {
             | Self::SlowReceiver
             | Self::Expired
             | Self::TooLargeForReceiver
+            | Self::NotAuthorized
             | Self::TooOld
             | Self::StoreFull => true,
             Self::SessionEnded
             | Self::NotConnected
             | Self::RetainedFull
-            | Self::NotAuthorized
             | Self::RefusedByReceiver
             | Self::ConnectionLost
             | Self::StoreFailed => false,

@@ -32,13 +32,12 @@ use unbroken_mqtt_proto::{
     next_frame,
 };
 
-use crate::ShardId;
 use crate::clients::Clients;
-use crate::connection::{Caller, Connection, LastPacket, LastWords, Peer, is_connect, not_connect};
+use crate::connection::{Caller, Connection, LastPacket, LastWords, is_connect, not_connect};
 use crate::durability::Record;
 use crate::ids::{ConnectionId, GroupId, Numbers, SessionId};
 use crate::input::Input;
-use crate::limits::{CONNECT_BYTES_MAX, Limits, PATIENCE_WITHOUT_PLACE};
+use crate::limits::{CONNECT_BYTES_MAX, PATIENCE_WITHOUT_PLACE};
 use crate::mail::Letter;
 use crate::mesh::Barriers;
 use crate::output::Output;
@@ -50,6 +49,7 @@ use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
 use crate::telemetry::{AuditTotals, Event, Stats, Work};
 use crate::timers::{Timer, Timers};
+use crate::{Peer, ShardId};
 
 /// One shard of the broker.
 pub struct Shard {
@@ -136,18 +136,8 @@ impl Shard {
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
             Input::Timeout { heard } => self.handle_timeout(now, heard),
             Input::Operator(operation) => self.operate(now, &operation),
-            Input::Reconfigured(limits) => {
-                let before = self.clients.limits.session_expiry_max_s;
-                self.clients.limits = Limits::clone(&limits);
-                self.options.limits = *limits;
-                let clients = &mut self.clients;
-                clients
-                    .queue_limits
-                    .note_limits(&clients.sessions, &clients.limits);
-                if self.clients.limits.session_expiry_max_s < before {
-                    self.shorten_absences(now);
-                }
-            }
+            Input::Reconfigured(limits) => self.reconfigure(now, *limits),
+            Input::PolicyReplaced(policy) => self.replace_policy(now, policy),
             Input::Drain => self.drain(now),
         }
         self.announce_queue_changes();
@@ -190,7 +180,7 @@ impl Shard {
     }
 
     /// Bytes that an output takes before its receiver counts as slow
-    /// ([`Limits::output_bytes_max`]).
+    /// ([`crate::Limits::output_bytes_max`]).
     pub fn output_bytes_max(&self) -> usize {
         self.clients.limits.output_bytes_max as usize
     }

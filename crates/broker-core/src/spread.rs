@@ -194,7 +194,11 @@ impl Clients {
             spread.seconds_left = seconds_left;
         }
         std::mem::swap(&mut self.frames, &mut spread.frames);
-        self.give(now, receiver.session, terms, &mut item);
+        if terms.is_denied {
+            self.deliver_denied(now, receiver.session, terms, &mut item);
+        } else {
+            self.give(now, receiver.session, terms, &mut item);
+        }
         std::mem::swap(&mut self.frames, &mut spread.frames);
     }
 

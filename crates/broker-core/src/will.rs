@@ -117,6 +117,16 @@ impl Shard {
         };
         let on_disk = std::mem::take(&mut session.will_on_disk);
         let client_id = Arc::clone(&session.client_id);
+        let verdict = self.clients.access.due_will(id, will.message.topic());
+        if verdict.is_denied() {
+            let mut publication = will.message.publication();
+            publication.stamp = now;
+            self.drop_denied(now, id, &publication);
+            if on_disk {
+                self.clients.end_stored_will(&client_id);
+            }
+            return;
+        }
         self.event(Event::WillPublished {
             client_id: Arc::clone(&client_id),
             topic: will.message.topic().into(),

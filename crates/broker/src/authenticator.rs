@@ -243,10 +243,7 @@ mod tests {
                 client_id: "c".into(),
                 user_name: Some("alice".into()),
                 password: Some(b"secret".as_slice().into()),
-                peer: Peer {
-                    address: None,
-                    listener: 0,
-                },
+                peer: Peer::default(),
             };
             let verification = (connection, credentials);
             self.authenticator

@@ -532,9 +532,6 @@ mod tests {
     }
 
     fn no_peer() -> Peer {
-        Peer {
-            address: None,
-            listener: 0,
-        }
+        Peer::default()
     }
 }

@@ -44,4 +44,4 @@ pub use disk::DiskError;
 pub use handle::{BrokerHandle, ReloadError};
 pub use logging::LogError;
 pub use serve::{ServeError, serve};
-pub use server::{OpenListener, Server, ServerError, StartError};
+pub use server::{OpenListener, Server, ServerError, ServerOptions, StartError};

@@ -457,6 +457,7 @@ fn incoming(
         peer: Peer {
             address: Some(address),
             listener,
+            certificate: None,
         },
         permit,
         unread: Vec::new(),

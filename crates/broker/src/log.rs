@@ -30,6 +30,7 @@ pub(crate) fn event(event: &Event) {
         | Event::SessionEnded { .. } => connection_event(event),
         Event::Subscribed { .. }
         | Event::Unsubscribed { .. }
+        | Event::SubscriptionRevoked { .. }
         | Event::WillPublished { .. }
         | Event::Dropped { .. } => message_event(event),
         Event::Fault { .. }
@@ -138,6 +139,17 @@ fn message_event(event: &Event) {
             client = %Escaped(client_id),
             filter = %Escaped(filter),
             "unsubscribed"
+        ),
+        Event::SubscriptionRevoked {
+            client_id,
+            filter,
+            why,
+        } => tracing::info!(
+            target: CLIENT,
+            client = %Escaped(client_id),
+            filter = %Escaped(filter),
+            reason = why.name(),
+            "subscription ended: it is not allowed any more"
         ),
         Event::WillPublished { client_id, topic } => tracing::info!(
             target: CLIENT,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
 
 use unbroken_broker_core::{
-    ClientInfo, DropReason, Event, Forget, OwnMessage, Page, Place, SessionInfo, Stats,
+    ClientInfo, DropReason, Event, Forget, OwnMessage, Page, Place, Policy, SessionInfo, Stats,
     SubscriptionInfo,
 };
 
@@ -44,6 +44,11 @@ pub(crate) enum Request {
         done: Sender<()>,
     },
     Watch(Watch),
+    /// What clients may do from now on.
+    SetAccess {
+        policy: Option<Arc<Policy>>,
+        answer: Answer<()>,
+    },
 }
 
 /// A part of a listing.

@@ -13,6 +13,7 @@
 //! Deliberately absent: requests of other threads ([`crate::handle`]), signals and the output of
 //! the command ([`crate::serve()`]).
 
+mod shards;
 pub(crate) mod wiring;
 
 use std::any::Any;
@@ -26,7 +27,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::net::TcpListener;
-use unbroken_broker_core::{LimitsError, Settings, Shard, ShardId, ShardOptions, Totals};
+use unbroken_broker_core::{LimitsError, PolicyError, Settings, Shard, Totals};
 
 use crate::authenticator::authenticator;
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
@@ -39,6 +40,8 @@ use crate::open_files;
 use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
 use crate::signals::Signal;
+pub use shards::ServerOptions;
+use shards::{new_shards, put_in_force};
 use wiring::Wiring;
 
 /// A running broker. Dropping it stops it at once; [`drain`](Self::drain) closes connections in
@@ -95,6 +98,9 @@ pub enum StartError {
     /// A password file cannot be used.
     #[error("{0}")]
     Passwords(#[from] PasswordFileError),
+    /// Access rules cannot be compiled.
+    #[error("{0}")]
+    Policy(#[from] PolicyError),
     /// The data directory cannot be opened or used.
     #[error("{0}")]
     Disk(#[from] DiskError),
@@ -136,6 +142,11 @@ pub(crate) enum Notice {
 impl Server {
     /// Opens the listeners and starts the threads.
     pub fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, ServerOptions::default())
+    }
+
+    /// The same, with more than a configuration file has.
+    pub fn start_with(config: Config, options: ServerOptions) -> Result<Self, StartError> {
         check(&config)?;
         let auth_rules = Arc::new(auth_rules(&config.listeners)?);
         let count = config.broker.shards.unwrap_or_else(default_shards);
@@ -185,7 +196,8 @@ impl Server {
         // After the server, so that it is dropped first when the start fails.
         let ended = ended;
         let was_killed = opened.as_ref().is_some_and(OpenedStore::was_killed);
-        let mut shards = new_shards(&config, count, &totals, was_killed)?;
+        let mut shards = new_shards(settings(&config), &config, count, &totals, was_killed)?;
+        put_in_force(options.access, &mut shards)?;
         if let Some(opened) = opened {
             server.start_disk(opened, &config, &mut shards, &mut wiring)?;
         }
@@ -399,29 +411,6 @@ fn open_listeners(
         admits: listener.admits(),
     };
     sockets.iter().zip(listeners).map(open).collect()
-}
-
-fn new_shards(
-    config: &Config,
-    count: u8,
-    totals: &Arc<Totals>,
-    was_killed: bool,
-) -> io::Result<Vec<Shard>> {
-    let start = Instant::now();
-    let mut settings = settings(config);
-    settings.audit.after_crash = was_killed;
-    let shard = |id| {
-        Ok(Shard::new(ShardOptions {
-            id,
-            shards: count,
-            limits: config.limits.clone(),
-            settings: settings.clone(),
-            totals: Arc::clone(totals),
-            seed: getrandom::u64().map_err(io::Error::other)?,
-            start,
-        }))
-    };
-    (0..count).map(ShardId).map(shard).collect()
 }
 
 fn settings(config: &Config) -> Settings {

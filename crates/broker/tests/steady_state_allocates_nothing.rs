@@ -218,10 +218,7 @@ fn home_of(client_id: &str, shards: u8) -> ShardId {
         index: 0,
         serial: 0,
     };
-    let peer = Peer {
-        address: None,
-        listener: 0,
-    };
+    let peer = Peer::default();
     let now = Instant::now();
     let opened = Input::Opened { connection, peer };
     assert_eq!(shard.handle(now, opened).count(), 0);

@@ -167,10 +167,7 @@ impl Broker {
             at: Some((shard, connection)),
             ..Link::default()
         };
-        let peer = Peer {
-            address: None,
-            listener: 0,
-        };
+        let peer = Peer::default();
         self.input(shard, Input::Opened { connection, peer });
         self.send(link, unread);
     }

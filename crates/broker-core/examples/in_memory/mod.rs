@@ -50,7 +50,11 @@ impl Broker {
     fn open(&mut self, index: u32, rest: &[u8]) {
         let connection = named(index);
         let (address, listener) = (None, 0);
-        let peer = Peer { address, listener };
+        let peer = Peer {
+            address,
+            listener,
+            certificate: None,
+        };
         self.input(Input::Opened { connection, peer });
         self.send(index, &packet(0x10, &[b"\0\x04MQTT", rest].concat()));
         let admission = Admission::Granted { user: None };

@@ -375,6 +375,7 @@ impl OwnRecord {
             retain: false,
             identifiers: &self.identifiers,
             group: None,
+            is_denied: false,
         }
     }
 }

@@ -10,7 +10,6 @@
 //!
 //! Deliberately absent: what packets mean, and sessions.
 
-mod access;
 mod buffers;
 mod connect;
 mod connections;
@@ -28,8 +27,6 @@ use unbroken_mqtt_proto::connection::alias;
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{Packet, Version};
 
-pub use self::access::Peer;
-pub(crate) use self::access::{Access, Identity, may_publish, may_subscribe};
 pub(crate) use self::connect::{check_connect, is_connect, not_connect, response_prefix};
 pub(crate) use self::connections::{Connections, Writer};
 pub(crate) use self::final_bytes::Client;
@@ -44,6 +41,7 @@ use self::write_buffer::WriteBuffer;
 use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::limits::Limits;
+use crate::policy::Peer;
 use crate::reason::Fault;
 
 #[derive(Debug)]
@@ -71,7 +69,8 @@ pub(crate) struct Connection {
     packet_bytes_max: u32,
     /// One and a half times the keep alive in force [MQTT-3.1.2-22].
     keep_alive: Option<Duration>,
-    identity: Identity,
+    /// The name the driver admitted the client under; `None` is anonymous.
+    user: Option<Arc<str>>,
     input: ReadBuffer,
     output: WriteBuffer,
     pending: Pending,
@@ -111,7 +110,7 @@ impl Connection {
             is_bridge: false,
             packet_bytes_max: u32::MAX,
             keep_alive: None,
-            identity: Identity::default(),
+            user: None,
             input: ReadBuffer::new(now),
             output: WriteBuffer::default(),
             pending: Pending::new(),
@@ -139,8 +138,8 @@ impl Connection {
         self.packet_bytes_max
     }
 
-    pub(crate) const fn identity(&self) -> &Identity {
-        &self.identity
+    pub(crate) const fn user(&self) -> Option<&Arc<str>> {
+        self.user.as_ref()
     }
 
     pub(crate) const fn keep_alive(&self) -> Option<Duration> {
@@ -204,7 +203,7 @@ impl Connection {
 
     /// As whom the driver lets the client in.
     pub(crate) fn identify(&mut self, user: Option<Arc<str>>) {
-        self.identity.user = user;
+        self.user = user;
     }
 
     /// Lets the client in.

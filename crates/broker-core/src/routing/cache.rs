@@ -40,6 +40,8 @@ pub(crate) struct Route {
     pub(crate) sharing: u64,
     /// Shared groups of this shard that want it.
     pub(crate) groups: SmallVec<[GroupId; 2]>,
+    /// It is known which receivers may have it: see [`RouteCache::judged`].
+    pub(super) is_judged: bool,
     /// Its receivers once more, as long as somebody keeps them: they are megabytes.
     pub(super) wide: LastWide,
 }
@@ -92,6 +94,8 @@ pub(crate) struct Receiver {
     /// Whether one of them is No Local: if the session is the publisher, ask
     /// [`SubscriptionIndex::receiver_of_own`] instead.
     pub(crate) no_local_some: bool,
+    /// Whether the client may not receive messages on the topic. Known of a judged route.
+    pub(crate) is_denied: bool,
     /// Of all that have one [MQTT-3.3.4-4].
     pub(crate) identifiers: SmallVec<[NonZeroU32; 1]>,
 }
@@ -136,14 +140,37 @@ impl RouteCache {
     /// Everybody a message on `topic` goes to. The caller may change sessions while it walks the
     /// receivers, but not the index.
     pub(crate) fn route(&mut self, index: &SubscriptionIndex, topic: TopicName<'_>) -> &Route {
+        self.route_mut(index, topic)
+    }
+
+    /// The same, with those receivers marked whose clients may not receive it. Each is asked about
+    /// once while the route is good.
+    #[inline]
+    pub(crate) fn judged(
+        &mut self,
+        index: &SubscriptionIndex,
+        topic: TopicName<'_>,
+        mut may_receive: impl FnMut(SessionId) -> bool,
+    ) -> &Route {
+        let route = self.route_mut(index, topic);
+        if !route.is_judged {
+            for receiver in &mut route.receivers {
+                receiver.is_denied = !may_receive(receiver.session);
+            }
+            route.is_judged = true;
+        }
+        route
+    }
+
+    fn route_mut(&mut self, index: &SubscriptionIndex, topic: TopicName<'_>) -> &mut Route {
         let tag = self.hasher.hash_one(topic.as_str()) | 1;
         let at = match self.find(tag, topic, index.generation()) {
             Some(at) => at,
             None => self.make(tag, topic, index),
         };
         match at {
-            At::Place(place) => &self.places[place].route,
-            At::Bench => &self.bench.route,
+            At::Place(place) => &mut self.places[place].route,
+            At::Bench => &mut self.bench.route,
         }
     }
 
@@ -246,6 +273,7 @@ impl Route {
         self.receivers.clear();
         (self.shards, self.staying, self.sharing) = (0, 0, 0);
         self.groups.clear();
+        self.is_judged = false;
         self.wide.0.take();
     }
 
@@ -255,6 +283,7 @@ impl Route {
         (self.shards, self.staying) = (other.shards, other.staying);
         self.sharing = other.sharing;
         self.groups.clone_from(&other.groups);
+        self.is_judged = other.is_judged;
         self.wide.0.take();
     }
 }
@@ -266,6 +295,7 @@ impl Receiver {
             qos: grant.qos,
             retain_as_published: grant.retain_as_published,
             no_local_some: grant.no_local,
+            is_denied: false,
             identifiers: grant.identifier.into_iter().collect(),
         }
     }

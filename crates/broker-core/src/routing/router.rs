@@ -51,6 +51,21 @@ impl Router {
         self.routes.route(&self.index, topic)
     }
 
+    /// The same, with those receivers marked whose clients may not receive it.
+    #[inline]
+    pub(crate) fn judged(
+        &mut self,
+        topic: TopicName<'_>,
+        may_receive: impl FnMut(SessionId) -> bool,
+    ) -> &Route {
+        self.routes.judged(&self.index, topic, may_receive)
+    }
+
+    /// What clients may receive has changed: no route is good any more.
+    pub(crate) fn judge_again(&mut self) {
+        self.index.renew();
+    }
+
     /// What a session gets of a message that it published itself [MQTT-3.8.3-3].
     pub(crate) fn receiver_of_own(
         &self,
@@ -65,7 +80,7 @@ impl Router {
         TopicName::parse(topic).is_ok_and(|topic| !self.route(topic).is_empty())
     }
 
-    /// Changes with every subscription.
+    /// Changes with every subscription, and with what clients may receive.
     pub(crate) fn generation(&self) -> u64 {
         self.index.generation()
     }

@@ -17,6 +17,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) identifiers: &'a [NonZeroU32],
     /// The group that has chosen it, as its filter is written.
     pub(crate) group: Option<&'a Arc<str>>,
+    /// The client may not receive this.
+    pub(crate) is_denied: bool,
 }
 
 impl<'a> Terms<'a> {
@@ -28,6 +30,7 @@ impl<'a> Terms<'a> {
             retain: retain && receiver.retain_as_published,
             identifiers: &receiver.identifiers,
             group: None,
+            is_denied: receiver.is_denied,
         }
     }
 }

@@ -175,6 +175,11 @@ impl SubscriptionIndex {
         receiver
     }
 
+    /// Something else than a subscription has changed that routes depend on.
+    pub(crate) fn renew(&mut self) {
+        self.generation += 1;
+    }
+
     /// Differs whenever the answer to some topic may differ.
     pub(crate) fn generation(&self) -> u64 {
         self.generation

@@ -301,6 +301,7 @@ impl TermsThen {
             retain: self.retain,
             identifiers: &self.identifiers,
             group: None,
+            is_denied: false, // judged when it leaves
         }
     }
 }

@@ -245,6 +245,7 @@ impl Shard {
         Some(PacketLimit {
             bytes_max: connection.packet_bytes_max(),
             version: connection.version(),
+            client: self.clients.access.client_of(session).cloned(),
         })
     }
 

@@ -16,6 +16,7 @@ use crate::audit::statement;
 use crate::audit::verify::LaneSession;
 use crate::audit::watch::Wants;
 use crate::clients::Clients;
+use crate::connection::Connection;
 use crate::durability::{LaneState, Record};
 use crate::ids::{SessionId, ShardId};
 use crate::item::Item;
@@ -115,7 +116,7 @@ impl Shard {
             .and_then(|index| self.clients.connections.at(index));
         Some(Sender {
             client_id: Arc::clone(&session.client_id),
-            user: match connection.map(|connection| &connection.identity().user) {
+            user: match connection.map(Connection::user) {
                 None => User::Unknown,
                 Some(None) => User::Anonymous,
                 Some(Some(name)) => User::Named(Arc::clone(name)),

@@ -20,7 +20,7 @@ use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::audit::missed::poses_as_record;
 use crate::clients::Clients;
-use crate::connection::{Access, Answer, may_publish};
+use crate::connection::Answer;
 use crate::durability::{Marker, Record, WaitFor};
 use crate::ids::{ConnectionId, Errand, SessionId};
 use crate::item::{Item, Storing};
@@ -273,8 +273,17 @@ impl Shard {
         }
     }
 
-    /// Why a message that has to be kept is not taken in, if so.
+    /// Why a message is not taken in, if so: its client may not publish it, or there is no room to
+    /// keep it.
     fn refusal(&mut self, item: &Item<'_>, publisher: SessionId) -> Option<Refusal> {
+        let Clients { access, audit, .. } = &mut self.clients;
+        let (topic, properties) = (item.publication.topic, item.publication.properties);
+        if access.publish(publisher, topic).is_denied()
+            || poses_as_record(audit.topics(), topic, properties)
+        {
+            let why = DropReason::NotAuthorized;
+            return Some(Refusal { why, full: None });
+        }
         if let Some(why) = self.store_refuses()
             && !matches!(item.storing, Storing::No)
             && self.needs_disk(item)
@@ -336,12 +345,18 @@ impl Shard {
         packet_id: Option<PacketId>,
         Refusal { why, full }: &Refusal,
     ) -> Result<Outcome, Fault> {
+        let until = item.until;
+        if *why == DropReason::NotAuthorized {
+            // Answered before 5.0, too, since its client would send it again.
+            self.drop_denied(now, session_id, &item.publication);
+            let reason = ReasonCode::NotAuthorized;
+            return Ok(Outcome { reason, until });
+        }
         self.note_refused(session_id, &item.publication, *why);
         self.clients
             .drop_for(now, session_id, &item.publication, *why, full.as_ref());
         let (reason, detail) = refused(*why);
         if self.expressible(id, reason) == reason {
-            let until = item.until;
             return Ok(Outcome { reason, until });
         }
         // It is not here: when it comes again it is new.
@@ -357,7 +372,8 @@ impl Shard {
     /// everybody else would get it once more each time.
     fn must_answer_first(&self, id: ConnectionId, why: DropReason) -> bool {
         let connection = self.clients.connections.get(id);
-        why != DropReason::StoreFailed // those answers never come
+        // Answers of a store that has failed never come.
+        !matches!(why, DropReason::StoreFailed | DropReason::NotAuthorized)
             && connection.is_some_and(|connection| {
                 !connection.version().has_properties() && !connection.holds_nothing()
             })
@@ -388,19 +404,6 @@ impl Shard {
         stamped: &'a mut PropertyBuf,
     ) -> Outcome {
         let publication = &mut item.publication;
-        let allowed = self.clients.connections.get(id).is_none_or(|connection| {
-            may_publish(connection.identity(), publication.topic) == Access::Allowed
-        });
-        let topics = self.clients.audit.topics();
-        if !allowed || poses_as_record(topics, publication.topic, publication.properties) {
-            self.note_refused(session_id, publication, DropReason::NotAuthorized);
-            self.clients
-                .drop_message(now, session_id, publication, DropReason::NotAuthorized);
-            return Outcome {
-                reason: ReasonCode::NotAuthorized,
-                until: item.until,
-            };
-        }
         let own = self.verify_publisher(session_id, again, publication);
         self.put_mark(now, session_id, publication, stamped);
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]

@@ -347,7 +347,12 @@ impl Shard {
             // [MQTT-3.8.3-3]
             let is_own = |session: &Session| message.publisher() == Some(&session.client_id);
             let is_left_out = grant.no_local && session.is_some_and(is_own);
-            if !copy.is_overtaken && !is_left_out && !message.publication().expired(now) {
+            let is_allowed = self.clients.access.may_receive(session_id, message.topic());
+            if is_allowed
+                && !copy.is_overtaken
+                && !is_left_out
+                && !message.publication().expired(now)
+            {
                 self.send_retained(now, session_id, grant, &message);
             }
             self.clients.pool.release(message);
@@ -383,6 +388,7 @@ impl Shard {
             retain: true, // [MQTT311-3.3.1-8]
             identifiers: &identifiers,
             group: None,
+            is_denied: false,
         };
         self.clients.deliver(now, session_id, terms, &mut item);
         item.finish(&mut self.clients.pool);

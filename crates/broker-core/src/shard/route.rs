@@ -8,12 +8,13 @@
 //! ```
 //!
 //! The route of a topic is cached with the generation of the subscription index, so that a repeated
-//! topic costs one look-up instead of a walk through the tree.
+//! topic costs one look-up instead of a walk through the tree. Receivers that may not have it are
+//! marked in it: [`crate::policy`].
 //!
 //! Shared groups are fair: members take turns, connected ones first; if none is connected, the
 //! sessions that stay queue in turn, as long as there is one that is granted more than QoS 0: the
-//! others keep nothing. A message goes to a member whose Maximum Packet Size lets it have it, if
-//! there is one.
+//! others keep nothing. A message goes to a member whose Maximum Packet Size and rights let it have
+//! it, if there is one.
 //!
 //! Invariants:
 //! - A message is routed at the shard it came to, and matched once more at each shard that asked
@@ -103,7 +104,8 @@ impl Shard {
             router, clients, ..
         } = self;
         // All whose filters match, and no others. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
-        let route = router.route(topic);
+        let may_receive = |session| clients.access.may_receive(session, topic.as_str());
+        let route = router.judged(topic, may_receive);
         clients.begin_item(route.receivers.len() + route.groups.len() > 1);
         groups.extend_from_slice(&route.groups);
         (routed.shards, routed.staying) = (route.shards, route.staying);
@@ -164,7 +166,8 @@ impl Shard {
         let Some(receiver) = self.router.receiver_of_own(topic, session) else {
             return false;
         };
-        let terms = Terms::of(&receiver, item.publication.retain);
+        let mut terms = Terms::of(&receiver, item.publication.retain);
+        terms.is_denied = !self.clients.access.may_receive(session, topic.as_str());
         self.clients.deliver(now, session, terms, item);
         true
     }
@@ -217,7 +220,8 @@ impl Shard {
     /// Gives a message to the member whose turn it is, with a duty if it was given before.
     fn deliver_to_group(&mut self, now: Instant, id: GroupId, item: &mut Item<'_>, duty: Duty) {
         let home = self.options.id;
-        let Some(chosen) = self.groups.choose(id, &item.publication) else {
+        let (publication, access) = (&item.publication, &mut self.clients.access);
+        let Some(chosen) = self.groups.choose(id, publication, access) else {
             self.drop_of_group(now, item, DropReason::SessionEnded);
             return self.fulfil(now, duty, home, item);
         };
@@ -290,11 +294,13 @@ impl Shard {
         };
         // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
+        let access = &mut self.clients.access;
         let terms = Terms {
             qos: grant.qos, // [MQTT-4.8.2-3]
             retain: item.publication.retain && grant.retain_as_published,
             identifiers: &identifiers,
             group: Some(&text),
+            is_denied: !access.may_receive(member.session, item.publication.topic),
         };
         self.clients.deliver(now, member.session, terms, item);
         if item.is_owed {

@@ -24,7 +24,7 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::clients::Clients;
-use crate::connection::{Access, Answer, Connection, may_subscribe};
+use crate::connection::Answer;
 use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, LogId, SessionId, StoreId};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
@@ -77,7 +77,7 @@ impl Shard {
                 options,
                 identifier,
             };
-            let code = self.take_request(id, &request, &mut answer)?;
+            let code = self.take_request(&request, &mut answer)?;
             self.report_subscribed(version, &request, code);
             answer.codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
         }
@@ -89,7 +89,6 @@ impl Shard {
     /// One filter: the fault ends the connection, the code is this filter's answer.
     fn take_request<'a>(
         &mut self,
-        id: ConnectionId,
         request: &Request<'a>,
         answer: &mut Answers<'a>,
     ) -> Result<ReasonCode, Fault> {
@@ -100,7 +99,7 @@ impl Shard {
             identifier,
             ..
         } = *request;
-        let new = match self.subscribe(id, request, &mut answer.joins)? {
+        let new = match self.subscribe(request, &mut answer.joins)? {
             Ok(new) => new,
             Err(reason) => return Ok(reason),
         };
@@ -176,7 +175,6 @@ impl Shard {
     /// Answers whether the session did not have the filter.
     fn subscribe(
         &mut self,
-        id: ConnectionId,
         request: &Request<'_>,
         joins: &mut Vec<u64>,
     ) -> Result<Result<bool, ReasonCode>, Fault> {
@@ -190,10 +188,8 @@ impl Shard {
                 "No Local on a shared subscription",
             ));
         }
-        let connection = self.clients.connections.get(id);
-        let is_denied =
-            |it: &Connection| may_subscribe(it.identity(), request.text) == Access::Denied;
-        if connection.is_some_and(is_denied) {
+        let (access, filter) = (&self.clients.access, request.filter.filter());
+        if access.subscribe(request.session, filter).is_denied() {
             return Ok(Err(ReasonCode::NotAuthorized));
         }
         if !self.has_room_for_past(request) {
@@ -374,20 +370,9 @@ impl Shard {
         // [MQTT-3.10.4-6, MQTT311-3.10.4-6]
         for text in &unsubscribe.filters {
             // The same character for character. [MQTT-3.10.4-1, MQTT311-3.10.4-1]
-            let removed = self
-                .clients
-                .session_mut(session_id)
-                .and_then(|session| session.subscriptions.remove(text));
-            let code = if let Some(grant) = removed {
-                let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
-                self.unsubscribe(session_id, parsed, grant);
+            let code = if let Some(asked) = self.end_subscription_to(session_id, text) {
                 self.tell_unsubscribed(session_id, text);
-                let clients = &mut self.clients;
-                if let Some(session) = clients.sessions.get_mut(session_id.index()) {
-                    let unsaved = &mut clients.unsaved;
-                    let asked = session.unsubscribe(session_id, &mut clients.gate, unsaved, text);
-                    stored = asked.max(stored);
-                }
+                stored = asked.max(stored);
                 ReasonCode::Success
             } else {
                 ReasonCode::NoSubscriptionExisted
@@ -401,6 +386,22 @@ impl Shard {
         // A query for a later subscription may have stood behind one that is gone.
         self.pump(now, session_id);
         Ok(())
+    }
+
+    /// Ends a subscription, if the session has it. Answers what asks for that to be on disk.
+    pub(crate) fn end_subscription_to(&mut self, id: SessionId, text: &str) -> Option<StoreId> {
+        let grant = self.clients.session_mut(id)?.subscriptions.remove(text)?;
+        if let Ok(parsed) = SubscriptionFilter::parse(text) {
+            self.unsubscribe(id, parsed, grant);
+        }
+        let Clients {
+            sessions,
+            gate,
+            unsaved,
+            ..
+        } = &mut self.clients;
+        let session = sessions.get_mut(id.index())?;
+        Some(session.unsubscribe(id, gate, unsaved, text))
     }
 
     /// Notes a subscription of a session that stays, and asks for it to be on disk, if it is in

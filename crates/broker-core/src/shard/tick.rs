@@ -295,10 +295,7 @@ mod tests {
     /// A client with a keep alive and a session that stays.
     fn join(shard: &mut Shard, now: Instant, serial: u32) -> ConnectionId {
         let connection = ConnectionId { index: 0, serial };
-        let peer = Peer {
-            address: None,
-            listener: 0,
-        };
+        let peer = Peer::default();
         for _ in shard.handle(now, Input::Opened { connection, peer }) {}
         let mut properties = PropertyBuf::new();
         properties

@@ -30,7 +30,6 @@ use unbroken_mqtt_proto::TopicFilter;
 
 use super::packet_limit::PacketLimit;
 use crate::ids::{GroupId, Member, Readiness};
-use crate::message::Publication;
 use crate::routing::Grant;
 
 /// The groups of one shard.
@@ -193,14 +192,14 @@ impl GroupTable {
     pub(super) fn choose(
         &mut self,
         id: GroupId,
-        publication: &Publication<'_>,
+        mut takes: impl FnMut(&PacketLimit, Grant) -> bool,
     ) -> Option<(Member, Grant)> {
         let group = self.groups.get(id.key())?;
         let heads = group.rings.map(|ring| ring.head);
         let first = heads.into_iter().flatten().next()?;
         let can = |seat: &SeatId| {
             let Seat { limit, grant, .. } = &self.seats[seat.0];
-            limit.allows(publication, *grant)
+            takes(limit, *grant)
         };
         let chosen = {
             let mut all = heads.into_iter().flatten().flat_map(|head| self.ring(head));
@@ -314,6 +313,7 @@ mod tests {
     use super::*;
     use crate::ids::Readiness::{Absent, Away, Full, Ready};
     use crate::ids::{SessionId, ShardId};
+    use crate::message::Publication;
 
     const GRANT: Grant = Grant {
         qos: QoS::AtLeastOnce,
@@ -334,6 +334,10 @@ mod tests {
             stamp: Instant::now(),
             mark: None,
         }
+    }
+
+    fn any(_: &PacketLimit, _: Grant) -> bool {
+        true
     }
 
     fn member(session: u32) -> Member {
@@ -359,7 +363,7 @@ mod tests {
 
     fn turns(groups: &mut GroupTable, id: GroupId, count: usize) -> Vec<u32> {
         (0..count)
-            .filter_map(|_| groups.choose(id, &message(b"")))
+            .filter_map(|_| groups.choose(id, any))
             .map(|(member, _)| member.session.0)
             .collect()
     }
@@ -403,7 +407,7 @@ mod tests {
             (id, false)
         );
         assert_eq!(groups.seats.len(), 2);
-        assert_eq!(groups.choose(id, &message(b"")), Some((member(0), better)));
+        assert_eq!(groups.choose(id, any), Some((member(0), better)));
     }
 
     #[test]
@@ -420,7 +424,7 @@ mod tests {
         assert_eq!(groups.find("h", filter("a")), Some(other_name));
         assert!(groups.leave(first, member(0)));
         assert_eq!(groups.find("g", filter("a")), None);
-        assert_eq!(groups.choose(first, &message(b"")), None);
+        assert_eq!(groups.choose(first, any), None);
         assert!(!groups.leave(first, member(0)));
     }
 
@@ -438,11 +442,13 @@ mod tests {
         let small = PacketLimit {
             bytes_max: 100,
             version: Version::V5,
+            client: None,
         };
-        groups.set_limit(id, member(0), small);
+        groups.set_limit(id, member(0), small.clone());
         groups.set_limit(id, member(1), small);
-        let large = message(&[0; 100]);
-        let chosen = |groups: &mut GroupTable| groups.choose(id, &large).unwrap().0.session.0;
+        let payload = [0; 100];
+        let large = |limit: &PacketLimit, grant| limit.allows(&message(&payload), grant);
+        let chosen = |groups: &mut GroupTable| groups.choose(id, large).unwrap().0.session.0;
         assert_eq!(chosen(&mut groups), 2);
         assert_eq!(chosen(&mut groups), 2);
         assert_eq!(turns(&mut groups, id, 4), [0, 1, 2, 0]);
@@ -510,7 +516,7 @@ mod tests {
                             line.rotate_left(1);
                             line[line.len() - 1]
                         });
-                        let chosen = groups.choose(id, &message(b"")).map(|(m, _)| m.session.0);
+                        let chosen = groups.choose(id, any).map(|(m, _)| m.session.0);
                         assert_eq!(chosen, expected, "seed {seed}");
                     }
                 }

@@ -1,17 +1,22 @@
-//! What a member of a group can take: a message whose copy is too large for it goes to another.
+//! What a member of a group can take: a message whose copy is too large for it, or that its client
+//! may not receive, goes to another.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use unbroken_mqtt_proto::{QoS, Version};
 
 use crate::message::Publication;
+use crate::policy::Subject;
 use crate::routing::Grant;
 
-/// What a member takes: its Maximum Packet Size, and the version in which a packet is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What a member takes: its Maximum Packet Size, the version in which a packet is written, and what
+/// access rules know of its client.
+#[derive(Clone, Debug)]
 pub(crate) struct PacketLimit {
     pub(crate) bytes_max: u32,
     pub(crate) version: Version,
+    pub(crate) client: Option<Arc<Subject>>,
 }
 
 impl PacketLimit {
@@ -19,10 +24,11 @@ impl PacketLimit {
     pub(super) const NONE: Self = Self {
         bytes_max: u32::MAX,
         version: Version::V5,
+        client: None,
     };
 
     /// Whether the member's copy of this message is not too large [MQTT-3.1.2-24].
-    pub(super) fn allows(self, publication: &Publication<'_>, grant: Grant) -> bool {
+    pub(super) fn allows(&self, publication: &Publication<'_>, grant: Grant) -> bool {
         self.bytes_max == u32::MAX || {
             let qos = grant.qos.min(publication.qos);
             let bytes = copy_bytes(publication, self.version, qos, grant.identifier);

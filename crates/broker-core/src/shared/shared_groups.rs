@@ -13,6 +13,7 @@ use super::hand_overs::HandOvers;
 use super::packet_limit::PacketLimit;
 use crate::ids::{GroupId, GroupRef, HandOver, Member, Readiness, ShardId};
 use crate::message::Publication;
+use crate::policy::AccessControl;
 use crate::position::Position;
 use crate::routing::Grant;
 
@@ -177,8 +178,17 @@ impl SharedGroups {
     }
 
     /// Chooses the member that gets this message: see [`GroupTable::choose`].
-    pub(crate) fn choose(&mut self, id: GroupId, publication: &Publication<'_>) -> Option<Chosen> {
-        let (member, grant) = self.groups.choose(id, publication)?;
+    pub(crate) fn choose(
+        &mut self,
+        id: GroupId,
+        publication: &Publication<'_>,
+        access: &mut AccessControl,
+    ) -> Option<Chosen> {
+        let takes = |limit: &PacketLimit, grant| {
+            limit.allows(publication, grant)
+                && access.member_may_receive(limit.client.as_ref(), publication.topic)
+        };
+        let (member, grant) = self.groups.choose(id, takes)?;
         let group = GroupRef {
             shard: self.shard,
             group: id,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::{ReasonCode, Version};
 
+use crate::policy::Denial;
 use crate::reason::{Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
 
 /// Something that happened to a client or a message and that an operator can find by the client's
@@ -75,6 +76,15 @@ pub enum Event {
         client_id: Arc<str>,
         /// From what. A filter it did not have is not told.
         filter: Box<str>,
+    },
+    /// A subscription has ended because it is not allowed any more.
+    SubscriptionRevoked {
+        /// Whose.
+        client_id: Arc<str>,
+        /// To what.
+        filter: Box<str>,
+        /// Why.
+        why: Denial,
     },
     /// The will of a client that has gone was published.
     WillPublished {

@@ -155,10 +155,7 @@ impl Broker {
             shard,
             Input::Opened {
                 connection: id,
-                peer: Peer {
-                    address: None,
-                    listener: 0,
-                },
+                peer: Peer::default(),
             },
         );
         client
@@ -441,10 +438,7 @@ impl Broker {
                     let link = self.link(shard, connection).unwrap();
                     link.shard = usize::from(to.0);
                     link.id = id;
-                    let peer = Peer {
-                        address: None,
-                        listener: 0,
-                    };
+                    let peer = Peer::default();
                     self.input_one(
                         usize::from(to.0),
                         Input::Opened {

@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use unbroken_broker_core::{
-    ClientInfo, DropReason, Event, Forget, OwnMessage, SessionInfo, Stats, SubscriptionInfo,
+    Action, Actions, ClientInfo, Denial, DropReason, Effect, Event, Forget, Member, OwnMessage,
+    Role, Rule, SessionInfo, Stats, SubscriptionInfo,
 };
 use unbroken_broker_core::{Page, Place, ShardId};
 pub use unbroken_mqtt_proto::QoS;
@@ -35,7 +36,7 @@ use crate::config::{Change, Config};
 use crate::request::{Answer, PageRequest, Request};
 pub use events::{Events, EventsError};
 pub use reload::ReloadError;
-pub(crate) use reload::{InForce, auth_rules, listener_limits};
+pub(crate) use reload::{FIRST_POLICY, InForce, auth_rules, listener_limits};
 pub(crate) use requests::Requests;
 use requests::receive;
 
@@ -220,6 +221,17 @@ impl BrokerHandle {
     /// connections are subject to the new configuration, unless a shard is busy for more than 5 s.
     pub fn reload(&self, config: Config) -> Result<Vec<Change>, ReloadError> {
         self.in_force.reload(config, &self.requests)
+    }
+
+    /// Puts access rules in force, or none: then everything is allowed. Clients that may not
+    /// connect any more are disconnected, and subscriptions that are not allowed any more end. What
+    /// clients do after it returns is judged by the new rules.
+    pub fn set_access(
+        &self,
+        roles: Option<Vec<Role>>,
+        timeout: Duration,
+    ) -> Result<(), ReloadError> {
+        self.in_force.set_access(roles, &self.requests, timeout)
     }
 
     /// The configuration in force: values that need a restart are as at the start. Its listeners

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use unbroken_broker_core::{LimitsError, Totals};
+use unbroken_broker_core::{LimitsError, Policy, PolicyError, Role, Totals};
 
 use super::{HandleError, Requests};
 use crate::authenticator::{AuthRules, ListenerAuth};
@@ -16,9 +16,12 @@ use crate::channel::DriverEvent;
 use crate::config::{Change, Config, Listener, changes, in_force};
 use crate::listener::ConnectionPermits;
 use crate::passwords::{PasswordFileError, Passwords};
+use crate::request::Request;
 
 /// How long a reload waits for busy shards.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
+/// The number of the policy that a broker starts with.
+pub(crate) const FIRST_POLICY: u64 = 1;
 
 /// What is in force while the broker runs.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(crate) struct InForce {
     /// Values that need a restart are as at the start. Its listeners are the open ones, in the
     /// order in which they were opened.
     config: Mutex<Arc<Config>>,
+    /// Numbers policies. Held while the shards are given one, so that all get them in one order.
+    policies: Mutex<u64>,
     permits: Arc<ConnectionPermits>,
     totals: Arc<Totals>,
 }
@@ -43,6 +48,9 @@ pub enum ReloadError {
     /// The broker did not accept it.
     #[error("{0}")]
     Handle(#[from] HandleError),
+    /// Access rules cannot be compiled.
+    #[error("{0}")]
+    Policy(#[from] PolicyError),
 }
 
 impl InForce {
@@ -53,6 +61,7 @@ impl InForce {
     ) -> Self {
         Self {
             config: Mutex::new(Arc::new(config)),
+            policies: Mutex::new(FIRST_POLICY),
             permits,
             totals,
         }
@@ -100,6 +109,24 @@ impl InForce {
         // Nothing is sent: it ends when the last shard has dropped its sender.
         let _ = all_applied.recv_timeout(RELOAD_WAIT);
         Ok(changed)
+    }
+
+    pub(super) fn set_access(
+        &self,
+        roles: Option<Vec<Role>>,
+        requests: &Requests,
+        timeout: Duration,
+    ) -> Result<(), ReloadError> {
+        let mut latest = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = *latest + 1;
+        let compile = |roles| Policy::compile(generation, roles);
+        let policy = roles.map(compile).transpose()?.map(Arc::new);
+        *latest = generation;
+        requests.ask_all(timeout, |answer| Request::SetAccess {
+            policy: policy.clone(),
+            answer,
+        })?;
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Config>> {

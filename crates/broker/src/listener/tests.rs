@@ -31,10 +31,7 @@ pub(crate) fn socket_and_peer() -> (TcpStream, net::TcpStream) {
 pub(crate) fn incoming_over(transport: Transport) -> IncomingConnection {
     IncomingConnection {
         transport,
-        peer: Peer {
-            address: None,
-            listener: 0,
-        },
+        peer: Peer::default(),
         permit: any_permit(),
         unread: Vec::new(),
     }

@@ -42,6 +42,10 @@ pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, re
             driver.notify_when_stored(done);
         }
         Request::Watch(watch) => driver.watches.push(watch),
+        Request::SetAccess { policy, answer } => {
+            input(shard, driver, now, Input::PolicyReplaced(policy));
+            let _ = answer.try_send(());
+        }
     }
 }
 

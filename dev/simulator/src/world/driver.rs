@@ -348,10 +348,7 @@ impl World {
             serial: self.serial,
         };
         self.links[link].at = At::Shard(shard, connection);
-        let peer = Peer {
-            address: None,
-            listener: 0,
-        };
+        let peer = Peer::default();
         self.input(shard, Input::Opened { connection, peer });
     }
 

@@ -1,0 +1,190 @@
+//! The decision points of one shard.
+
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::TopicFilter;
+
+use super::table::VerdictTable;
+use super::{Action, Denial, Identity, Policy, Subject, Verdict};
+use crate::ids::SessionId;
+
+/// The policy in force on one shard, what it has to know of the sessions' clients, and recent
+/// verdicts.
+#[derive(Debug, Default)]
+pub(crate) struct AccessControl {
+    policy: Option<Arc<Policy>>,
+    /// By the number of the session: its last client. Those that have not connected since there is
+    /// a policy are not in it, and those that have not since it was replaced are of an earlier one.
+    subjects: Vec<Option<Arc<Subject>>>,
+    verdicts: VerdictTable,
+}
+
+impl AccessControl {
+    /// Puts other rules in force, or none. Who is here is to be admitted again.
+    pub(crate) fn replace(&mut self, policy: Option<Arc<Policy>>) {
+        self.policy = policy;
+    }
+
+    /// What the rules need to know of a client; `None` if there are none.
+    pub(crate) fn subject(&self, identity: impl FnOnce() -> Identity) -> Option<Arc<Subject>> {
+        let policy = self.policy.as_ref()?;
+        Some(Arc::new(policy.subject(&identity())))
+    }
+
+    /// A session has this client. Answers whether other rules may hold for it than before.
+    pub(crate) fn admit(&mut self, id: SessionId, subject: Option<Arc<Subject>>) -> bool {
+        if subject.is_some() && self.subjects.len() <= id.index() {
+            self.subjects.resize(id.index() + 1, None);
+        }
+        let Some(place) = self.subjects.get_mut(id.index()) else {
+            return false;
+        };
+        let is_new = subject.as_ref().is_some_and(|new| {
+            let before = place.as_ref();
+            before.is_none_or(|before| !before.equals(new))
+        });
+        *place = subject;
+        is_new
+    }
+
+    /// A session has ended.
+    pub(crate) fn end(&mut self, id: SessionId) {
+        if let Some(place) = self.subjects.get_mut(id.index()) {
+            *place = None;
+        }
+    }
+
+    /// The last client of a session, if there are rules.
+    pub(crate) fn client_of(&self, id: SessionId) -> Option<&Arc<Subject>> {
+        self.subjects.get(id.index())?.as_ref()
+    }
+
+    /// Whether the client of a session may publish to this topic.
+    #[inline]
+    pub(crate) fn publish(&mut self, id: SessionId, topic: &str) -> Verdict {
+        if is_reserved(topic) {
+            Verdict::Denied(Denial::ReservedTopic)
+        } else if self.policy.is_none() {
+            Verdict::Allowed
+        } else {
+            self.judge(id, Action::Publish, topic)
+        }
+    }
+
+    /// Whether the will of a client that connects may be published to this topic.
+    pub(crate) fn will(&mut self, subject: Option<&Arc<Subject>>, topic: &str) -> Verdict {
+        if is_reserved(topic) {
+            Verdict::Denied(Denial::ReservedTopic)
+        } else {
+            let Self {
+                policy, verdicts, ..
+            } = self;
+            judge(policy.as_deref(), verdicts, subject, Action::Publish, topic)
+        }
+    }
+
+    /// Whether a will that was accepted with its CONNECT may be published now, as far as is known.
+    pub(crate) fn due_will(&mut self, id: SessionId, topic: &str) -> Verdict {
+        if self.knows(self.client_of(id)) {
+            self.publish(id, topic)
+        } else {
+            Verdict::Allowed
+        }
+    }
+
+    /// Whether the client of a session may subscribe to this filter, of a shared subscription the
+    /// one behind the group's name.
+    pub(crate) fn subscribe(&self, id: SessionId, filter: TopicFilter<'_>) -> Verdict {
+        let Some(policy) = &self.policy else {
+            return Verdict::Allowed;
+        };
+        match self.client_of(id).filter(|client| self.knows(Some(client))) {
+            Some(subject) => {
+                let decision = policy.decide_for(subject, Action::Subscribe, filter.as_str());
+                decision.verdict
+            }
+            None => Verdict::Denied(Denial::NoRole),
+        }
+    }
+
+    /// Whether a message on this topic that is about to leave may be sent to the client of a
+    /// session.
+    #[inline]
+    pub(crate) fn receive(&mut self, id: SessionId, topic: &str) -> Verdict {
+        if self.policy.is_none() {
+            Verdict::Allowed
+        } else {
+            self.judge(id, Action::Receive, topic)
+        }
+    }
+
+    /// Whether a message on this topic is for the client of a session, as far as is known. What
+    /// waits for a client that has not connected since the rules are in force is judged when it
+    /// leaves.
+    #[inline]
+    pub(crate) fn may_receive(&mut self, id: SessionId, topic: &str) -> bool {
+        self.policy.is_none()
+            || !self.knows(self.client_of(id))
+            || !self.judge(id, Action::Receive, topic).is_denied()
+    }
+
+    /// The same for a member of a group, whose session may be on another shard.
+    pub(crate) fn member_may_receive(
+        &mut self,
+        client: Option<&Arc<Subject>>,
+        topic: &str,
+    ) -> bool {
+        if !self.knows(client) {
+            return true;
+        }
+        let Self {
+            policy, verdicts, ..
+        } = self;
+        let verdict = judge(policy.as_deref(), verdicts, client, Action::Receive, topic);
+        !verdict.is_denied()
+    }
+
+    /// Whether this is a client that the rules in force have been asked about.
+    fn knows(&self, client: Option<&Arc<Subject>>) -> bool {
+        let generation = self.policy.as_ref().map(|policy| policy.generation());
+        client.is_some_and(|client| Some(client.generation()) == generation)
+    }
+
+    /// Denies everything to a client that the rules in force have not been asked about.
+    fn judge(&mut self, id: SessionId, action: Action, topic: &str) -> Verdict {
+        let client = self.subjects.get(id.index());
+        let client = client.and_then(Option::as_ref);
+        judge(
+            self.policy.as_deref(),
+            &mut self.verdicts,
+            client,
+            action,
+            topic,
+        )
+    }
+}
+
+fn judge(
+    policy: Option<&Policy>,
+    verdicts: &mut VerdictTable,
+    client: Option<&Arc<Subject>>,
+    action: Action,
+    topic: &str,
+) -> Verdict {
+    let Some(policy) = policy else {
+        return Verdict::Allowed;
+    };
+    let is_known = |client: &&Arc<Subject>| client.generation() == policy.generation();
+    let Some(client) = client.filter(is_known) else {
+        return Verdict::Denied(Denial::NoRole);
+    };
+    let judge = || policy.decide_for(client, action, topic).verdict;
+    verdicts.find_or(client, action, topic, judge)
+}
+
+/// Whether the broker alone publishes to this topic: a client's word in `$SYS` or `$audit` would be
+/// taken for the broker's.
+#[inline]
+pub(crate) fn is_reserved(topic: &str) -> bool {
+    topic.starts_with("$SYS/") || topic.starts_with("$audit/")
+}

@@ -1,0 +1,43 @@
+//! What clients may do: the compiled rules, and the four points at which they are asked.
+//!
+//! ```text
+//! connect    behind authentication, before a session is taken over; with the topic of the will
+//! publish    each PUBLISH and each will; a topic alias is resolved before
+//! subscribe  each filter of a SUBSCRIBE; a shared one by the filter behind its group
+//! receive    each session of a route when the route is made; each message that has waited when it
+//!            leaves; the members of a group when one is chosen
+//! ```
+//!
+//! A [`Policy`] is compiled once and shared by all shards. [`AccessControl`] is one shard's: the
+//! policy in force and a bounded table of recent verdicts. A [`Subject`] is what the rules need to
+//! know of one client, computed when it connects and again when the policy is replaced.
+//!
+//! Invariants:
+//! - Without a policy everything is allowed but what the broker keeps for itself (`$SYS`,
+//!   `$audit`), and nothing is looked up.
+//! - A denial beats any permission; what no rule allows is denied.
+//! - A verdict is found only by the policy, the roles and the names it was made for: never by
+//!   another client's. It is not kept with a route, except for the receivers in it, and these are
+//!   judged again when the policy or a session's subject changes.
+//! - A session with a connection has a subject of the policy in force. So what leaves is judged.
+//!
+//! Deliberately absent: files and syntax (the driver compiles its configuration into [`Role`]s),
+//! passwords, rates and quotas.
+
+mod access;
+mod identity;
+mod role;
+mod rules;
+mod table;
+mod tree;
+mod verdict;
+
+#[cfg(test)]
+mod reference;
+
+pub(crate) use access::{AccessControl, is_reserved};
+pub use identity::{Identity, Peer};
+pub use role::{Member, Role, Rule};
+pub(crate) use rules::Subject;
+pub use rules::{Decision, Policy, PolicyError};
+pub use verdict::{Action, Actions, Denial, Effect, Verdict};

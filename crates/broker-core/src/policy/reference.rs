@@ -1,0 +1,333 @@
+//! A policy without trees and tables, compared with the real one on random rules and questions.
+
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::{TopicFilter, TopicName};
+
+use crate::ids::SessionId;
+
+use super::{
+    AccessControl, Action, Actions, Denial, Effect, Identity, Member, Policy, Role, Rule, Verdict,
+};
+
+/// What the rules say, read one by one.
+fn verdict(roles: &[Role], identity: &Identity, action: Action, filter: &str) -> Verdict {
+    let is_of = |role: &&Role| role.members.iter().any(|member| member.is(identity));
+    let roles: Vec<_> = roles.iter().filter(is_of).collect();
+    if roles.is_empty() {
+        return Verdict::Denied(Denial::NoRole);
+    }
+    let rules = || roles.iter().flat_map(|role| &role.rules);
+    let means_more = |name: &str| name.starts_with('$') || name.contains(['+', '#', '/']);
+    let names = [
+        ("{user}", identity.user.as_deref()),
+        ("{client}", Some(&*identity.client_id)),
+    ];
+    let is_unusable = |(placeholder, name): &(&str, Option<&str>)| {
+        name.is_some_and(means_more) && rules().any(|rule| rule.filter.contains(placeholder))
+    };
+    if names.iter().any(is_unusable) {
+        return Verdict::Denied(Denial::UnusableName);
+    }
+    let says = |effect| {
+        rules().any(|rule| {
+            let mut text = String::from(&*rule.filter);
+            for (placeholder, name) in names {
+                if text.contains(placeholder) {
+                    let Some(name) = name else { return false };
+                    text = text.replace(placeholder, name);
+                }
+            }
+            rule.effect == effect && rule.actions.has(action) && covers(&text, filter)
+        })
+    };
+    if says(Effect::Deny) {
+        Verdict::Denied(Denial::Rule)
+    } else if says(Effect::Allow) {
+        Verdict::Allowed
+    } else {
+        Verdict::Denied(Denial::NoRule)
+    }
+}
+
+/// Whether a rule's filter covers a topic or filter, level by level.
+fn covers(rule: &str, filter: &str) -> bool {
+    if let Ok(topic) = TopicName::parse(filter) {
+        return TopicFilter::parse(rule).is_ok_and(|rule| rule.matches(topic));
+    }
+    if filter.starts_with('$') && rule.starts_with(['+', '#']) {
+        return false;
+    }
+    let mut levels = filter.split('/');
+    for wanted in rule.split('/') {
+        if wanted == "#" {
+            return true;
+        }
+        match levels.next() {
+            Some("#") | None => return false,
+            Some(level) if wanted == "+" || wanted == level => {}
+            Some(_) => return false,
+        }
+    }
+    levels.next().is_none()
+}
+
+/// Numbers that differ from seed to seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % end as u64).unwrap()
+    }
+
+    fn one_of<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+
+    /// Levels of these, and at their end perhaps one of those.
+    fn text(&mut self, levels: &[&str], last: &[&str]) -> String {
+        let count = 1 + self.below(4);
+        let mut text: Vec<_> = (0..count).map(|_| self.one_of(levels)).collect();
+        if self.below(3) == 0 {
+            text.extend(last.get(self.below(last.len().max(1))));
+        }
+        match text.join("/") {
+            text if text.is_empty() => "a".to_owned(),
+            text => text,
+        }
+    }
+
+    fn role(&mut self, number: usize) -> Role {
+        let members = (0..=self.below(2)).map(|_| match self.below(4) {
+            0 => Member::ANYBODY,
+            1 => Member::client(self.one_of(&["a*", "*b", "x", "*"])),
+            2 => Member {
+                user: Some(None),
+                ..Member::ANYBODY
+            },
+            _ => Member::user(self.one_of(NAMES)),
+        });
+        let members = members.collect();
+        let rules = (0..=self.below(6)).map(|line| {
+            let actions = [Action::Publish, Action::Subscribe, Action::Receive];
+            let mut chosen = Actions::from(actions[self.below(3)]);
+            chosen = chosen.and(actions[self.below(3)]);
+            Rule {
+                effect: [Effect::Allow, Effect::Allow, Effect::Deny][self.below(3)],
+                actions: chosen,
+                filter: self.text(RULE_LEVELS, &["#"]).into(),
+                origin: format!("rules:{line}").into(),
+            }
+        });
+        let rules = rules.collect();
+        Role {
+            name: format!("role{number}").into(),
+            members,
+            connect: Effect::Allow,
+            rules,
+        }
+    }
+}
+
+const NAMES: &[&str] = &["a", "b", "ab", "x-a", "", "+", "#", "a/b", "$SYS"];
+const RULE_LEVELS: &[&str] = &[
+    "a",
+    "b",
+    "",
+    "+",
+    "{user}",
+    "{client}",
+    "x-{client}",
+    "$SYS",
+];
+const TOPIC_LEVELS: &[&str] = &["a", "b", "ab", "", "x-a", "x-b", "$SYS"];
+const FILTER_LEVELS: &[&str] = &["a", "b", "ab", "", "x-a", "x-b", "$SYS", "+"];
+
+#[test]
+fn trees_and_tables_say_what_the_rules_say_one_by_one() {
+    let mut allowed = 0;
+    for seed in 0..400 {
+        let mut random = Random(seed);
+        let roles: Vec<_> = (0..=random.below(3)).map(|n| random.role(n)).collect();
+        let policy = Arc::new(Policy::compile(1 + seed, roles.clone()).unwrap());
+        let mut access = AccessControl::default();
+        access.replace(Some(Arc::clone(&policy)));
+        for _ in 0..100 {
+            let user = random.one_of(NAMES);
+            let identity = Identity {
+                user: (random.below(3) > 0).then(|| user.into()),
+                client_id: random.one_of(NAMES).into(),
+                ..Identity::default()
+            };
+            let subject = access.subject(|| identity.clone());
+            let id = SessionId(3);
+            access.admit(id, subject);
+            let topic = random.text(TOPIC_LEVELS, &[]);
+            let filter = random.text(FILTER_LEVELS, &["#"]);
+            let check = |action, text: &str, found: Verdict| {
+                let expected = verdict(&roles, &identity, action, text);
+                let decided = policy.decide(&identity, action, text).verdict;
+                assert_eq!(
+                    (found, decided),
+                    (expected, expected),
+                    "seed {seed}: {identity:?} {action:?} {text} {roles:#?}"
+                );
+                u32::from(found == Verdict::Allowed)
+            };
+            if let (Ok(_), Ok(filter)) = (TopicName::parse(&topic), TopicFilter::parse(&filter)) {
+                for _ in 0..2 {
+                    if !super::is_reserved(&topic) {
+                        let found = access.publish(id, &topic);
+                        allowed += check(Action::Publish, &topic, found);
+                    }
+                    let found = access.receive(id, &topic);
+                    allowed += check(Action::Receive, &topic, found);
+                }
+                let found = access.subscribe(id, filter);
+                allowed += check(Action::Subscribe, filter.as_str(), found);
+            }
+        }
+    }
+    assert!(allowed > 3_000, "{allowed} were allowed: too few to tell");
+}
+
+/// A rule that allows a filter allows each topic of it.
+#[test]
+fn what_a_filter_asks_for_is_what_its_rule_is_about() {
+    let mut covered = 0;
+    for seed in 0..20_000 {
+        let mut random = Random(seed);
+        let levels = ["a", "b", "", "+", "$SYS"];
+        let (rule, filter) = (random.text(&levels, &["#"]), random.text(&levels, &["#"]));
+        let (Ok(rule), Ok(filter)) = (TopicFilter::parse(&rule), TopicFilter::parse(&filter))
+        else {
+            continue;
+        };
+        if !covers(rule.as_str(), filter.as_str()) {
+            continue;
+        }
+        covered += 1;
+        for _ in 0..50 {
+            let topic = random.text(&["a", "b", "", "$SYS", "c"], &[]);
+            if let Ok(topic) = TopicName::parse(&topic)
+                && filter.matches(topic)
+            {
+                assert!(rule.matches(topic), "{rule:?} {filter:?} {topic:?}");
+            }
+        }
+    }
+    assert!(covered > 500, "{covered} were covered: too few to tell");
+}
+
+#[test]
+fn a_rule_that_cannot_be_meant_is_refused() {
+    let compile = |filter: &str| {
+        let rule = Rule {
+            effect: Effect::Allow,
+            actions: Actions::ALL,
+            filter: filter.into(),
+            origin: "acl:7".into(),
+        };
+        let role = Role {
+            name: "r".into(),
+            members: vec![Member::ANYBODY],
+            connect: Effect::Allow,
+            rules: vec![rule],
+        };
+        let compiled = Policy::compile(1, vec![role]);
+        compiled.map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(compile("a/{user}/#"), Ok(()));
+    assert_eq!(compile("a/{{user}/#"), Ok(()));
+    let placeholder = "only {user} and {client} have a meaning; a brace is written {{";
+    for filter in ["a/{role}", "{", "a/{user"] {
+        let level = filter.rsplit('/').next().unwrap_or_default();
+        assert_eq!(compile(filter), Err(format!("in {level}: {placeholder}")));
+    }
+    let hash = "acl:7: invalid topic filter: '#' must be the last level";
+    assert_eq!(compile("#/a"), Err(hash.to_owned()));
+    let deep = "acl:7: it has more than 200 levels";
+    assert_eq!(compile(&"a/".repeat(200)), Err(deep.to_owned()));
+}
+
+#[test]
+fn a_decision_names_the_rule_that_made_it() {
+    let rule = |effect, filter: &str, line: u32| Rule {
+        effect,
+        actions: Actions::ALL,
+        filter: filter.into(),
+        origin: format!("acl:{line}").into(),
+    };
+    let role = |name: &str, connect, member, rules| Role {
+        name: name.into(),
+        members: vec![member],
+        connect,
+        rules,
+    };
+    let policy = Policy::compile(
+        1,
+        vec![
+            role(
+                "all",
+                Effect::Allow,
+                Member::ANYBODY,
+                vec![
+                    rule(Effect::Allow, "#", 1),
+                    rule(Effect::Allow, "own/{user}", 2),
+                ],
+            ),
+            role(
+                "guests",
+                Effect::Allow,
+                Member::user("guest"),
+                vec![rule(Effect::Deny, "own/#", 3)],
+            ),
+            role("banned", Effect::Deny, Member::client("bad-*"), vec![]),
+        ],
+    );
+    let policy = policy.unwrap();
+    let client = |user: &str, client_id: &str| Identity {
+        user: Some(user.into()),
+        client_id: client_id.into(),
+        ..Identity::default()
+    };
+    let check = |identity: &Identity, topic, verdict, line: Option<&str>| {
+        let decision = policy.decide(identity, Action::Publish, topic);
+        let origin = decision.rule.map(|rule| &*rule.origin);
+        assert_eq!((decision.verdict, origin), (verdict, line), "{topic}");
+    };
+    let denied = Verdict::Denied;
+    check(
+        &client("ann", "1"),
+        "own/ann",
+        Verdict::Allowed,
+        Some("acl:1"),
+    );
+    check(
+        &client("guest", "1"),
+        "own/guest",
+        denied(Denial::Rule),
+        Some("acl:3"),
+    );
+    check(&client("ann", "1"), "$SYS/x", denied(Denial::NoRule), None);
+    check(&client("a/b", "1"), "a", denied(Denial::UnusableName), None);
+    let connect = |identity: &Identity| {
+        let decision = policy.connect(identity);
+        (
+            decision.verdict,
+            decision.role.map(|role| role.name.to_string()),
+        )
+    };
+    let all = || Some("all".to_owned());
+    assert_eq!(connect(&client("ann", "1")), (Verdict::Allowed, all()));
+    let banned = (denied(Denial::Rule), Some("banned".to_owned()));
+    assert_eq!(connect(&client("ann", "bad-1")), banned);
+    assert_eq!(
+        connect(&client("+", "1")),
+        (denied(Denial::UnusableName), all())
+    );
+}

@@ -1,0 +1,146 @@
+//! Rules as the driver writes them, before they are compiled.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Action, Actions, Effect, Identity};
+use crate::name_pattern::is_like;
+
+/// What some clients may do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Role {
+    /// Its name, for logs and explanations.
+    pub name: Arc<str>,
+    /// Whose it is: everybody's who is like one of these.
+    pub members: Vec<Member>,
+    /// Whether they may connect.
+    pub connect: Effect,
+    /// What they may do then. The order does not matter.
+    pub rules: Vec<Rule>,
+}
+
+/// Whose a role is. A client is like this if it is in all that is given.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Member {
+    /// Its user name; `Some(None)` is anonymous.
+    pub user: Option<Option<Arc<str>>>,
+    /// Its client id; `*` stands for any characters.
+    pub client_id: Option<Arc<str>>,
+    /// The position of its listener in the configuration.
+    pub listener: Option<u16>,
+    /// Its address lies in this network: so many leading bits are equal.
+    pub network: Option<(IpAddr, u8)>,
+    /// The name in its certificate.
+    pub certificate: Option<Arc<str>>,
+}
+
+/// What is allowed or denied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// Which of both.
+    pub effect: Effect,
+    /// To do this.
+    pub actions: Actions,
+    /// With these topics: a topic filter in which `{user}` and `{client}` stand for the client's
+    /// user name and its client id.
+    ///
+    /// For [`Action::Subscribe`], with each filter that asks for nothing but these topics. What a
+    /// broader filter brings is up to the rules for [`Action::Receive`].
+    pub filter: Box<str>,
+    /// Where it is written, for explanations: a file and a line, or a command.
+    pub origin: Arc<str>,
+}
+
+impl Rule {
+    /// Whether it is about this action.
+    pub(super) const fn is_about(&self, action: Action) -> bool {
+        self.actions.has(action)
+    }
+}
+
+impl Member {
+    /// Everybody.
+    pub const ANYBODY: Self = Self {
+        user: None,
+        client_id: None,
+        listener: None,
+        network: None,
+        certificate: None,
+    };
+
+    /// Everybody who was admitted under this name.
+    pub fn user(name: &str) -> Self {
+        Self {
+            user: Some(Some(name.into())),
+            ..Self::ANYBODY
+        }
+    }
+
+    /// Everybody whose client id is like this; `*` stands for any characters.
+    pub fn client(pattern: &str) -> Self {
+        Self {
+            client_id: Some(pattern.into()),
+            ..Self::ANYBODY
+        }
+    }
+
+    pub(super) fn is(&self, identity: &Identity) -> bool {
+        let Identity {
+            user,
+            client_id,
+            peer,
+        } = identity;
+        let address = || peer.address.map(|address| address.ip().to_canonical());
+        self.user.as_ref().is_none_or(|name| name == user)
+            && self
+                .listener
+                .is_none_or(|listener| listener == peer.listener)
+            && self
+                .client_id
+                .as_ref()
+                .is_none_or(|pattern| is_like(pattern, client_id))
+            && self
+                .network
+                .is_none_or(|network| address().is_some_and(|address| lies_in(address, network)))
+            && self
+                .certificate
+                .as_ref()
+                .is_none_or(|name| peer.certificate.as_ref() == Some(name))
+    }
+}
+
+fn lies_in(address: IpAddr, (network, bits): (IpAddr, u8)) -> bool {
+    // The bits of both, in the upper bits of a number.
+    let (left, right, width) = match (address, network.to_canonical()) {
+        (IpAddr::V4(left), IpAddr::V4(right)) => (
+            u128::from(left.to_bits()) << 96,
+            u128::from(right.to_bits()) << 96,
+            32,
+        ),
+        (IpAddr::V6(left), IpAddr::V6(right)) => (left.to_bits(), right.to_bits(), 128),
+        _ => return false,
+    };
+    let equal = (left ^ right).leading_zeros();
+    equal >= u32::from(bits.min(width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_lies_in_a_network_of_its_own_family() {
+        let check = |address: &str, network: &str, bits, expected| {
+            let (address, network) = (address.parse().unwrap(), network.parse().unwrap());
+            assert_eq!(lies_in(address, (network, bits)), expected, "{address}");
+        };
+        check("10.1.2.3", "10.0.0.0", 8, true);
+        check("11.1.2.3", "10.0.0.0", 8, false);
+        check("10.1.2.3", "10.1.2.3", 32, true);
+        check("10.1.2.4", "10.1.2.3", 32, false);
+        check("10.1.2.4", "10.1.2.3", 0, true);
+        check("fd00::1", "fd00::", 8, true);
+        check("fe00::1", "fd00::", 8, false);
+        check("10.1.2.3", "::", 0, false);
+    }
+}

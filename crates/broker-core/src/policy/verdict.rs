@@ -1,0 +1,121 @@
+//! What is asked, and what the answer is.
+
+/// What a client wants to do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Action {
+    /// Publish to a topic; its will is one.
+    Publish = 1,
+    /// Subscribe to a filter.
+    Subscribe = 2,
+    /// Be sent a message of a topic, whatever filter it comes by.
+    Receive = 4,
+}
+
+impl Action {
+    /// The action as a word for logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Subscribe => "subscribe",
+            Self::Receive => "receive",
+        }
+    }
+}
+
+/// Some of the actions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Actions(u8);
+
+impl Actions {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// All of them.
+    pub const ALL: Self = Self(7);
+
+    /// These and one more.
+    #[must_use]
+    pub const fn and(self, action: Action) -> Self {
+        Self(self.0 | action as u8)
+    }
+
+    /// Whether the action is among them.
+    pub const fn has(self, action: Action) -> bool {
+        self.0 & action as u8 != 0
+    }
+}
+
+impl From<Action> for Actions {
+    fn from(action: Action) -> Self {
+        Self::NONE.and(action)
+    }
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// It permits.
+    Allow,
+    /// It forbids, whatever else permits.
+    Deny,
+}
+
+/// The answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It may.
+    Allowed,
+    /// It may not.
+    Denied(Denial),
+}
+
+impl Verdict {
+    /// Whether it may not.
+    pub const fn is_denied(self) -> bool {
+        matches!(self, Self::Denied(_))
+    }
+}
+
+/// Why a client may not do something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Denial {
+    /// The topic is one that the broker alone publishes to.
+    ReservedTopic,
+    /// No role is the client's.
+    NoRole,
+    /// A rule forbids it.
+    Rule,
+    /// No rule allows it.
+    NoRule,
+    /// A rule is about the client's own name, and the name has a character in it that means
+    /// something in a topic filter.
+    UnusableName,
+}
+
+impl Denial {
+    /// The reason as a word for logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ReservedTopic => "reserved-topic",
+            Self::NoRole => "no-role",
+            Self::Rule => "denied-by-rule",
+            Self::NoRule => "no-rule-allows",
+            Self::UnusableName => "unusable-name",
+        }
+    }
+
+    /// The reason as a sentence for logs.
+    pub(crate) const fn detail(self) -> &'static str {
+        match self {
+            Self::ReservedTopic => "only the broker publishes to this topic",
+            Self::NoRole => "no access rule gives the client a role",
+            Self::Rule => "an access rule denies it",
+            Self::NoRule => "no access rule allows it",
+            Self::UnusableName => {
+                "an access rule is about the client's own name, which contains '+', '#' or '/', or \
+                 begins with '$'"
+            }
+        }
+    }
+}
