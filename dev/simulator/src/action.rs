@@ -67,7 +67,8 @@ impl World {
             }
             let delays = v5 && self.rng.percent(50);
             let delay_s = if delays { self.rng.number(1, 10) } else { 0 };
-            will = Some(Will { message, delay_s });
+            let is_denied = self.is_denied(client, message);
+            will = (!is_denied).then_some(Will { message, delay_s });
         }
         let terms = ConnectTerms {
             clean,

@@ -415,6 +415,7 @@ impl Client {
                 expiry_s: properties.message_expiry_interval(),
                 v5: self.version == Version::V5,
             };
+            world.oracle.check_rights(self.number, &received);
             world.oracle.received(self.number, world.now, &received);
             if self.version == Version::V5 {
                 world.oracle.stamps.received(publish, &topic);
@@ -457,13 +458,15 @@ pub(crate) struct Hearing<'a> {
 }
 
 impl Hearing<'_> {
-    /// The broker has said no, which it does only if its store has failed, or a session is full.
+    /// The broker has said no, which it does only if its store has failed, a session is full, or
+    /// the client may not publish there.
     fn is_refused(&mut self, reason: ReasonCode) {
         let expected = match reason {
             ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable => {
                 self.options.read_only
             }
             ReasonCode::QuotaExceeded => self.options.refuses,
+            ReasonCode::NotAuthorized => self.options.has_rules(),
             _ => false,
         };
         assert!(expected, "a client was refused: {reason:?}");

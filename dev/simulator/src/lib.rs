@@ -12,6 +12,9 @@
 //! the last sync must be there, and what is there must be whole. Another broker goes on with it,
 //! and with clients that know more.
 //!
+//! In a share of the runs clients have access rules, which change while they run: what is denied
+//! is never delivered.
+//!
 //! What must hold is in `oracle`; it is looked at after every step. At the end of a run everything
 //! comes to rest, all totals are compared, the retained messages are read on several shards, every
 //! session ends, and nothing may be left.
@@ -116,6 +119,7 @@ pub fn run_with(options: Options, traced: bool) -> Result<Report, Box<Failure>> 
 }
 
 fn play(world: &mut World) -> Report {
+    world.begin_rights();
     for _ in 0..world.options.steps {
         world.step();
     }

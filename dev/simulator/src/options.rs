@@ -365,6 +365,12 @@ impl Options {
         self.queues_fit() && self.queue_age_s == u32::MAX && !self.store_fills()
     }
 
+    /// Clients have access rules, which change while they run.
+    pub(crate) fn has_rules(&self) -> bool {
+        let all_are_owed = self.refuses || self.loyal || self.heirs;
+        !all_are_owed && Rng::new(self.seed ^ 0x7275_6c65_7300).percent(12)
+    }
+
     pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.sys_interval = None;

@@ -14,6 +14,7 @@ mod power;
 mod received;
 mod restart;
 mod retained;
+mod rights;
 mod session;
 mod stamps;
 mod subscriptions;
@@ -30,6 +31,7 @@ pub(crate) use self::disk::Request;
 use self::left_to_groups::LeftToGroups;
 use self::power::Synced;
 pub(crate) use self::restart::Heard;
+use self::rights::Rights;
 use self::session::Session;
 use self::stamps::Stamps;
 use self::wills::{Left, Revived};
@@ -81,6 +83,7 @@ pub(crate) struct Oracle {
     /// Named in events, by client and reason.
     told: BTreeMap<(usize, DropReason), u64>,
     pub(crate) stamps: Stamps,
+    rights: Rights,
 }
 
 /// A will, as CONNECT left it with the broker.
@@ -141,6 +144,7 @@ impl Oracle {
             refused: 0,
             told: BTreeMap::new(),
             stamps: Stamps::default(),
+            rights: Rights::default(),
         }
     }
 
@@ -167,6 +171,9 @@ impl Oracle {
             return;
         }
         if message.topic.starts_with("s/") {
+            if self.rights.concern(message.topic) {
+                return;
+            }
             let members = self.sessions.iter().enumerate();
             let members = members.flat_map(|(client, session)| {
                 let live = session
@@ -183,7 +190,8 @@ impl Oracle {
         }
         let message = &self.messages[id];
         for (receiver, session) in self.sessions.iter_mut().enumerate() {
-            if !session.exists || session.copies.contains_key(&id) {
+            let is_denied = self.rights.deny(receiver, message.topic);
+            if !session.exists || session.copies.contains_key(&id) || is_denied {
                 continue;
             }
             let own = receiver == client;
@@ -471,6 +479,7 @@ pub(crate) fn check_reasons(options: &Options, dropped: impl Fn(DropReason) -> u
             DropReason::RefusedByReceiver => options.refusals,
             DropReason::ConnectionLost => true,
             DropReason::StoreFailed => options.read_only,
+            DropReason::NotAuthorized => options.has_rules(),
             _ => false,
         };
         assert!(

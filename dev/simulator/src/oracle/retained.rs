@@ -20,7 +20,7 @@ impl Oracle {
         since: u64,
     ) {
         for topic in TOPICS {
-            if !matches(text, topic) {
+            if !matches(text, topic) || self.rights.deny(client, topic) {
                 continue;
             }
             let candidates = current(&self.messages, topic, Some(since));
@@ -108,7 +108,8 @@ impl Oracle {
                     .filter(matching)
                     .all(|f| reliable(&f));
                 let newest = session.newest_retained.get(topic);
-                if subscribed && all_reliable && newest != Some(&last) {
+                let is_denied = self.rights.have_denied(client, topic);
+                if subscribed && all_reliable && newest != Some(&last) && !is_denied {
                     behind.push(format!(
                         "client {client}: {newest:?} instead of {last} on {topic}"
                     ));

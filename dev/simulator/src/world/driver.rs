@@ -270,7 +270,10 @@ impl World {
                             session.released(id); // whatever was marked so
                         }
                     }
-                    if new {
+                    if self.is_denied(client, message) {
+                        let session = &mut self.oracle.sessions[client];
+                        publish.packet_id.map(|id| session.unreleased.remove(&id));
+                    } else if new {
                         self.oracle.accepted(client, message, now);
                     } else {
                         self.oracle.came_again(message);
@@ -317,6 +320,9 @@ impl World {
                 }
                 _ => None,
             };
+            if message.is_some_and(|id| self.is_denied(client, id)) {
+                continue; // nothing of it is stored
+            }
             let pending = receiver.pending.as_ref();
             self.oracle
                 .check_leaving((client, link), &packet, pending, message);

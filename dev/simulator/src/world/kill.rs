@@ -102,6 +102,7 @@ impl World {
         self.failed = vec![false; count];
         self.used = 0;
         (self.shards, self.totals) = new_shards(&self.options, self.start);
+        self.begin_rights();
     }
 
     /// What is on disk, read once without a fault: what goes before may be half done.

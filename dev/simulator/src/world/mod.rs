@@ -8,6 +8,7 @@
 mod driver;
 mod kill;
 mod links;
+mod rights;
 mod storage;
 mod store_events;
 
@@ -23,6 +24,7 @@ use unbroken_mqtt_proto::Version;
 use unbroken_store::Durability;
 
 use self::kill::Past;
+use self::rights::Rights;
 use self::storage::Storage;
 use crate::client::Client;
 use crate::message::MessageId;
@@ -61,6 +63,7 @@ pub(crate) struct World {
     dirty: BTreeSet<usize>,
     pub(crate) clients: Vec<Client>,
     pub(crate) oracle: Oracle,
+    rights: Rights,
     /// Packets that the shard has acted on and that were not yet noted.
     used: u64,
     /// The link whose client is being let in.
@@ -145,6 +148,7 @@ impl World {
             .collect();
         Self {
             oracle: Oracle::new(&options, clients.len()),
+            rights: Rights::new(&options),
             options,
             rng,
             now: start,
@@ -188,6 +192,7 @@ impl World {
     /// Lets one thing happen.
     pub(crate) fn step(&mut self) {
         self.live_on();
+        self.change_rights();
         let o = &self.options;
         let weights = [
             (Choice::Action, o.action_weight),
