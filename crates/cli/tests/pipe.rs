@@ -270,7 +270,7 @@ async fn a_stage_whose_terminal_is_closed_ends_as_if_it_were_asked_to() {
     let words = [
         "pipe", "-p", &port, "--from", "in", "--to", "out", "--lane", lane,
     ];
-    let stage = Running::start(&words);
+    let stage = Running::start_in_terminal(&words);
     until_there(&port, "in").await;
     stage.hang_up();
     let ended = stage.output();

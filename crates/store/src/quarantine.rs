@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `set-aside` in the new store names DIR/damaged-T until that is [reported](mark_reported). After
-//! an interrupted start the next one finds it [unreported](unreported).
+//! an interrupted start the next one finds it [`unreported`].
 //!
 //! Invariants:
 //! - The damaged store is read from a copy, and not changed except for damage.txt. A start looks

@@ -22,7 +22,18 @@ pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
     pub(crate) fn start(words: &[&str]) -> Self {
-        let child = Command::new(env!("CARGO_BIN_EXE_unbroken"))
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_unbroken")), words)
+    }
+
+    /// As in a terminal, also where these tests run under `nohup`.
+    pub(crate) fn start_in_terminal(words: &[&str]) -> Self {
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_unbroken")]);
+        Self::spawn(command, words)
+    }
+
+    fn spawn(mut command: Command, words: &[&str]) -> Self {
+        let child = command
             .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

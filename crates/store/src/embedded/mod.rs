@@ -87,10 +87,10 @@ pub enum Durability {
     #[default]
     Strict,
     /// The crash of the broker; that of the machine but for what was committed after the last
-    /// [`sync`](Store::sync), which somebody calls every [`SYNC_EVERY`].
+    /// [`sync`](crate::Store::sync), which somebody calls every [`SYNC_EVERY`].
     Relaxed,
     /// The crash of the broker; after one of the machine any amount may be missing. Nobody calls
-    /// [`sync`](Store::sync), but at the end.
+    /// [`sync`](crate::Store::sync), but at the end.
     Off,
 }
 
@@ -114,7 +114,7 @@ pub struct Options {
     pub generation_bytes: u64,
 }
 
-/// A [`Store`] in a directory of its own.
+/// A [`Store`](crate::Store) in a directory of its own.
 #[derive(Debug)]
 pub struct Embedded {
     options: Options,
@@ -182,7 +182,7 @@ impl Embedded {
     }
 
     /// The most bytes that a store with so many logs takes on disk beside its
-    /// [`kept_bytes`](Store::kept_bytes).
+    /// [`kept_bytes`](crate::Store::kept_bytes).
     pub const fn overhead_bytes_max(logs: u64) -> u64 {
         engine::overhead_bytes_max(logs, GENERATION_BYTES)
     }
@@ -216,7 +216,7 @@ impl Embedded {
     }
 
     /// Lets a log that nobody appends to go on in an empty generation, if nothing of its newest one
-    /// is needed: [`trim`](Store::trim) frees that then. False if there is nothing to gain.
+    /// is needed: [`trim`](crate::Store::trim) frees that then. False if there is nothing to gain.
     pub fn retire(&self, log: LogId) -> Result<bool, StoreError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let published = self.read_published();
@@ -232,8 +232,8 @@ impl Embedded {
 
     /// Nobody needs what is below this message of a log: what the engine has of that in memory only
     /// goes with the next append, by the batch that appends. No generation is deleted, which
-    /// [`trim`](Store::trim) does, and cannot be taken back by a power cut as commits can that were
-    /// not synced.
+    /// [`trim`](crate::Store::trim) does, and cannot be taken back by a power cut as commits can
+    /// that were not synced.
     pub fn release_below(&self, log: LogId, below: Sequence) {
         if let Some(log) = self.write_published().logs.get_mut(&log) {
             let below = below.min(log.next());

@@ -9,26 +9,26 @@ use crate::position::LogId;
 /// Which value of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part<'a> {
-    /// [`Head`]: the session exists as long as it has one.
+    /// [`Head`](super::Head): the session exists as long as it has one.
     Head,
-    /// [`Subscription`]. One whose options change is ended where it was, and goes on as the next
-    /// era: what waits from before is for the options of its time.
+    /// [`Subscription`](super::Subscription). One whose options change is ended where it was, and
+    /// goes on as the next era: what waits from before is for the options of its time.
     Subscription {
         /// As the client wrote it.
         filter: &'a str,
         /// Counts the changes, from 0.
         era: u32,
     },
-    /// [`Cursor`] in this log.
+    /// [`Cursor`](super::Cursor) in this log.
     Cursor(LogId),
-    /// [`Outbound`]: a message that the client was given, by its number. Packet ids are used again
-    /// before the end of a delivery is on disk; numbers are not.
+    /// [`Outbound`](super::Outbound): a message that the client was given, by its number. Packet
+    /// ids are used again before the end of a delivery is on disk; numbers are not.
     Outbound(u64),
-    /// [`Inbound`]: a message of QoS 2 from the client that is not released.
+    /// [`Inbound`](super::Inbound): a message of QoS 2 from the client that is not released.
     Inbound(PacketId),
-    /// [`Will`].
+    /// [`Will`](super::Will).
     Will,
-    /// [`MaybeSent`].
+    /// [`MaybeSent`](super::MaybeSent).
     MaybeSent,
 }
 
