@@ -257,7 +257,7 @@ async fn a_stage_that_has_ended_leaves_a_session_only_if_it_is_to_go_on_with_it(
     ];
     let processor = Running::start(&words);
     until_there(&port, "in").await;
-    interrupt(&processor);
+    processor.terminate();
     let ended = processor.output();
     assert!(ended.status.success(), "{ended:?}");
     assert!(session_present(&port, &format!("unbroken-pipe-{lane}")));
@@ -276,11 +276,6 @@ async fn a_stage_whose_terminal_is_closed_ends_as_if_it_were_asked_to() {
     let ended = stage.output();
     assert!(ended.status.success(), "{ended:?}");
     assert!(!session_present(&port, &format!("unbroken-pipe-{lane}")));
-}
-
-fn interrupt(stage: &Running) {
-    let pid = nix::unistd::Pid::from_raw(stage.0.id().try_into().unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
 }
 
 /// What CONNACK says to a 5.0 client that asks for this session.

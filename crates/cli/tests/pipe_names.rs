@@ -228,7 +228,7 @@ async fn what_the_broker_dropped_is_named_with_its_number_and_its_reason() {
     let producer = producer(&port).await;
     producer.publish(numbered(TOPIC, 0)).await.unwrap();
     assert_eq!(lines.next(), "0");
-    first.hang_up();
+    first.terminate();
     assert!(first.0.wait().unwrap().success());
     for number in 1..300 {
         producer.publish(numbered(TOPIC, number)).await.unwrap();

@@ -10,6 +10,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 use std::{env, fs, thread};
 
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use unbroken_client::audit::{AuditedPublisher, PublisherOptions, Unspooled};
 use unbroken_client::{Acknowledged, Client, Message, Options};
 use unbroken_merkle_log::LaneId;
@@ -68,8 +70,17 @@ impl Running {
 
     /// As a terminal that is closed does.
     pub(crate) fn hang_up(&self) {
-        let pid = nix::unistd::Pid::from_raw(self.0.id().try_into().unwrap());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
+        self.signal(Signal::SIGHUP);
+    }
+
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.0.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, signal).unwrap();
     }
 
     /// Its end, with what it said.
