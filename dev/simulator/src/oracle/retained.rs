@@ -20,7 +20,7 @@ impl Oracle {
         since: u64,
     ) {
         for topic in TOPICS {
-            if !matches(text, topic) || self.rights.deny(client, topic) {
+            if !matches(text, topic) || self.rights.have_denied(client, topic) {
                 continue;
             }
             let candidates = current(&self.messages, topic, Some(since));
