@@ -181,8 +181,8 @@ impl Shard {
         self.announce_to_groups(session_id, true);
     }
 
-    /// A client may not publish this: it goes to nobody. Of a publisher that stamps its messages it
-    /// is not lost.
+    /// A client may not publish this: no session receives it. Of a publisher that stamps its
+    /// messages it counts as dropped, not as lost.
     #[cold]
     pub(crate) fn drop_denied(
         &mut self,

@@ -136,7 +136,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// A group has given it, which is marked, to a session of this shard, or to nobody and by name.
+    /// A group has given it to a session of this shard, which is marked, or has dropped it by name.
     pub(crate) fn note_given(&mut self, gate: &mut CommitGate, group: &Arc<str>) {
         if let Some(position) = self.position() {
             let group = Arc::clone(group);

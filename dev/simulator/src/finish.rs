@@ -50,10 +50,10 @@ impl World {
         let named = |reason: &DropReason| *reason != DropReason::ConnectionLost;
         let reasons = DropReason::ALL.into_iter().filter(named);
         let mut dropped: u64 = reasons.map(|reason| self.dropped(reason)).sum();
-        // What is denied is nobody's.
+        // What is denied belongs to no session.
         dropped -= self.dropped(DropReason::NotAuthorized);
         if self.options.store_keeps() {
-            // Was refused, and is nobody's.
+            // What was refused belongs to no session.
             let refused = self.dropped(DropReason::StoreFull);
             dropped -= refused;
             assert!(

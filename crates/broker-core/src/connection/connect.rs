@@ -19,7 +19,7 @@ pub(crate) fn not_connect() -> Fault {
     )
 }
 
-/// What makes a well-formed CONNECT unacceptable whoever sends it.
+/// What makes a well-formed CONNECT unacceptable from any client.
 pub(crate) fn check_connect(connect: &Connect<'_>, limits: &Limits) -> Result<(), Fault> {
     if connect.properties.authentication_method().is_some() {
         // [MQTT-4.12.0-1] [MQTT-4.12.0-4]

@@ -49,7 +49,7 @@ pub(crate) struct Retention {
     is_scheduled: bool,
 }
 
-/// How large the store is, and what nobody needs of it.
+/// How large the store is, and which part of it no shard needs.
 #[derive(Clone, Debug)]
 pub struct StoreSize {
     /// Bytes of what is kept in it: messages that were not trimmed, and values.
@@ -60,7 +60,7 @@ pub struct StoreSize {
     /// newest part of a log.
     pub staying: u64,
     /// The most bytes that the disk, as full as it is, has room to keep. It counts where it is less
-    /// than `store_bytes_max`; `u64::MAX` where nobody knows.
+    /// than `store_bytes_max`; `u64::MAX` if unknown.
     pub room: u64,
     /// Up to where no shard needs each log: the lowest of what all of them have
     /// [said](crate::Shard::needed).

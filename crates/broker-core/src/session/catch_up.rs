@@ -76,8 +76,8 @@ impl Session {
         reading.is_some_and(|it| it.take_if(|it| it.get() == token).is_some())
     }
 
-    /// Its client is here, and does not wait until the driver has time for the scan: the answer to
-    /// that is nobody's when it comes.
+    /// Its client is here, and does not wait until the driver has time for the scan, whose answer
+    /// is then left unused.
     pub(crate) fn leave_scan(&mut self, gate: &CommitGate) {
         if let Some(backlog) = self.backlog_mut() {
             let is_scan = |token: u64| gate.reads().purpose(token) == Purpose::RecoveryScan;

@@ -8,21 +8,21 @@
 //! ```
 //!
 //! Each shard knows the full sessions of all, so a message is refused where it comes in, to its
-//! publisher, and nobody has it. A shared group passes over its full members, and is full itself,
-//! which its shard says in the same way, when all of them are. A session has room again when an
-//! eighth of both limits is free, so that one at its limit is not announced with every message.
+//! publisher, and no session receives it. A shared group passes over its full members, and is full
+//! itself, which its shard says in the same way, when all of them are. A session has room again
+//! when an eighth of both limits is free, so that one at its limit is not announced with every
+//! message.
 //!
 //! Invariants:
-//! - With `Refuse` nothing that a publisher was told is taken in goes from a session that stays
-//!   because there is too much of it: what was under way when it became full is kept beyond the
-//!   limit, and so is what a group gives it that others had. So is what nobody can be refused for,
-//!   a will, up to twice the limits and more than can be under way: clients that come and go
-//!   without a word have no other limit. (So limits that are lowered to less than half of what
-//!   waits drop.)
+//! - With `Refuse` no acknowledged message is dropped from a session that stays because there is
+//!   too much of it: what was under way when it became full is kept beyond the limit, and so is
+//!   what a group gives it that other members had. So is a will, which has no publisher to refuse,
+//!   up to twice the limits and more than can be under way: clients that connect and vanish have no
+//!   other limit. (Limits that are lowered to less than half of what waits do drop.)
 //! - A broker without a full session pays one comparison for each message.
 //!
-//! Deliberately absent: sessions that end with their connections, which nobody is refused for, and
-//! the audit's own words, which are dropped by name.
+//! Deliberately absent: sessions that end with their connections, for which no publisher is
+//! refused, and the audit's own messages, which are dropped by name.
 
 use foldhash::fast::FixedState;
 use slab::Slab;

@@ -138,7 +138,7 @@ impl Shard {
                     .settle_delivery(session_id, number, Fate::GivenUp);
                 self.pump(now, session_id);
             }
-            // It ends an exchange that nobody knows: there is nothing to release [MQTT-4.3.3-4].
+            // It ends an exchange that is unknown here: there is nothing to release [MQTT-4.3.3-4].
             Err(AckError::Unknown) if ack.reason.is_error() => {}
             Err(AckError::Unknown) => {
                 let reason = if version.has_properties() {

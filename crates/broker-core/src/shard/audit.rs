@@ -434,8 +434,8 @@ impl Shard {
 
     /// What is at rest on disk is void from now on: this run goes on with it. What it begins anew
     /// has epochs from this floor on, which is above that of the run before by
-    /// [`EPOCHS_AHEAD_MAX`](crate::EPOCHS_AHEAD_MAX) at least. Every shard asks for that, and lets
-    /// nobody in before.
+    /// [`EPOCHS_AHEAD_MAX`](crate::EPOCHS_AHEAD_MAX) at least. Every shard asks for that, and
+    /// admits no client before.
     pub fn resume_lanes(&mut self, now: Instant, floor: u32) {
         self.timers.set(now, Timer::Ask);
         self.clients.audit.begin_epochs_from(floor);

@@ -97,7 +97,7 @@ impl StoreHandle {
         }
     }
 
-    /// Reports that nobody needs `needed` once all requests so far are stored.
+    /// Reports `needed`, up to where no shard needs the logs, once all requests so far are stored.
     pub(crate) fn release_when_stored(&mut self, needed: Frontier) {
         self.released = Some(needed);
     }

@@ -87,7 +87,7 @@ impl Receiving {
     #[inline]
     pub(crate) fn poll(self, context: &Context<'_>) -> Poll<Result<(), Why>> {
         match self.look() {
-            // If the sign is up, whoever sent this has seen it, or is about to.
+            // If the sign is up, the sender of this has seen it, or is about to.
             Some(found) => Poll::Ready(found),
             None => self.poll_empty(context),
         }

@@ -1,5 +1,5 @@
 //! What clients may not receive: a message that the broker takes while its receiver's shard denies
-//! it never comes, and a message that is denied is owed to nobody.
+//! it never comes, and a message that is denied is owed to no client.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -112,7 +112,7 @@ impl World {
         self.used = self.shards[shard].wrote(now, connection, count).received;
         self.take_packets(link, now);
         self.carry_out(shard, now, Vec::new());
-        // What the shard wants done because there is room is told at the timeout that is now due.
+        // What the shard wants done because there is room comes with the timeout that is now due.
         if self.shards[shard]
             .next_timeout()
             .is_some_and(|at| at <= now)

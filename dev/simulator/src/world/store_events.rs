@@ -47,7 +47,7 @@ impl World {
         true
     }
 
-    /// A shard says what it needs, and what nobody needs is trimmed. Since it last said so it has
+    /// A shard says what it needs, and what no shard needs is trimmed. Since it last said so it has
     /// told the disk how far its sessions are.
     pub(super) fn trim(&mut self) -> bool {
         let shard = self.rng.below(self.shards.len());
@@ -99,7 +99,7 @@ impl World {
         true
     }
 
-    /// A shard is told that the disk has failed.
+    /// A shard learns that the disk has failed.
     pub(super) fn tell_failed(&mut self) -> bool {
         let shards = 0..self.shards.len();
         let untold: Vec<_> = shards.filter(|shard| !self.failed[*shard]).collect();
