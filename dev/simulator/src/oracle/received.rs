@@ -152,7 +152,9 @@ impl Oracle {
         let message = &self.messages[id];
         let shared = message.topic.starts_with("s/");
         // That something was dropped shortly before a kill is not on disk: it may come after it.
-        let drops = !self.queues_fit || message.expiry_s.is_some();
+        let drops = !self.queues_fit
+            || message.expiry_s.is_some()
+            || self.rights.have_denied(client, message.topic);
         // What a group owes at a restart goes to who is there, who may have been given later ones:
         // of shared subscriptions MQTT promises no order.
         let paid_late =
