@@ -78,7 +78,10 @@ async fn what_a_full_queue_kept_back_is_named_though_it_comes_before_the_subscri
     let sender = connect(options(broker.address(), "sender")).await;
     let lane = publisher(1).open_unspooled(&sender).await.unwrap();
     away.disconnect().await;
-    publish_all(&lane, "data", 0..30).await;
+    // One after the other: a broker that is slow to read DISCONNECT has read it before the last.
+    for number in 0..300 {
+        publish_all(&lane, "data", number..number + 1).await;
+    }
     let back = connect(mine()).await;
     // Everything that waited is here, before the first subscription.
     back.ping().await.unwrap();
