@@ -223,7 +223,7 @@ impl Shard {
             session_present: present,
             keep_alive_s: request.keep_alive,
         });
-        self.announce_to_groups(session_id, true);
+        self.rejoin_groups(now, session_id);
         self.pump(now, session_id);
     }
 

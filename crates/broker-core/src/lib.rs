@@ -30,6 +30,7 @@ mod deliver;
 mod drops;
 mod durability;
 mod frames;
+mod hand_back;
 mod ids;
 pub mod input;
 mod item;

@@ -239,7 +239,7 @@ impl Shard {
     }
 
     /// What the client of this session takes, if it is connected.
-    fn packet_limit(&self, session: SessionId) -> Option<PacketLimit> {
+    pub(crate) fn packet_limit(&self, session: SessionId) -> Option<PacketLimit> {
         let id = self.clients.connection_of(session)?;
         let connection = self.clients.connections.get(id)?;
         Some(PacketLimit {

@@ -20,7 +20,8 @@
 //! - A message is routed at the shard it came to, and matched once more at each shard that asked
 //!   for it; it never travels further.
 //! - A message of a group reaches one member, or is dropped by name. A group gets it back when the
-//!   member's session ends before it had it.
+//!   member's session ends before it had it, or its client comes back with a Maximum Packet Size
+//!   that is too small for it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -340,7 +341,8 @@ impl Shard {
         item.news(News::Dropped(reason), self.clients.audit.findings());
     }
 
-    /// A member's session has ended with a message it had not acknowledged. The group is named by
+    /// A member's session has ended with a message it had not acknowledged, or its client no longer
+    /// takes it. The group is named by
     /// its filter as it is written, which a restart does not change. `kept`: the disk had it for
     /// the session.
     pub(crate) fn hand_over(

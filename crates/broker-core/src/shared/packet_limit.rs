@@ -29,11 +29,22 @@ impl PacketLimit {
 
     /// Whether the member's copy of this message is not too large [MQTT-3.1.2-24].
     pub(super) fn allows(&self, publication: &Publication<'_>, grant: Grant) -> bool {
-        self.bytes_max == u32::MAX || {
-            let qos = grant.qos.min(publication.qos);
-            let bytes = copy_bytes(publication, self.version, qos, grant.identifier);
-            bytes <= u64::from(self.bytes_max)
-        }
+        self.takes(
+            publication,
+            grant.qos.min(publication.qos),
+            grant.identifier,
+        )
+    }
+
+    /// The same of a copy with this QoS and subscription identifier.
+    pub(crate) fn takes(
+        &self,
+        publication: &Publication<'_>,
+        qos: QoS,
+        identifier: Option<NonZeroU32>,
+    ) -> bool {
+        self.bytes_max == u32::MAX
+            || copy_bytes(publication, self.version, qos, identifier) <= u64::from(self.bytes_max)
     }
 }
 
