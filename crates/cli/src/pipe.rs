@@ -45,7 +45,8 @@ its numbers continue. With --state a consumer does. The broker stores messages f
 is offline, for a week or as set by --keep. A consumer that is killed (kill -9, a power cut) may
 print the lines of its last 0.1 seconds again at the next start: each line is printed at least once.
 After SIGINT, SIGTERM or SIGHUP it prints none again. Without these options each start begins from
-nothing, and the session at the broker ends with the stage; so does a producer's in any case.
+nothing, and the session at the broker ends with the stage, or 5 minutes after one that is killed
+(SIGKILL, SIGQUIT); so does a producer's in any case.
 A stage with an output connects as unbroken-pipe-LANE, so that the broker recognizes the owner of
 the lane after a restart. Two stages with one lane, or with copies of one spool, cannot both be
 connected: the one that is disconnected reports it and ends.

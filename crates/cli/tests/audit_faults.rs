@@ -153,6 +153,52 @@ async fn a_damaged_checkpoint_is_named_with_its_topic() {
 }
 
 #[tokio::test]
+async fn garbage_of_other_lanes_is_no_fault_of_the_topics_that_are_listened_to() {
+    let (_broker, port) = broker();
+    let some = audit(&port, "here/20", &["status", "-W", "5"]).await;
+    let all = audit(&port, "here/22", &["watch", "-W", "5", "-t", "#"]).await;
+    let mut wrong = Wrong::connect(&port, 1, Hasher::xxh3()).await;
+    wrong.send(5).await;
+    let topic = "audit/checkpoint/0000000000000009";
+    let garbage = || Message::new(topic, *b"garbage").unwrap();
+    let through = garbage().user_property("audit-through", "zz").unwrap();
+    for message in [garbage(), through] {
+        wrong.publish(message).await;
+    }
+    for topic in [
+        "audit/directory/0000000000000009",
+        "audit/drop/0000000000000009",
+    ] {
+        wrong
+            .publish(Message::new(topic, *b"garbage").unwrap())
+            .await;
+    }
+    wrong.tell(&wrong.checkpoint(), |_| ()).await;
+    let words = "4 messages on the audit's topics of other lanes were refused";
+    check(&some.output(), 0, &[words]);
+    let refused = "on audit/directory/0000000000000009: refused";
+    check(&all.output(), 1, &[refused]);
+}
+
+#[tokio::test]
+async fn retained_copies_of_before_the_lane_are_out_of_scope_whatever_they_bear() {
+    for stamps in [&[][..], &["junk"], &["junk", "junk"]] {
+        let (_broker, port) = broker();
+        let mut wrong = Wrong::connect(&port, 1, Hasher::xxh3()).await;
+        let mut old = Message::new(TOPIC, *b"21.0").unwrap().retained();
+        for stamp in stamps {
+            old = old.user_property("audit", stamp).unwrap();
+        }
+        wrong.publish(old).await;
+        let status = audit(&port, "here/21", &["status", "-W", "3"]).await;
+        wrong.send(5).await;
+        wrong.tell(&wrong.checkpoint(), |_| ()).await;
+        let words = "1 retained copies, published before this listener subscribed: out of scope";
+        check(&status.output(), 0, &[words]);
+    }
+}
+
+#[tokio::test]
 async fn a_checkpoint_of_other_windows_is_named_and_proves_nothing() {
     let (_broker, port) = broker();
     let watch = audit(&port, "here/7", &["watch", "-W", "5"]).await;

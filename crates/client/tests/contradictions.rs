@@ -82,6 +82,50 @@ async fn a_checkpoint_alone_is_a_sign_of_a_lane_whose_next_epoch_begins_here() {
 }
 
 #[tokio::test]
+async fn a_recorded_checkpoint_of_another_epoch_loses_nothing_of_the_one_under_way() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let sender = connect(options(broker.address(), "a")).await;
+        let producer = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&producer, "data", 0..1_500).await;
+        let (lane, epoch) = (producer.lane(), producer.epoch());
+        let recorded = Checkpoint {
+            lane,
+            epoch: unbroken_merkle_log::Epoch(epoch.0 ^ 1),
+            number: 0,
+            window_log2: 10,
+            first: 0,
+            size: 5,
+            time_us: 0,
+            window_root: Hash::from([7; 16]),
+            lane_root: Hash::from([7; 16]),
+            end: EpochEnd::Closed,
+            detail: Detail::None,
+        };
+        let mut bytes = Vec::new();
+        recorded.encode(&Hasher::xxh3(), &mut bytes);
+        let receiver = connect(options(broker.address(), "c")).await;
+        let line = subscriber("data").scope(Scope::FromNow);
+        let mut line = line.open(&receiver).await.unwrap();
+        let intruder = connect(options(broker.address(), "intruder")).await;
+        let topic = format!("audit/checkpoint/{lane}");
+        intruder
+            .publish(Message::new(topic, bytes).unwrap())
+            .await
+            .unwrap();
+        publish_all(&producer, "data", 1_500..2_100).await;
+        producer.close(AT_ONCE).await.unwrap();
+        let mut seen = Seen::default();
+        until(&mut line, &mut seen, "the end", |seen| {
+            seen.proven() > 0 || !seen.lost().is_empty()
+        })
+        .await;
+        assert_eq!(seen.lost(), [0; 0], "{kind:?}");
+        assert!(seen.events.contains(&Event::OutOfScope(2_048)), "{kind:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_forged_end_is_named_and_denies_no_delivery() {
     for kind in Kind::installed() {
         let broker = Broker::start(kind);

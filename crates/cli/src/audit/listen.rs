@@ -96,7 +96,7 @@ impl Listening<'_> {
         observer.wall = wall;
         observer.broker = BrokerSide::told_to(client.client_id().to_owned());
         if !self.topics.iter().any(|topic| topic == "#") {
-            observer.broker.only_of(self.topics);
+            observer.only_of(self.topics);
         }
         observer.expect(self.expect);
         if self.all_lanes {

@@ -43,6 +43,8 @@ pub(crate) struct Observer {
     news: Vec<News>,
     /// Messages without a stamp, on topics on which none has one.
     pub(crate) unstamped: u64,
+    /// Retained copies, which are older than this listener's subscription.
+    pub(crate) retained: u64,
     /// Messages of lanes for which there was no room, and some of these lanes.
     no_room: (u64, BTreeSet<LaneKey>),
     /// Every lane that comes must be in a directory.
@@ -69,6 +71,7 @@ impl Observer {
             lanes: BTreeMap::new(),
             news: Vec::new(),
             unstamped: 0,
+            retained: 0,
             no_room: (0, BTreeSet::new()),
             all_lanes: false,
             part: false,
@@ -98,6 +101,12 @@ impl Observer {
     pub(crate) fn expect_part(&mut self) {
         self.part = true;
         self.broker.expect_part();
+    }
+
+    /// It listens to these topics and no others.
+    pub(crate) fn only_of(&mut self, topics: &[String]) {
+        self.strays.some_topics = true;
+        self.broker.only_of(topics);
     }
 
     /// Whether the topics are some of those that the lanes go to.
@@ -148,7 +157,14 @@ impl Observer {
                 }
                 self.news.push(News::Expected(*lane, *presence));
             }
-            Delivery::Refused { topic, why } => self.stray(topic, format!("refused: {why}"), 1),
+            Delivery::Refused { topic, why } => {
+                let heard = self.lanes.keys().map(|(lane, _)| *lane);
+                if self.strays.concerns(topic, heard.chain(self.unheard())) {
+                    self.stray(topic, format!("refused: {why}"), 1);
+                } else {
+                    self.strays.elsewhere += 1;
+                }
+            }
             Delivery::NoRoom {
                 lane,
                 epoch,
@@ -172,6 +188,10 @@ impl Observer {
     }
 
     fn audited(&mut self, message: &AuditedMessage) {
+        if message.received().is_retained() {
+            self.retained += 1;
+            return;
+        }
         let property = message.property();
         if let Some(property) = property.filter(|_| message.is_unjudged()) {
             self.awaited.remove(&property.lane);
@@ -180,7 +200,6 @@ impl Observer {
             return self.without_stamp(message.topic(), why);
         }
         let (Some(property), Some(verdict)) = (property, message.verdict()) else {
-            // A retained copy for later subscribers gets no verdict.
             return;
         };
         let algorithms = (property.algorithm, self.hasher.algorithm());

@@ -20,6 +20,10 @@ pub(crate) struct Strays {
     /// Times beyond those.
     unnamed: u64,
     pub(crate) topics: Topics,
+    /// Only some topics are listened to, and the audit's own of every lane.
+    pub(crate) some_topics: bool,
+    /// What was refused on the audit's topics of lanes that do not come here.
+    pub(crate) elsewhere: u64,
     /// Lanes of another algorithm or key.
     others: BTreeSet<LaneId>,
     /// Messages with a stamp of another algorithm, and the first of them in words.
@@ -34,6 +38,21 @@ impl Strays {
             *self.named.entry(key).or_default() += times;
         } else {
             self.unnamed += times;
+        }
+    }
+
+    /// Whether what comes to a topic of the audit tells of one of the lanes that come here. All of
+    /// it does where all topics are listened to.
+    pub(crate) fn concerns(&self, topic: &str, mut heard: impl Iterator<Item = LaneId>) -> bool {
+        let mut levels = topic.rsplit('/');
+        let name = levels.next().unwrap_or_default();
+        match levels.next() {
+            Some("checkpoint" | "drop") if self.some_topics => {
+                heard.any(|lane| lane.to_string() == name)
+            }
+            // It names a producer, and lists lanes of all topics.
+            Some("directory") => !self.some_topics,
+            _ => true,
         }
     }
 

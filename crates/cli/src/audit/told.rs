@@ -283,6 +283,7 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
     if json {
         let value = json!({
             "judged": observer.has_judged(), "unstamped": observer.unstamped,
+            "retained": observer.retained, "refused_elsewhere": observer.strays.elsewhere,
             "other_algorithm": observer.strays.foreign_messages(),
             "no_room": observer.no_room().map_or(0, |(messages, _)| messages),
             "other_keys": observer.other_keys, "unheard": unheard, "strays": strays,
@@ -311,6 +312,21 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
             out,
             "{count} messages without a stamp, on topics where none has one: nothing is claimed of \
              them"
+        )?;
+    }
+    if observer.retained > 0 {
+        let count = observer.retained;
+        writeln!(
+            out,
+            "{count} retained copies, published before this listener subscribed: out of scope, and \
+             nothing is claimed of them"
+        )?;
+    }
+    if observer.strays.elsewhere > 0 {
+        let count = observer.strays.elsewhere;
+        writeln!(
+            out,
+            "{count} messages on the audit's topics of other lanes were refused: named without -t"
         )?;
     }
     for ((lane, epoch), watched) in observer.lanes() {

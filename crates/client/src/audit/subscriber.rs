@@ -27,8 +27,7 @@ use unbroken_merkle_log::ledger::{
     Answer, Event, Join, Ledger, LedgerLimits, Presence, Request, Verdict,
 };
 use unbroken_merkle_log::{
-    Checkpoint, Digest as _, DropRecord, Epoch, EpochEnd, Hasher, LaneId, Property,
-    SealedCheckpoint,
+    Checkpoint, Digest as _, DropRecord, Epoch, Hasher, LaneId, Property, SealedCheckpoint,
 };
 use unbroken_mqtt_proto::QoS;
 
@@ -387,20 +386,23 @@ impl AuditedSubscriber {
             is_unjudged: false,
         };
         let mut stamps = received.user_properties(AUDIT);
-        let Some(stamp) = stamps.next() else {
-            return message;
+        message.property = match (stamps.next(), stamps.next()) {
+            (None, _) => Err(NoStamp::Absent),
+            (Some(_), Some(_)) => Err(NoStamp::Several),
+            (Some(stamp), None) => Property::parse_text(stamp).map_err(NoStamp::Unreadable),
         };
-        message.property = match (Property::parse_text(stamp), stamps.next()) {
-            (_, Some(_)) => Err(NoStamp::Several),
-            (property, None) => property.map_err(NoStamp::Unreadable),
-        };
-        let Ok(mut property) = message.property else {
-            message.verdict = Some(Verdict::Injected);
-            return message;
-        };
+        // It is older than the subscription, so out of scope, whatever it bears.
         if received.is_retained() {
             return message;
         }
+        let mut property = match message.property {
+            Ok(property) => property,
+            Err(NoStamp::Absent) => return message,
+            Err(_) => {
+                message.verdict = Some(Verdict::Injected);
+                return message;
+            }
+        };
         // The broker says itself that it may have sent it before: no second copy, and not moved.
         if received.is_repeated() && self.is_below_next(&property) {
             property.flags.resent = true;
@@ -482,20 +484,13 @@ impl AuditedSubscriber {
         Ok(())
     }
 
-    /// A checkpoint of a lane of which no message has come here claims nothing. It is a sign of the
-    /// lane: the next epoch is judged from its beginning.
+    /// A checkpoint of a lane of which no message has come here claims nothing.
     fn hear_of(&mut self, sealed: SealedCheckpoint) {
         let lane = sealed.lane();
-        match sealed.open(&self.hasher) {
-            Ok(checkpoint) if checkpoint.end != EpochEnd::Cut => {
-                self.ledger.hear(lane, checkpoint.epoch);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                if let Some(false) = self.strangers.get(&lane) {
-                    self.name_other_key(lane, &error.to_string());
-                }
-            }
+        if let Err(error) = sealed.open(&self.hasher)
+            && self.strangers.get(&lane) == Some(&false)
+        {
+            self.name_other_key(lane, &error.to_string());
         }
     }
 

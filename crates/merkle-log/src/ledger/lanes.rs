@@ -157,6 +157,9 @@ impl<D: Digest> Ledger<D> {
         let Some(ledger) = ledger else {
             return refused(Verdict::NotAudited);
         };
+        if ledger.begins_to_come() {
+            self.joining.hear(lane);
+        }
         let ranges = parents.ranges.iter();
         let runs = ranges.flat_map(|range| ledger.parents(range, now, &self.limits, &self.digest));
         runs.collect()
@@ -195,7 +198,12 @@ impl<D: Digest> Ledger<D> {
             return Verdict::Injected;
         }
         match Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits) {
-            Some(ledger) => ledger.observe(&arrival, now, &self.limits, &self.digest),
+            Some(ledger) => {
+                if arrival.fits && ledger.begins_to_come() {
+                    self.joining.hear(lane);
+                }
+                ledger.observe(&arrival, now, &self.limits, &self.digest)
+            }
             None => Verdict::NotAudited,
         }
     }
@@ -216,12 +224,6 @@ impl<D: Digest> Ledger<D> {
         };
         ledger.checkpoint(checkpoint, now, &self.limits, &self.digest);
         true
-    }
-
-    /// Takes it that an epoch of a lane was under way, by a checkpoint whose tag has been checked
-    /// and that claims nothing here. Another epoch of the lane begins while this receiver listens.
-    pub fn hear(&mut self, lane: LaneId, epoch: Epoch) {
-        self.joining.hear((lane, epoch));
     }
 
     /// Takes in what another member of the same group has seen, lane by lane; returns the lanes for
@@ -250,7 +252,12 @@ impl<D: Digest> Ledger<D> {
         let mut no_room = Vec::new();
         for (lane, member) in &members.lanes {
             match Self::place(&mut self.lanes, &mut self.joining, *lane, now, &self.limits) {
-                Some(ledger) => ledger.absorb(member, now, &self.limits, &self.digest),
+                Some(ledger) => {
+                    ledger.absorb(member, now, &self.limits, &self.digest);
+                    if member.come && ledger.begins_to_come() {
+                        self.joining.hear(*lane);
+                    }
+                }
                 None => no_room.push(*lane),
             }
         }
@@ -362,10 +369,12 @@ impl<D: Digest> Ledger<D> {
             let lane = LaneId::new(read.u64("lane")?).ok_or_else(|| read.refuse("lane"))?;
             let epoch = Epoch(read.u32("epoch")?);
             let ledger = Box::new(LaneLedger::restore(read.bytes("lane's ledger")?, &digest)?);
+            if ledger.come {
+                joining.hear((lane, epoch));
+            }
             if lanes.len() >= limits.lanes_max || lanes.insert((lane, epoch), ledger).is_some() {
                 return Err(read.refuse("room for the lane"));
             }
-            joining.hear((lane, epoch));
             Ok(())
         })?;
         read.end()?;
@@ -405,6 +414,16 @@ impl<D: Digest> Ledger<D> {
                 &mut **place.insert(Box::new(ledger))
             }),
         }
+    }
+}
+
+impl LaneLedger {
+    /// Takes it that a message comes that fits. Whether it is the first one.
+    #[inline]
+    pub(super) fn begins_to_come(&mut self) -> bool {
+        let begins = !self.come;
+        self.come = true;
+        begins
     }
 }
 

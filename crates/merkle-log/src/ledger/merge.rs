@@ -50,6 +50,7 @@ impl LaneLedger {
         }
         self.covered = self.covered.max(other.covered);
         self.heard = self.heard.max(other.heard);
+        self.come |= other.come;
         self.idle &= other.idle;
         self.silent &= other.silent;
         self.over |= other.over;

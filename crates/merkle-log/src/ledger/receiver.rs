@@ -29,8 +29,7 @@ pub enum Join {
     Beginning,
     /// At some time: the first window that begins after the first sign of the lane is in scope.
     Late,
-    /// As a member of a shared group, which sees only its share: nothing is missing and nothing is
-    /// out of order until the members' ledgers are merged.
+    /// As a member of a shared group: nothing is missing or out of order until ledgers are merged.
     Member,
 }
 
@@ -41,8 +40,7 @@ pub struct Arrival {
     pub number: u64,
     /// The digest in its property.
     pub leaf: Hash,
-    /// Whether topic and payload give that digest. A message transformed on its way is taken by
-    /// its property: true.
+    /// Whether topic and payload give that digest; true of a message transformed on its way.
     pub fits: bool,
     /// Flagged re-sent.
     pub resent: bool,
@@ -64,6 +62,7 @@ pub struct LaneLedger {
     pub(super) covered: u64,
     pub(super) closed: Option<u64>,
     pub(super) checkpoints: u32,
+    pub(super) come: bool, // a message that fits, or what was made of one
     pub(super) heard: Duration,
     pub(super) idle: bool,
     pub(super) silent: bool,
@@ -115,6 +114,7 @@ impl LaneLedger {
             covered: 0,
             closed: None,
             checkpoints: 0,
+            come: false,
             heard: Duration::ZERO,
             idle: false,
             silent: false,

@@ -42,7 +42,7 @@ impl LaneLedger {
         write.u64(self.covered);
         write.u32(self.checkpoints);
         write.time(self.heard);
-        let flags = [self.idle, self.silent, self.over, self.doubted];
+        let flags = [self.idle, self.silent, self.over, self.doubted, self.come];
         write.u8((0..)
             .zip(flags)
             .map(|(at, flag)| u8::from(flag) << at)
@@ -160,6 +160,7 @@ impl LaneLedger {
             covered,
             closed,
             checkpoints,
+            come: flags & 16 != 0,
             heard,
             idle: flags & 1 != 0,
             silent: flags & 2 != 0,

@@ -656,6 +656,7 @@ class Receiver:
         self.now, self.wall, self.running = 0, 0, True  # `now` is the clock of lateness
         self.epochs, self.events, self.topics = {}, [], set()
         self.directories, self.listed, self.begin = {}, {}, {}
+        self.heard = set()  # epochs of which messages came
         self.unlisted = {}  # epochs that no directory has listed: since when they are known
 
     def tick(self, at):
@@ -666,7 +667,7 @@ class Receiver:
         """The epoch, whose first sign is a number seen or a size told."""
         key = lane, epoch
         if key not in self.epochs:
-            known = any(known[0] == lane and known != key for known in (*self.epochs, *self.listed))
+            known = any(known[0] == lane and known != key for known in (*self.heard, *self.listed))
             scope = 0 if known else self.begin.get(key, -(-at // WINDOW) * WINDOW)
             e = self.epochs[key] = Epoch(self, lane, epoch, scope if self.join == "late" else 0)
             if key not in self.listed:
@@ -675,7 +676,9 @@ class Receiver:
                 e.say("out of scope", below=e.scope)
         return self.epochs[lane, epoch]
 
-    def message(self, topic, payload, stamps):
+    def message(self, topic, payload, stamps, retained=False):
+        if retained:
+            return None
         if not stamps:
             return "injected" if topic in self.topics else None
         self.topics.add(topic)
@@ -693,6 +696,8 @@ class Receiver:
         if not fits and key not in self.epochs:
             return "injected"
         e = self.open(*key, p.number)
+        if fits:
+            self.heard.add(key)
         return "out of scope" if p.number < e.scope else e.message(p, fits)
 
     def requires_directories(self):
@@ -768,7 +773,8 @@ def run(receiver, step):
     receiver.events, is_, to_be = [], None, None
     if "message" in step:
         m = step["message"]
-        is_, to_be = receiver.message(m["topic"], m["payload"], m["audit"]), step["verdict"]
+        is_ = receiver.message(m["topic"], m["payload"], m["audit"], m.get("retained", False))
+        to_be = step["verdict"]
     elif "issued" in step:
         is_ = [receiver.message(*m) for m in issued(step["issued"])]
         to_be = [verdict for verdict, count in step["verdicts"] for _ in range(count)]

@@ -205,7 +205,9 @@ impl Scene {
         if marks.contains('n') {
             stamps.clear();
         }
+        let is_retained = marks.contains('k');
         let verdict = match &stamps[..] {
+            _ if is_retained => None,
             // On a topic on which stamped messages have come.
             [] => self.is_stamped.then_some(Verdict::Injected),
             [stamp] => Some(match Property::parse_text(stamp) {
@@ -216,9 +218,12 @@ impl Scene {
             }),
             _ => Some(Verdict::Injected),
         };
-        self.is_stamped |= stamps.len() == 1;
+        self.is_stamped |= !is_retained && stamps.len() == 1;
         let topic = String::from_utf8_lossy(TOPIC);
-        let message = json!({ "topic": topic, "payload": payload, "audit": stamps });
+        let mut message = json!({ "topic": topic, "payload": payload, "audit": stamps });
+        if is_retained {
+            message["retained"] = json!(true);
+        }
         let mut step = json!({ "message": message });
         step["verdict"] = json!(verdict.map(word));
         self.step(step);

@@ -6,6 +6,7 @@
 //! | `3a` `3f` `3g` | altered on its way; forged with a stamp that fits, in one way or another |
 //! | `3r` `3p12` | flagged re-sent; part 1 of 2 |
 //! | `3n` `3u` `3s` | without a stamp; with an unreadable one; with two |
+//! | `3k` | a retained copy |
 //! | `i9` | the producer issues messages until there are 9, and none comes |
 //! | `c` `C` `X` | a checkpoint of what was issued: open, closed, cut |
 //! | `c@9` `c#7` `c~` | of 9 messages; with number 7; with roots that are not the lane's |
@@ -199,6 +200,11 @@ pub(crate) const SCRIPTS: &[Script] = &[
     case("no stamp", Beginning, "0 1n 1 C"),
     case("an unreadable stamp", Beginning, "0 1u 1 C"),
     case("two stamps", Beginning, "0 1s 1 C"),
+    case(
+        "retained copies of before the lane, with and without stamps",
+        Late,
+        "0kn 0ku 0ks 7k d0 0-2 1kn 3 C +800",
+    ),
     case("forged, and the root differs", Beginning, "0 1f 2 C"),
     case(
         "forged, and a descent names it",
@@ -464,6 +470,16 @@ pub(crate) const SCRIPTS: &[Script] = &[
         "a new epoch whose first message is lost",
         Late,
         "5-9 C e1 1-2 C +800",
+    ),
+    case(
+        "a recorded checkpoint of another epoch before a lane under way",
+        Late,
+        "e3 i5 C e7 2500-2509 c +800",
+    ),
+    case(
+        "a recorded drop record of another epoch before a lane under way",
+        Late,
+        "e3 i5 D3 e7 2500-2509 c +800",
     ),
     case(
         "a new epoch of which nothing comes",

@@ -260,6 +260,38 @@ fn what_is_refused_on_a_topic_of_the_audit_is_named_with_it_and_is_a_fault() {
 }
 
 #[test]
+fn what_is_refused_of_other_lanes_is_no_fault_where_some_topics_are_listened_to() {
+    for some_topics in [false, true] {
+        let mut scene = Scene::new();
+        proven_window(&mut scene);
+        if some_topics {
+            scene.observer.only_of(&["t".to_owned()]);
+        }
+        for topic in [
+            "audit/checkpoint/0000000000000008",
+            "audit/checkpoint/zzz",
+            "audit/drop/0000000000000008",
+            "audit/directory/0000000000000007",
+        ] {
+            let refused = Delivery::Refused {
+                topic: topic.to_owned(),
+                why: "garbage".to_owned(),
+            };
+            scene.observer.take(&refused, None, SECOND);
+            assert_eq!(scene.observer.found_faults(), !some_topics, "{topic}");
+        }
+        let elsewhere = if some_topics { 4 } else { 0 };
+        assert_eq!(scene.observer.strays.elsewhere, elsewhere);
+        let own = Delivery::Refused {
+            topic: "audit/checkpoint/0000000000000007".to_owned(),
+            why: "garbage".to_owned(),
+        };
+        scene.observer.take(&own, None, SECOND);
+        assert!(scene.observer.found_faults());
+    }
+}
+
+#[test]
 fn what_a_limit_or_another_window_keeps_from_judging_is_told() {
     let mut scene = Scene::new();
     proven_window(&mut scene);
