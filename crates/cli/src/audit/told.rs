@@ -274,6 +274,34 @@ fn explain_as_json(
     writeln!(out, "{value}")
 }
 
+/// How much came of which nothing is claimed.
+fn not_of_lanes(out: &mut impl Write, observer: &Observer) -> io::Result<()> {
+    if observer.unstamped > 0 {
+        let count = observer.unstamped;
+        writeln!(
+            out,
+            "{count} messages without a stamp, on topics where none has one: nothing is claimed of \
+             them"
+        )?;
+    }
+    if observer.retained > 0 {
+        let count = observer.retained;
+        writeln!(
+            out,
+            "{count} retained copies, published before this listener subscribed: out of scope, and \
+             nothing is claimed of them"
+        )?;
+    }
+    if observer.strays.elsewhere > 0 {
+        let count = observer.strays.elsewhere;
+        writeln!(
+            out,
+            "{count} messages on the audit's topics of other lanes were refused: named without -t"
+        )?;
+    }
+    Ok(())
+}
+
 /// What would otherwise be a silent gap in the report, and each reason of the exit code.
 fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<()> {
     let verdict = observer.broker.verdict();
@@ -306,29 +334,7 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
             "no stamped message was received: does a client publish on these topics with a stamp?"
         )?;
     }
-    if observer.unstamped > 0 {
-        let count = observer.unstamped;
-        writeln!(
-            out,
-            "{count} messages without a stamp, on topics where none has one: nothing is claimed of \
-             them"
-        )?;
-    }
-    if observer.retained > 0 {
-        let count = observer.retained;
-        writeln!(
-            out,
-            "{count} retained copies, published before this listener subscribed: out of scope, and \
-             nothing is claimed of them"
-        )?;
-    }
-    if observer.strays.elsewhere > 0 {
-        let count = observer.strays.elsewhere;
-        writeln!(
-            out,
-            "{count} messages on the audit's topics of other lanes were refused: named without -t"
-        )?;
-    }
+    not_of_lanes(out, observer)?;
     for ((lane, epoch), watched) in observer.lanes() {
         if !observer.has_key() && watched.faults.iter().any(|fault| fault.kind == "lost") {
             writeln!(out, "lost in lane {lane} epoch {epoch}: {MAY_BE_FORGED}")?;

@@ -3,8 +3,9 @@
 //! A receiver that joins late cannot know what it missed of a lane that was under way. Of two kinds
 //! of epochs it knows that they began while it listened: one of a lane of which messages of another
 //! epoch came or a directory listed one, and one that a directory announced before its first
-//! message. Both are judged from number 0 on, so a first message that is lost is named. A checkpoint
-//! or drop record alone is no such sign: a client without the key can send a recorded one again.
+//! message. Both are judged from number 0 on, so a first message that is lost is named. A
+//! checkpoint or drop record alone is no such sign: a client without the key can send a recorded
+//! one again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,8 +19,8 @@ use crate::{Epoch, LaneId};
 #[derive(Clone, Debug)]
 pub(super) struct Joining {
     pub(super) join: Join,
-    /// Epochs of lanes of which messages came, or that a directory listed: another one of the same lane
-    /// begins while the receiver listens.
+    /// Epochs of lanes of which messages came, or that a directory listed: another one of the same
+    /// lane begins while the receiver listens.
     heard: BTreeSet<(LaneId, Epoch)>,
     /// Epochs of which a directory said that nothing was issued yet, and nothing has come.
     announced: BTreeSet<(LaneId, Epoch)>,
@@ -55,7 +56,8 @@ impl Joining {
         self.hear(lane);
     }
 
-    /// Takes it that messages of an epoch came, or a directory lists it. One of each lane is enough to know the others.
+    /// Takes it that messages of an epoch came, or a directory lists it. One of each lane is enough
+    /// to know the others.
     pub(super) fn hear(&mut self, lane: (LaneId, Epoch)) {
         if self.heard.len() < HEARD_MAX && !self.is_another_heard(lane) {
             self.heard.insert(lane);

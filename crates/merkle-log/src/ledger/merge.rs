@@ -50,10 +50,9 @@ impl LaneLedger {
         }
         self.covered = self.covered.max(other.covered);
         self.heard = self.heard.max(other.heard);
-        self.come |= other.come;
         self.idle &= other.idle;
         self.silent &= other.silent;
-        self.over |= other.over;
+        (self.come, self.over) = (self.come | other.come, self.over | other.over);
         self.events.clear();
         for window in &mut self.windows.open {
             window.settle(limits);
