@@ -43,6 +43,7 @@ pub use crate::saved::StateError;
 
 pub use self::{
     descent::{Answer, GapListError, Refused, Request, read_gaps, write_gaps},
+    directories::Taken,
     expected::Presence,
     lanes::Ledger,
     limits::LedgerLimits,

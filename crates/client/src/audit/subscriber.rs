@@ -68,6 +68,8 @@ pub struct AuditedSubscriber {
     strangers: BTreeMap<LaneId, bool>,
     /// Epochs of lanes for which there is no room, as far as it was said.
     no_room: BTreeSet<(LaneId, Epoch)>,
+    /// It was said that there is no room for one more producer.
+    is_full_of_producers: bool,
     /// Lanes that come at QoS 0.
     at_most_once: BTreeSet<LaneId>,
     asking: Option<Asking>,
@@ -171,6 +173,12 @@ pub enum Delivery {
         epoch: Epoch,
         /// How many it follows: [`LedgerLimits::lanes_max`].
         lanes_max: usize,
+    },
+    /// This subscriber knows directories of as many producers as it may, and takes none of one more:
+    /// of lanes that only such a directory lists nothing is missed. Said once.
+    NoRoomForProducers {
+        /// How many it knows.
+        producers_max: usize,
     },
     /// A message with this number came as what another one was made of, and then came itself, with
     /// which its lane begins anew: what others say that they were made of claims nothing of it.

@@ -7,8 +7,9 @@
 //! was there before they began ([`Ledger::require_directories`]), a message of a lane that no
 //! directory lists is injected, too. A producer therefore lists a lane before it issues in it.
 //!
-//! **Invariant.** Of one producer directories are taken in the order in which they were made; an
-//! older one changes nothing.
+//! **Invariant.** Of one start of a producer directories are taken in the order in which they were
+//! made; an older one changes nothing. One of a start below the highest is of a producer that goes
+//! on beside another one with its id, or beside a forger: both count, so that no loss goes unseen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,7 +24,16 @@ use crate::{Digest, Directory, Epoch, LaneId};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Directories {
     pub(super) required: bool,
-    producers: BTreeMap<u64, Newest>,
+    producers: BTreeMap<u64, Producer>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Producer {
+    newest: Newest,
+    /// The last one of another start, which is lower. Not saved.
+    other: Option<Newest>,
+    /// How many came of a start while a higher one was known; the other counts from the first on.
+    contradictions: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +43,29 @@ struct Newest {
     lanes: BTreeSet<(LaneId, Epoch)>,
 }
 
+/// What became of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It counts.
+    Counts,
+    /// It counts, and so does that of a higher start: two producers use the id, or one of the two
+    /// is forged. Said once for a producer.
+    Contradicts,
+    /// It is not newer than what is known, and changes nothing.
+    Old,
+    /// There is no room for one of its lanes.
+    NoRoom,
+    /// As many producers are known as may be: it counts for nothing.
+    NoRoomForProducer,
+}
+
+impl Taken {
+    /// Whether all that it tells counts.
+    pub const fn is_whole(self) -> bool {
+        matches!(self, Self::Counts | Self::Contradicts)
+    }
+}
+
 impl<D: Digest> Ledger<D> {
     /// From now on this receiver takes all lanes of its producers, and has heard all their
     /// directories: what these list must come, and nothing else may.
@@ -40,15 +73,14 @@ impl<D: Digest> Ledger<D> {
         self.directories.required = true;
     }
 
-    /// Takes a directory whose tag has been checked. False when it is older than the last one of
-    /// this producer, or there is no room for it or one of its lanes. Sizes count only of lanes
-    /// that `is_heard`: of others the messages come by a processor, later than the directory.
+    /// Takes a directory whose tag has been checked. Sizes count only of lanes that `is_heard`: of
+    /// others the messages come by a processor, later than the directory.
     pub fn directory(
         &mut self,
         directory: &Directory,
         now: Duration,
         is_heard: impl Fn(LaneId) -> bool,
-    ) -> bool {
+    ) -> Taken {
         let now = self.clock.at(now);
         let entries = directory.lanes.iter().map(|open| (open.lane, open.epoch));
         let newest = Newest {
@@ -56,8 +88,10 @@ impl<D: Digest> Ledger<D> {
             number: directory.number,
             lanes: entries.collect(),
         };
-        let Some(before) = self.directories.replace(directory.producer, newest) else {
-            return false;
+        let is_keyed = self.digest.algorithm().is_keyed();
+        let (before, taken) = match self.directories.take(directory.producer, newest, is_keyed) {
+            Ok(taken) => taken,
+            Err(refused) => return refused,
         };
         for gone in before {
             if self.directories.lists(gone) {
@@ -84,7 +118,7 @@ impl<D: Digest> Ledger<D> {
                 None => self.joining.announce(lane, open.size),
             }
         }
-        has_room
+        if has_room { taken } else { Taken::NoRoom }
     }
 }
 
@@ -96,35 +130,41 @@ impl Directories {
 
     pub(super) fn lists(&self, lane: (LaneId, Epoch)) -> bool {
         let mut producers = self.producers.values();
-        producers.any(|newest| newest.lanes.contains(&lane))
+        producers.any(|producer| producer.lists(lane))
     }
 
-    /// Takes the newer directory, and returns what the one before listed; `None` if this is no
-    /// newer, or there is no room.
-    fn replace(&mut self, producer: u64, newest: Newest) -> Option<BTreeSet<(LaneId, Epoch)>> {
+    /// Takes a directory, and returns what the one before it listed.
+    fn take(
+        &mut self,
+        id: u64,
+        new: Newest,
+        is_keyed: bool,
+    ) -> Result<(BTreeSet<(LaneId, Epoch)>, Taken), Taken> {
         let known = self.producers.len();
-        match self.producers.get_mut(&producer) {
-            Some(old) if (old.epoch, old.number) >= (newest.epoch, newest.number) => None,
-            Some(old) => Some(std::mem::replace(old, newest).lanes),
-            None if known >= PRODUCERS_MAX => None,
+        match self.producers.get_mut(&id) {
+            Some(producer) => producer.take(new, is_keyed),
+            None if known >= PRODUCERS_MAX => Err(Taken::NoRoomForProducer),
             None => {
-                self.producers.insert(producer, newest);
-                Some(BTreeSet::new())
+                self.producers.insert(id, Producer::new(new));
+                Ok((BTreeSet::new(), Taken::Counts))
             }
         }
     }
 
     pub(super) fn save(&self, write: &mut Writer<'_>) {
         write.u8(u8::from(self.required));
-        write.list(self.producers.iter(), |write, (producer, newest)| {
-            write.u64(*producer);
-            write.u32(newest.epoch.0);
-            write.u32(newest.number);
-            write.list(newest.lanes.iter(), |write, (lane, epoch)| {
-                write.u64(lane.value());
-                write.u32(epoch.0);
-            });
-        });
+        write.list(
+            self.producers.iter(),
+            |write, (id, Producer { newest, .. })| {
+                write.u64(*id);
+                write.u32(newest.epoch.0);
+                write.u32(newest.number);
+                write.list(newest.lanes.iter(), |write, (lane, epoch)| {
+                    write.u64(lane.value());
+                    write.u32(epoch.0);
+                });
+            },
+        );
     }
 
     pub(super) fn restore(read: &mut Fields<'_>) -> Result<Self, StateError> {
@@ -143,12 +183,61 @@ impl Directories {
                 number,
                 lanes,
             };
-            Ok((producer, newest))
+            Ok((producer, Producer::new(newest)))
         })?;
         Ok(Self {
             required,
             producers: BTreeMap::from_iter(producers),
         })
+    }
+}
+
+impl Producer {
+    fn new(newest: Newest) -> Self {
+        Self {
+            newest,
+            other: None,
+            contradictions: 0,
+        }
+    }
+
+    fn lists(&self, lane: (LaneId, Epoch)) -> bool {
+        let other = self.other.as_ref().filter(|_| self.contradictions > 0);
+        self.newest.lanes.contains(&lane) || other.is_some_and(|other| other.lanes.contains(&lane))
+    }
+
+    /// With a key nothing can be forged, and what is of a lower start that was not heard before is
+    /// a replay.
+    fn take(
+        &mut self,
+        new: Newest,
+        is_keyed: bool,
+    ) -> Result<(BTreeSet<(LaneId, Epoch)>, Taken), Taken> {
+        if new.epoch > self.newest.epoch {
+            let before = std::mem::replace(&mut self.newest, new);
+            let lanes = before.lanes.clone();
+            self.other = Some(before);
+            return Ok((lanes, Taken::Counts));
+        }
+        if new.epoch == self.newest.epoch {
+            if new.number <= self.newest.number {
+                return Err(Taken::Old);
+            }
+            let before = std::mem::replace(&mut self.newest, new);
+            return Ok((before.lanes, Taken::Counts));
+        }
+        let heard = self.other.as_ref().filter(|other| other.epoch == new.epoch);
+        if heard.map_or(is_keyed, |heard| new.number <= heard.number) {
+            return Err(Taken::Old);
+        }
+        let before = self.other.replace(new);
+        self.contradictions = self.contradictions.saturating_add(1);
+        // The last one before a restart may come after the first one behind it.
+        let taken = match self.contradictions {
+            2 => Taken::Contradicts,
+            _ => Taken::Counts,
+        };
+        Ok((before.map(|before| before.lanes).unwrap_or_default(), taken))
     }
 }
 
@@ -204,7 +293,11 @@ mod tests {
             tail: true,
         };
         let mut whole = ledger(true);
-        assert!(whole.directory(&directory(0, &[(1, 5), (2, 0)]), SECOND, |_| true));
+        assert!(
+            whole
+                .directory(&directory(0, &[(1, 5), (2, 0)]), SECOND, |_| true)
+                .is_whole()
+        );
         whole.poll(SECOND + SECOND / 2);
         assert_eq!(events(&mut whole), []);
         whole.poll(SECOND * 2);
@@ -219,7 +312,10 @@ mod tests {
         );
 
         let mut part = ledger(false);
-        assert!(part.directory(&directory(0, &[(1, 5)]), SECOND, |_| true));
+        assert!(
+            part.directory(&directory(0, &[(1, 5)]), SECOND, |_| true)
+                .is_whole()
+        );
         part.poll(SECOND * 9);
         assert_eq!(events(&mut part), []);
     }
@@ -247,27 +343,88 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_is_listed_no_more_is_over_and_not_silent() {
+    fn a_lane_that_is_listed_no_more_is_not_over_by_that_alone() {
         let mut ledger = ledger(false);
         send(&mut ledger, 1, 0);
         ledger.directory(&directory(0, &[(1, 1)]), SECOND, |_| true);
         ledger.directory(&directory(1, &[]), SECOND, |_| true);
         ledger.poll(SECOND * 60);
-        assert_eq!(events(&mut ledger), [Event::Unlisted]);
+        let told = events(&mut ledger);
+        assert!(
+            matches!(told[..], [Event::Unlisted, Event::Silent(_), ..]),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn a_forged_start_hides_none_of_what_the_producer_lists_later() {
+        let forged = Directory {
+            epoch: Epoch(u32::MAX - 1),
+            ..directory(0, &[])
+        };
+        for is_first in [true, false] {
+            let mut ledger = ledger(false);
+            send(&mut ledger, 1, 0);
+            let mut take = |directory: &Directory| ledger.directory(directory, SECOND, |_| true);
+            if !is_first {
+                take(&directory(0, &[(1, 1)]));
+            }
+            assert_eq!(take(&forged), Taken::Counts);
+            assert_eq!(take(&directory(1, &[(1, 1)])), Taken::Counts);
+            assert_eq!(take(&directory(1, &[(1, 9)])), Taken::Old, "a copy");
+            assert_eq!(take(&directory(2, &[(1, 3)])), Taken::Contradicts);
+            assert_eq!(take(&directory(3, &[(1, 3)])), Taken::Counts, "said once");
+            ledger.poll(SECOND * 2);
+            let lost = Event::Lost {
+                numbers: 1..3,
+                tail: true,
+            };
+            assert!(events(&mut ledger).contains(&lost), "{is_first}");
+        }
+    }
+
+    #[test]
+    fn with_a_key_a_start_below_the_highest_that_was_not_heard_is_a_replay() {
+        let hasher = Hasher::blake3(&crate::Key([7; 32]));
+        let mut ledger = Ledger::new(hasher, LedgerLimits::default(), Join::Beginning);
+        let mut take = |epoch, number| {
+            let directory = Directory {
+                epoch: Epoch(epoch),
+                ..directory(number, &[])
+            };
+            ledger.directory(&directory, SECOND, |_| true)
+        };
+        assert_eq!(take(5, 3), Taken::Counts);
+        assert_eq!(take(4, 9), Taken::Old);
+        assert_eq!(take(6, 0), Taken::Counts);
+        assert_eq!(take(5, 3), Taken::Old);
+        assert_eq!(take(5, 4), Taken::Counts, "it goes on");
     }
 
     #[test]
     fn an_older_directory_changes_nothing() {
         let mut ledger = ledger(true);
-        assert!(ledger.directory(&directory(4, &[(1, 1)]), SECOND, |_| true));
-        assert!(!ledger.directory(&directory(4, &[(2, 1)]), SECOND, |_| true));
-        assert!(!ledger.directory(&directory(3, &[(2, 1)]), SECOND, |_| true));
+        assert!(
+            ledger
+                .directory(&directory(4, &[(1, 1)]), SECOND, |_| true)
+                .is_whole()
+        );
+        assert!(
+            !ledger
+                .directory(&directory(4, &[(2, 1)]), SECOND, |_| true)
+                .is_whole()
+        );
+        assert!(
+            !ledger
+                .directory(&directory(3, &[(2, 1)]), SECOND, |_| true)
+                .is_whole()
+        );
         assert_eq!(send(&mut ledger, 2, 0), Verdict::Injected);
         let later = Directory {
             epoch: Epoch(1),
             ..directory(0, &[(2, 1)])
         };
-        assert!(ledger.directory(&later, SECOND, |_| true));
+        assert!(ledger.directory(&later, SECOND, |_| true).is_whole());
         assert_eq!(send(&mut ledger, 2, 0), Verdict::InOrder);
     }
 
@@ -280,7 +437,11 @@ mod tests {
         let limits = LedgerLimits::default();
         let (mut after, _) = Ledger::restore(&saved, Hasher::xxh3(), limits, Join::Late)
             .expect("it was just written");
-        assert!(!after.directory(&directory(4, &[(1, 0)]), SECOND, |_| true));
+        assert!(
+            !after
+                .directory(&directory(4, &[(1, 0)]), SECOND, |_| true)
+                .is_whole()
+        );
         assert_eq!(send(&mut after, 2, 0), Verdict::Injected);
         assert_eq!(send(&mut after, 1, 0), Verdict::InOrder);
     }
@@ -311,7 +472,7 @@ mod tests {
             if all_listed {
                 ledger.expect_listed();
             }
-            let has_room = ledger.directory(&listed, SECOND, |_| true);
+            let has_room = ledger.directory(&listed, SECOND, |_| true).is_whole();
             (has_room, ledger.lanes.len())
         };
         assert_eq!(has_room(Join::Beginning, true, false), (false, 2));
@@ -330,10 +491,18 @@ mod tests {
                 producer,
                 ..directory(0, &[])
             };
-            let is_taken = ledger.directory(&directory, SECOND, |_| true);
-            assert_eq!(is_taken, producer < most, "{producer}");
+            let taken = ledger.directory(&directory, SECOND, |_| true);
+            let expected = if producer < most {
+                Taken::Counts
+            } else {
+                Taken::NoRoomForProducer
+            };
+            assert_eq!(taken, expected, "{producer}");
         }
         let newer = directory(1, &[]);
-        assert!(ledger.directory(&newer, SECOND, |_| true), "it is known");
+        assert!(
+            ledger.directory(&newer, SECOND, |_| true).is_whole(),
+            "it is known"
+        );
     }
 }

@@ -23,7 +23,7 @@ use crate::{
 /// What a receiver knows of all lanes that use one digest.
 #[derive(Clone, Debug)]
 pub struct Ledger<D> {
-    digest: D,
+    pub(super) digest: D,
     pub(super) limits: LedgerLimits,
     pub(super) joining: Joining,
     /// In boxes, since a map leaves about half of its room empty.

@@ -68,7 +68,7 @@ pub struct LaneLedger {
     pub(super) silent: bool,
     /// Something is suspected.
     pub(super) doubted: bool,
-    /// No directory lists it any more, or it was cut off.
+    /// It was cut off.
     pub(super) over: bool,
     /// How often a message or a checkpoint contradicted another one.
     pub(super) contradictions: u32,

@@ -1,7 +1,8 @@
 //! What the producer of an epoch tells of it: checkpoints and directories.
 //!
 //! **Invariant.** The largest size told counts, so that no loss goes unseen; what contradicts it is
-//! named, and closes nothing.
+//! named, and closes nothing. Only a checkpoint that tells something new is a sign of life: anyone
+//! can send a copy of one.
 
 use std::time::Duration;
 
@@ -26,9 +27,17 @@ impl LaneLedger {
             return;
         }
         self.scope(claim.size);
-        self.hear(now);
         // Who tells of a cut does not know which checkpoints were told before.
         let is_numbered = claim.end != EpochEnd::Cut;
+        let is_new = if is_numbered {
+            claim.number >= self.checkpoints
+        } else {
+            !self.over
+        };
+        if is_new {
+            self.hear(now);
+            self.idle = claim.size <= self.covered;
+        }
         let is_beyond_end = self.reopen_if(|size| claim.size > size).is_some();
         let is_old = claim.number < self.checkpoints;
         let told = self.windows.told();
@@ -55,7 +64,6 @@ impl LaneLedger {
         if is_numbered {
             self.checkpoints = self.checkpoints.max(claim.number.saturating_add(1));
         }
-        self.idle = claim.size <= self.covered;
         self.tell_tail(claim.size, now);
         self.covered = self.covered.max(claim.size);
         match claim.end {
@@ -97,15 +105,16 @@ impl LaneLedger {
         self.covered = size;
     }
 
-    /// Takes it that no directory lists this epoch any more: it is not silent, it is over.
+    /// Takes it that no directory lists this epoch any more. It is not over by that: anyone may have
+    /// made the directory, and its last messages may be lost.
     pub fn unlisted(&mut self) {
         if self.closed.is_none() && !self.over {
-            self.over = true;
             self.events.push(Event::Unlisted);
         }
     }
 
-    /// Notes that a checkpoint came, by which the producer is there.
+    /// Notes that a checkpoint came that was not known, by which the producer is there. One that is
+    /// known may be a copy that someone else sends.
     pub(super) fn hear(&mut self, now: Duration) {
         if std::mem::take(&mut self.silent) {
             let since = now.saturating_sub(self.heard);

@@ -175,7 +175,7 @@ pub enum Event {
     Heard(Duration),
     /// Lost long ago and no longer remembered: a copy that still comes will be called a duplicate.
     Forgotten(Range<u64>),
-    /// The producer's directory no longer lists it, so nothing more will come.
+    /// The producer's directory no longer lists it, although nothing has closed it.
     Unlisted,
     /// So many events more came up while nobody took them, and are not named one by one. What is
     /// missing stands in the requests all the same.

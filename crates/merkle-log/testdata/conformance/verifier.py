@@ -379,12 +379,14 @@ class Epoch:
         self.contradicted()
 
     def checkpoint(self, c):
-        if self.silent:
+        tells_news = not self.ended if c.cut else c.number > self.highest
+        if self.silent and tells_news:
             self.silent = False
             self.say("heard")
+        if tells_news:
+            self.beat, self.heard = IDLE if c.size <= self.covered else HEARTBEAT, self.receiver.now
         new, size, w = self.newest, c.size - c.first, self.window(c.first // WINDOW)
         told, in_scope = self.told(), c.size > self.scope
-        self.beat, self.heard = IDLE if c.size <= self.covered else HEARTBEAT, self.receiver.now
         longer = self.closed is not None and c.size > self.closed
         other = in_scope and size and size == self.claim(w.index)[0] and w.claims.get(size, c.root) != c.root
         wrong = longer or other
@@ -706,17 +708,27 @@ class Receiver:
     def checkpoint(self, data):
         c = Checkpoint(data)
         if not c.lane:
-            self.directory(c)
+            return self.directory(c)
         elif self.requires_directories() and (c.lane, c.epoch) not in self.listed:
             return
         elif not c.cut or (c.lane, c.epoch) in self.epochs:
             self.open(c.lane, c.epoch, c.size).checkpoint(c)
 
     def directory(self, d):
-        last = self.directories.get(d.producer)
-        if last and (d.start, d.number) <= (last.start, last.number):
-            return
-        self.directories[d.producer] = d
+        # The highest start's, and of one other start that is lower; how often that one went on.
+        newest, other, wrong = self.directories.get(d.producer, (None, None, 0))
+        last = newest
+        if newest and d.start < newest.start:
+            last = other
+            if other and other.start == d.start and d.number <= other.number:
+                return False
+            other, wrong = d, wrong + 1
+        elif newest and d.start == newest.start and d.number <= newest.number:
+            return False
+        else:
+            newest, other = d, newest if newest and d.start > newest.start else other
+        is_contradiction = wrong == 2 and d is other
+        self.directories[d.producer] = newest, other, wrong
         for lane, (epoch, size) in d.lanes.items():
             key = lane, epoch
             self.listed.setdefault(key, d.producer)
@@ -728,12 +740,13 @@ class Receiver:
                 e.ended = False
                 if e.closed is None:  # of an epoch that has ended a directory tells nothing
                     e.cover(size)
-        listed = {(lane, epoch) for d in self.directories.values() for lane, (epoch, _) in d.lanes.items()}
+        counting = [d for newest, other, wrong in self.directories.values() for d in (newest, wrong and other) if d]
+        listed = {(lane, epoch) for d in counting for lane, (epoch, _) in d.lanes.items()}
         for lane, (epoch, _) in (last.lanes if last else {}).items():
             e = self.epochs.get((lane, epoch))
             if e and (lane, epoch) not in listed and e.closed is None and not e.ended:
-                e.ended = True
                 e.say("unlisted")
+        return is_contradiction
 
     def drop(self, data):
         lane, epoch, leaves = read_drop(data)
@@ -794,7 +807,8 @@ def run(receiver, step):
     elif "drop" in step:
         receiver.drop(bytes.fromhex(step["drop"]))
     else:
-        receiver.checkpoint(bytes.fromhex(step.get("checkpoint") or step["directory"]))
+        is_ = bool(receiver.checkpoint(bytes.fromhex(step.get("checkpoint") or step["directory"])))
+        to_be = step.get("contradicts", False)
     yield "verdict", is_, to_be
     yield "events", by_epoch(receiver.events), by_epoch(step.get("events", []))
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use unbroken_merkle_log::ledger::{
-    Answer, Event, Join, Ledger, LedgerLimits, Presence, Request, Verdict,
+    Answer, Event, Join, Ledger, LedgerLimits, Presence, Request, Taken, Verdict,
 };
 use unbroken_merkle_log::{
     Checkpoint, Detail, DetailLevel, Directory, DropReason, DropRecord, Epoch, EpochEnd, Hash,
@@ -310,8 +310,9 @@ impl Scene {
         self.step(json!({ "checkpoint": hex(&bytes) }));
     }
 
-    /// The lane with so many messages; `-` none at all.
+    /// The lane with so many messages; `-` none at all. Of another start, if one is named.
     fn directory(&mut self, rest: &str) {
+        let (rest, start) = rest.split_once('^').unwrap_or((rest, "1"));
         let open = rest.parse().ok().map(|size| OpenLane {
             lane: self.lane.id(),
             epoch: self.lane.epoch(),
@@ -319,7 +320,7 @@ impl Scene {
         });
         let directory = Directory {
             producer: 9,
-            epoch: Epoch(1),
+            epoch: Epoch(start.parse().unwrap()),
             number: self.directories,
             time_us: 0,
             lanes: open.into_iter().collect(),
@@ -327,8 +328,12 @@ impl Scene {
         self.directories += 1;
         let mut bytes = Vec::new();
         directory.encode(&self.hasher, &mut bytes).unwrap();
-        self.ledger.directory(&directory, self.now, |_| true);
-        self.step(json!({ "directory": hex(&bytes) }));
+        let taken = self.ledger.directory(&directory, self.now, |_| true);
+        let mut step = json!({ "directory": hex(&bytes) });
+        if taken == Taken::Contradicts {
+            step["contradicts"] = json!(true);
+        }
+        self.step(step);
     }
 
     /// Numbers, with commas between them, filtered out by a processor.

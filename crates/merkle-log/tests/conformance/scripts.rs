@@ -11,7 +11,7 @@
 //! | `c` `C` `X` | a checkpoint of what was issued: open, closed, cut |
 //! | `c@9` `c#7` `c~` | of 9 messages; with number 7; with roots that are not the lane's |
 //! | `F` `L` | a closing checkpoint with fingerprints, with leaves |
-//! | `d5` `d-` | a directory that lists the lane with 5 messages; that lists nothing |
+//! | `d5` `d-` `d5^9` | a directory that lists the lane with 5 messages; that lists nothing; of start 9 |
 //! | `D3,4` `D3,4~` | a drop record of messages 3 and 4, filtered; with other leaves |
 //! | `e1` `l2` | the producer begins epoch 1 of its lane; a producer of lane 2 goes on |
 //! | `+900` | 900 ms pass |
@@ -527,6 +527,26 @@ pub(crate) const SCRIPTS: &[Script] = &[
         Beginning,
         "0-2 d3 d- d3 +30000",
     ),
+    case(
+        "a forged start hides nothing that the producer lists later",
+        Beginning,
+        "0-2 d3 d-^9 d3 d5 d5 +30000",
+    ),
+    case(
+        "a forged start that comes first hides nothing",
+        Beginning,
+        "0-2 d-^9 d3 d5 +800",
+    ),
+    all_lanes(
+        "all lanes: both of two starts list what may come",
+        Beginning,
+        "d0^9 d- d0 0-2 C",
+    ),
+    case(
+        "a producer that begins anew contradicts nothing",
+        Beginning,
+        "0-2 d3 C d-^2 e1 d0^2 d0^2 0-1 C",
+    ),
     case("a directory with messages, late", Late, "d5 i5 0-4 C +800"),
     // Silence
     case(
@@ -540,4 +560,19 @@ pub(crate) const SCRIPTS: &[Script] = &[
         "0 c c#1 +19999 +1 c#2",
     ),
     case("a closed lane is not silent", Beginning, "0 C +30000"),
+    case(
+        "a known checkpoint again is no sign of the producer",
+        Beginning,
+        "0 c +1000 c#0 +999 +1",
+    ),
+    case(
+        "a known checkpoint again does not end a silence",
+        Beginning,
+        "0 c +2000 c#0 +30000 1 c",
+    ),
+    case(
+        "a known checkpoint again allows no longer silence",
+        Beginning,
+        "0 c c#0 +1999 +1",
+    ),
 ];

@@ -163,7 +163,7 @@ fn late(announced: Option<Epoch>) -> Ledger<Hasher> {
                 size: 0,
             }],
         };
-        assert!(ledger.directory(&directory, ZERO, |_| true));
+        assert!(ledger.directory(&directory, ZERO, |_| true).is_whole());
     }
     ledger
 }

@@ -4,7 +4,8 @@
 //! on topics that are not subscribed to. It only announces it: an epoch that a directory lists with
 //! no messages is judged from number 0 on when it turns up.
 
-use unbroken_merkle_log::ledger::Join;
+use unbroken_merkle_log::ledger::limits::PRODUCERS_MAX;
+use unbroken_merkle_log::ledger::{Join, Taken};
 use unbroken_merkle_log::{Directory, LaneId};
 
 use super::{AuditedSubscriber, Delivery};
@@ -38,8 +39,18 @@ impl AuditedSubscriber {
                 }
                 let (direct, now) = (&self.direct, self.clock.now());
                 let is_heard = |lane: LaneId| direct.contains(&lane);
-                self.ledger.directory(&directory, now, is_heard);
-                Ok(())
+                match self.ledger.directory(&directory, now, is_heard) {
+                    Taken::Contradicts => Err(
+                        "of a start below that of another directory of the same producer: two \
+                         producers use the id, or one of the two is forged; both count"
+                            .to_owned(),
+                    ),
+                    Taken::NoRoomForProducer => {
+                        self.name_no_room_for_producers();
+                        Ok(())
+                    }
+                    Taken::Counts | Taken::Old | Taken::NoRoom => Ok(()),
+                }
             }
             // One that lists nothing may be of anybody's.
             Err(_) if listed.is_empty() => Ok(()),
@@ -55,6 +66,15 @@ impl AuditedSubscriber {
                 }
                 Ok(())
             }
+        }
+    }
+
+    fn name_no_room_for_producers(&mut self) {
+        if !self.is_full_of_producers {
+            self.is_full_of_producers = true;
+            self.ready.push_back(Delivery::NoRoomForProducers {
+                producers_max: PRODUCERS_MAX,
+            });
         }
     }
 

@@ -198,6 +198,7 @@ impl SubscriberOptions {
             away: Away::new(client),
             strangers: BTreeMap::new(),
             no_room: BTreeSet::new(),
+            is_full_of_producers: false,
             at_most_once: BTreeSet::new(),
             asking: self.asks.then(Asking::default),
             judges_origins: self.judges_origins,

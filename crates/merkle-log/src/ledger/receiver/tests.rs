@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Checkpoint, Epoch, Hasher, Lane, LaneId, LaneLimits};
+use crate::{Checkpoint, Epoch, EpochEnd, Hasher, Lane, LaneId, LaneLimits};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -126,7 +126,7 @@ fn the_memory_of_a_lane_grows_with_what_it_remembers() {
 }
 
 #[test]
-fn an_open_epoch_is_unlisted_once() {
+fn only_an_open_epoch_is_unlisted() {
     for (closed, over, expected) in [
         (None, false, &[Event::Unlisted][..]),
         (None, true, &[]),
@@ -137,7 +137,7 @@ fn an_open_epoch_is_unlisted_once() {
         ledger.closed = closed;
         ledger.over = over;
         ledger.unlisted();
-        ledger.unlisted();
+        assert_eq!(ledger.over, over);
         assert_eq!(ledger.take_events(), expected, "{closed:?} {over}");
     }
 }
@@ -156,6 +156,32 @@ fn a_lane_that_was_listed_and_lost_whole_is_silent_and_its_windows_are_those_lis
         tail: true,
     };
     assert!(events.contains(&lost), "{events:?}");
+}
+
+#[test]
+fn a_copy_of_a_known_checkpoint_is_no_sign_of_its_producer() {
+    let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+    for end in [EpochEnd::Open, EpochEnd::Cut] {
+        let mut ledger = LaneLedger::new(Join::Beginning);
+        let known = checkpoint_at(3);
+        ledger.checkpoint(&known, Duration::ZERO, &limits, &hasher);
+        let copy = Checkpoint { end, ..known };
+        for second in 1..=30 {
+            if end == EpochEnd::Open {
+                ledger.checkpoint(&copy, SECOND * second, &limits, &hasher);
+            }
+            ledger.poll(SECOND * second, &limits, &hasher);
+        }
+        let told = ledger.take_events();
+        assert!(told.contains(&Event::Silent(SECOND * 2)), "{told:?}");
+        ledger.checkpoint(&copy, SECOND * 31, &limits, &hasher);
+        let is_heard = ledger.take_events().contains(&Event::Heard(SECOND * 31));
+        assert_eq!(
+            is_heard,
+            end == EpochEnd::Cut,
+            "only the first that tells of a cut is new"
+        );
+    }
 }
 
 #[test]
