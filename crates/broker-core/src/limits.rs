@@ -346,6 +346,8 @@ pub(crate) const VERIFIED_LANES_MAX: usize = 4_096;
 /// Of those, the ones that one client may have. Messages of one more are delivered, and counted as
 /// unaudited.
 pub(crate) const LANES_A_CLIENT_MAX: usize = 1_024;
+/// Producers of directories that one client may have. More are not bound to it.
+pub(crate) const PRODUCERS_A_CLIENT_MAX: usize = 64;
 /// Of all lanes of a shard, those that are left to clients with fewer than [`LANES_FEW`].
 pub(crate) const LANES_RESERVED: usize = 1_024;
 /// A client has few lanes below this.

@@ -158,6 +158,35 @@ fn a_client_that_lists_a_lane_of_another_is_named_once_for_that() {
 }
 
 #[test]
+fn a_client_that_sends_a_directory_of_the_producer_of_another_is_named() {
+    for shards in [1, 2, 8] {
+        for intruder in ["mallory", "eve", "trudy", "oscar"] {
+            let mut broker = Broker::new(shards);
+            let owner = join(&mut broker, "producer");
+            let other = join(&mut broker, intruder);
+            let topic = "audit/directory/0000000000000009";
+            let mut say = |client, start, number| {
+                let directory = Directory {
+                    producer: 9,
+                    epoch: Epoch(start),
+                    number,
+                    time_us: 0,
+                    lanes: Vec::new(),
+                };
+                let mut bytes = Vec::new();
+                directory.encode(&Xxh3, &mut bytes).unwrap();
+                speak(&mut broker, client, topic, &bytes, Properties::EMPTY);
+                faults(&mut broker)
+            };
+            assert_eq!(say(owner, 1, 0), [""; 0], "{shards}");
+            let named = format!("{intruder} 9 of producer directory 0 1");
+            assert_eq!(say(other, u32::MAX - 1, 0), [named], "{shards}");
+            assert_eq!(say(owner, 1, 1), [""; 0], "{shards}");
+        }
+    }
+}
+
+#[test]
 fn a_lane_is_its_first_clients_though_the_claim_of_another_comes_before() {
     for shards in [1, 2, 3, 8] {
         for intruder in ["mallory", "eve", "trudy", "oscar"] {

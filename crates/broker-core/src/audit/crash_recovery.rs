@@ -83,6 +83,7 @@ impl Audit {
             self.follow_to_the_end(client_id, lane);
         }
         self.release_ingress(client_id);
+        self.release_producers(client_id);
     }
 
     /// A session has ended, and its lane is over, which was reported. Until offline sessions have

@@ -10,7 +10,8 @@
 //! A stamp says which lane a message is of, and any client can write one. So a lane is bound to the
 //! client, and the user, that opened it, whatever the epoch. What others send of it says nothing
 //! about it, be it a message, a checkpoint, a directory or a drop record: the sender is named, and
-//! the owner's verdict stays as it is.
+//! the owner's verdict stays as it is. The id of a producer that sends directories is bound in the
+//! same way, as that of a lane would be: a directory may list no lane at all.
 //!
 //! The shard of the lane decides between two claims by when each client's message was read, not by
 //! when the claim came: messages of two shards overtake one another. The ingress lane of a client
@@ -38,7 +39,9 @@ use super::known::KnownEpochs;
 use super::lane::lane_of;
 use super::watch::Watch;
 use crate::ids::ShardId;
-use crate::limits::{INTRUSIONS_TOLD_MAX, LANES_CLOSED_MAX, VERIFIED_LANES_MAX};
+use crate::limits::{
+    INTRUSIONS_TOLD_MAX, LANES_CLOSED_MAX, PRODUCERS_A_CLIENT_MAX, VERIFIED_LANES_MAX,
+};
 use crate::placement;
 use crate::reason::Sent;
 use crate::telemetry::{Event, Telemetry};
@@ -86,6 +89,8 @@ pub(crate) struct LaneOwners {
     elsewhere: BTreeMap<LaneId, Arc<str>>,
     /// Ingress lanes of sessions here that receivers get stamps of.
     forwarded: BTreeMap<LaneId, Arc<str>>,
+    /// Producers whose directories clients here send.
+    producers: BTreeMap<LaneId, Arc<str>>,
     pub(super) known: KnownEpochs,
 }
 
@@ -146,7 +151,8 @@ impl LaneOwners {
     /// Whose lane this is, if no publisher here has opened it.
     pub(super) fn owner(&self, lane: LaneId) -> Option<&Arc<str>> {
         let forwarded = self.forwarded.get(&lane);
-        forwarded.or_else(|| self.elsewhere.get(&lane))
+        let here = forwarded.or_else(|| self.producers.get(&lane));
+        here.or_else(|| self.elsewhere.get(&lane))
     }
 
     /// Whose ingress lane this is, if that is a session here.
@@ -245,6 +251,38 @@ impl Audit {
         let forwarded = &mut self.owners.forwarded;
         if forwarded.insert(lane, Arc::clone(client_id)).is_none() {
             self.claim_lane(telemetry, self.start, lane, client_id);
+        }
+    }
+
+    /// A client here sends directories of this producer, which is not known as another's. Beyond
+    /// the limits it is not bound.
+    pub(super) fn claim_producer(
+        &mut self,
+        telemetry: &mut Telemetry,
+        at: Instant,
+        producer: LaneId,
+        client_id: &Arc<str>,
+    ) {
+        let producers = &mut self.owners.producers;
+        if producers.contains_key(&producer) || producers.len() >= VERIFIED_LANES_MAX {
+            return;
+        }
+        let own = producers.values().filter(|owner| *owner == client_id);
+        if own.count() < PRODUCERS_A_CLIENT_MAX {
+            producers.insert(producer, Arc::clone(client_id));
+            self.claim_lane(telemetry, at, producer, client_id);
+        }
+    }
+
+    /// The session of this client has ended.
+    pub(super) fn release_producers(&mut self, client_id: &str) {
+        let producers = &mut self.owners.producers;
+        let own = producers.extract_if(.., |_, owner| **owner == *client_id);
+        let own: Vec<_> = own.map(|(producer, _)| producer).collect();
+        for producer in own {
+            if !self.publishers.is_open(producer) {
+                self.release_lane(producer);
+            }
         }
     }
 
@@ -363,6 +401,7 @@ impl Audit {
 
     /// A lane that was opened here, or spoken of, is another client's.
     fn lane_is_held(&mut self, telemetry: &mut Telemetry, lane: LaneId, owner: Arc<str>) {
+        self.owners.producers.remove(&lane);
         if self.owners.elsewhere.len() < VERIFIED_LANES_MAX {
             self.owners.elsewhere.insert(lane, Arc::clone(&owner));
         }
@@ -563,7 +602,7 @@ fn words(sent: Sent, number: u64) -> String {
     match sent {
         Sent::Message => format!("number {number}"),
         Sent::Checkpoint => format!("checkpoint of {number} messages"),
-        Sent::Directory => format!("directory with {number} messages of the lane"),
+        Sent::Directory => format!("directory that tells of {number} messages"),
         Sent::DropRecord => format!("drop record from number {number} on"),
     }
 }

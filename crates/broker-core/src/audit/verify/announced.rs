@@ -3,9 +3,10 @@
 //!
 //! Invariants:
 //! - A directory opens no lane of another client, and only within the shares of lanes.
-//! - A client that lists a lane of another one is named.
+//! - A client that lists a lane of another one is named, and so is one that sends a directory of
+//!   another one's producer.
 
-use unbroken_merkle_log::{Directory, OpenLane, Xxh3};
+use unbroken_merkle_log::{Directory, LaneId, OpenLane, Xxh3};
 
 use crate::audit::Audit;
 use crate::audit::known::Origin;
@@ -33,8 +34,27 @@ impl Audit {
             epoch: open.epoch,
             number: open.size,
         };
-        let spots: Vec<_> = directory.lanes.iter().map(spot).collect();
+        let mut spots: Vec<_> = directory.lanes.iter().map(spot).collect();
+        let producer = LaneId::new(directory.producer);
+        let is_listed = |id: LaneId| directory.lanes.iter().any(|open| open.lane == id);
+        if let Some(lane) = producer.filter(|id| !is_listed(*id)) {
+            let sizes = directory.lanes.iter().map(|open| open.size);
+            spots.push(Spot {
+                lane,
+                epoch: directory.epoch,
+                number: sizes.fold(0, u64::saturating_add),
+            });
+        }
         self.note_speaker(telemetry, sender, Sent::Directory, &spots);
+        if let Some(id) = producer
+            && self
+                .publishers
+                .other_owner(id, sender, &self.owners)
+                .is_none()
+        {
+            let (at, client_id) = (publication.stamp, &sender.client_id);
+            self.claim_producer(telemetry, at, id, client_id);
+        }
         for open in directory.lanes.iter().filter(|open| open.size == 0) {
             let owner = self.publishers.other_owner(open.lane, sender, &self.owners);
             if owner.is_none() {
