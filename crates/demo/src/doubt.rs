@@ -154,7 +154,7 @@ impl fmt::Display for Doubt {
             }
             Self::OutOfScope(below) => write!(
                 f,
-                "numbers below {below} are out of scope: the lane had begun before this receiver"
+                "numbers below {below} are out of scope: what came first did not begin with number 0"
             ),
         }
     }

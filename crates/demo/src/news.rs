@@ -193,6 +193,13 @@ impl News {
                 topic: topic.clone(),
                 why: why.clone(),
             }],
+            Delivery::NoRoomForProducers { producers_max } => vec![Self::LeftAlone {
+                topic: "audit/directory".to_owned(),
+                why: format!(
+                    "directories of {producers_max} producers are known, and none of one more is \
+                     taken"
+                ),
+            }],
             Delivery::NoRoom {
                 lane,
                 epoch,

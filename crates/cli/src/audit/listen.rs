@@ -94,6 +94,7 @@ impl Listening<'_> {
             started.map_err(|_| ListenError::Late)??;
         let mut observer = Observer::new(self.hasher);
         observer.wall = wall;
+        observer.there_since = begin.elapsed();
         observer.broker = BrokerSide::told_to(client.client_id().to_owned());
         if !self.topics.iter().any(|topic| topic == "#") {
             observer.only_of(self.topics);
@@ -132,6 +133,11 @@ impl Listening<'_> {
             }
         }
         observer.pass(begin.elapsed());
+        for (lane, epoch, ledger) in lanes.ledger().lanes() {
+            if let Some(numbers) = ledger.outstanding() {
+                observer.outstanding((lane, epoch), numbers);
+            }
+        }
         if self.wanted.sums && observer.broker.verdict().is_some() {
             drop(broker);
             if let Ok(said) = timeout(VERDICT_WITHIN, verdict_now(&client)).await {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use unbroken_client::audit::{Absence, AuditedMessage, Delivery, NoStamp};
 use unbroken_demo::{Contradiction, Doubt};
 use unbroken_merkle_log::ledger::{Event, Moved, Presence, State, Verdict};
-use unbroken_merkle_log::{Checkpoint, Digest as _, Hasher, LaneId, Property};
+use unbroken_merkle_log::{Checkpoint, Digest as _, EpochEnd, Hasher, LaneId, Property};
 
 use super::away::Away;
 use super::broker_side::{BrokerSide, MAY_BE_FORGED};
@@ -30,6 +30,9 @@ use super::watched::Watched;
 /// After so long every producer that is connected has sent a checkpoint: twice the time between two
 /// of an idle one.
 const EVERY_LANE_SPOKE: Duration = Duration::from_secs(20);
+/// The first checkpoint of an epoch follows its first message within one heartbeat, which is half of
+/// this. So whoever hears that checkpoint, and was there for so long, was there at the beginning.
+const FIRST_CHECKPOINT: Duration = Duration::from_secs(2);
 /// Epochs of lanes that are remembered for which there was no room; about 30 bytes each.
 const NO_ROOM_MAX: usize = 1_024;
 
@@ -47,6 +50,8 @@ pub(crate) struct Observer {
     pub(crate) retained: u64,
     /// Messages of lanes for which there was no room, and some of these lanes.
     no_room: (u64, BTreeSet<LaneKey>),
+    /// As many producers are known as may be, and directories of more came: how many are known.
+    pub(crate) producers_max: Option<usize>,
     /// Every lane that comes must be in a directory.
     all_lanes: bool,
     /// The topics are some of those that the lanes go to.
@@ -58,6 +63,8 @@ pub(crate) struct Observer {
     pub(crate) other_keys: Vec<String>,
     /// Lanes that are to come and of which there was no sign yet.
     awaited: BTreeSet<LaneId>,
+    /// When it was subscribed.
+    pub(crate) there_since: Duration,
     /// The time since the beginning, as far as it was told.
     now: Duration,
 }
@@ -73,6 +80,7 @@ impl Observer {
             unstamped: 0,
             retained: 0,
             no_room: (0, BTreeSet::new()),
+            producers_max: None,
             all_lanes: false,
             part: false,
             strays: Strays::default(),
@@ -80,6 +88,7 @@ impl Observer {
             wall: Wall::default(),
             other_keys: Vec::new(),
             awaited: BTreeSet::new(),
+            there_since: Duration::ZERO,
             now: Duration::ZERO,
         }
     }
@@ -175,6 +184,10 @@ impl Observer {
                      room for this one: listen to fewer topics (-t)"
                 );
                 self.note("no room", Some((*lane, *epoch)), text);
+            }
+            Delivery::NoRoomForProducers { producers_max } => {
+                self.producers_max = Some(*producers_max);
+                self.note("no room", None, no_room_for_producers(*producers_max));
             }
             // Said once for a lane, of as many lanes as the subscriber remembers.
             Delivery::OtherKey { lane, why } => {
@@ -301,12 +314,18 @@ impl Observer {
     }
 
     /// Lanes of which something is out of scope although the listener was there: every producer
-    /// that is connected speaks within 20 seconds.
+    /// that is connected speaks within 20 seconds, and an epoch begins with its first checkpoint.
     pub(crate) fn partly_judged(&self) -> impl Iterator<Item = (LaneKey, &Watched)> {
         let lanes = self.lanes();
         lanes.filter(|(_, watched)| {
-            watched.doubts.out_of_scope() > 0 && watched.begun() >= EVERY_LANE_SPOKE
+            let was_there = watched.began_here || watched.begun() >= EVERY_LANE_SPOKE;
+            watched.doubts.out_of_scope() > 0 && was_there
         })
+    }
+
+    /// Takes it that these numbers of an epoch were told and have not come, and are not given up.
+    pub(crate) fn outstanding(&mut self, lane: LaneKey, numbers: Range<u64>) {
+        self.watched(lane).outstanding = Some(numbers);
     }
 
     /// Messages of lanes for which there was no room, and some of these lanes.
@@ -407,7 +426,10 @@ impl Observer {
     fn checkpoint(&mut self, checkpoint: &Checkpoint) {
         let lane = (checkpoint.lane, checkpoint.epoch);
         let age = self.wall.age(checkpoint.time_us, self.now);
+        let is_first = checkpoint.number == 0 && checkpoint.end != EpochEnd::Cut;
+        let began_here = is_first && self.now >= self.there_since + FIRST_CHECKPOINT;
         let watched = self.watched(lane);
+        watched.began_here |= began_here;
         let was_old = watched.newest_us().map(|_| watched.old().is_some());
         watched.take_checkpoint(checkpoint, age);
         let text = match (was_old, watched.old()) {
@@ -548,6 +570,14 @@ pub(super) fn old_sentence((made_us, age): (u64, Duration)) -> String {
          producer was offline, or this listener is behind, or a clock is wrong",
         date(made_us),
         span(age)
+    )
+}
+
+/// What is said when directories of more producers come than are remembered.
+pub(super) fn no_room_for_producers(producers_max: usize) -> String {
+    format!(
+        "this listener knows directories of {producers_max} producers and takes none of one more: \
+         what only such a directory lists is not missed"
     )
 }
 

@@ -2,7 +2,7 @@
 //! commands end with exit code 3, and print each reason.
 
 use super::news::{LaneKey, numbers};
-use super::observer::{OTHER_WINDOWS, Observer, UNNAMED, old_sentence};
+use super::observer::{OTHER_WINDOWS, Observer, UNNAMED, no_room_for_producers, old_sentence};
 use super::watched::Watched;
 
 /// A sentence for each reason.
@@ -29,6 +29,7 @@ pub(super) fn reasons(observer: &Observer) -> Vec<String> {
     }
     reasons.extend(observer.other_keys.iter().cloned());
     reasons.extend(observer.strays.unjudged());
+    reasons.extend(observer.producers_max.map(no_room_for_producers));
     if let Some((messages, lanes)) = observer.no_room() {
         let lanes: Vec<_> = lanes
             .iter()
@@ -53,11 +54,17 @@ pub(super) fn reasons(observer: &Observer) -> Vec<String> {
 fn of_lane(observer: &Observer, (lane, epoch): LaneKey, watched: &Watched) -> Vec<String> {
     let name = format!("lane {lane} epoch {epoch}");
     let mut reasons = Vec::new();
-    let may_be_gone =
-        observer.silent_for(watched).is_some() && watched.proven().end < watched.known_to();
-    if watched.doubts.suspected() > 0 || may_be_gone {
+    // Of a silent producer also what follows a proven window may be lost.
+    if watched.doubts.suspected() > 0 || observer.silent_for(watched).is_some() {
         let doubts = observer.in_doubt(watched).unwrap_or_default();
         reasons.push(format!("in doubt in {name}: {doubts}"));
+    }
+    if let Some(outstanding) = &watched.outstanding {
+        let outstanding = numbers(outstanding);
+        reasons.push(format!(
+            "in doubt in {name}: {outstanding} may be missing: the producer has told of them, and \
+             this listener ended before they came or were late"
+        ));
     }
     // Of some of the topics nothing can be proven.
     if !observer.hears_part() {

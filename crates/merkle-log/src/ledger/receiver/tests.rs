@@ -185,6 +185,20 @@ fn a_copy_of_a_known_checkpoint_is_no_sign_of_its_producer() {
 }
 
 #[test]
+fn what_was_told_and_is_not_yet_late_is_outstanding() {
+    let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    assert_eq!(ledger.outstanding(), None);
+    arrive(&mut ledger, 0, 1, &limits);
+    hear(&mut ledger, &checkpoint_at(3));
+    assert_eq!(ledger.outstanding(), Some(1..3));
+    arrive(&mut ledger, 1, 1, &limits);
+    assert_eq!(ledger.outstanding(), Some(2..3));
+    ledger.poll(SECOND * 3, &limits, &hasher);
+    assert_eq!(ledger.outstanding(), None, "it is lost");
+}
+
+#[test]
 fn lost_numbers_that_follow_one_another_are_asked_for_as_one() {
     let mut ledger = LaneLedger::new(Join::Beginning);
     for (numbers, noticed) in [(1..3, SECOND), (3..5, SECOND * 2), (6..7, SECOND)] {

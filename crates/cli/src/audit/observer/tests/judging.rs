@@ -42,12 +42,44 @@ fn what_is_suspected_behind_a_proven_window_leaves_the_lane_unjudged() {
 }
 
 #[test]
-fn a_silent_lane_of_which_all_is_proven_is_judged() {
+fn behind_a_proven_window_of_a_silent_lane_more_may_be_lost() {
     let mut scene = Scene::new();
     proven_window(&mut scene);
     let key = scene.key();
     scene.observer.event(key, &Event::Silent(SECOND * 20));
+    let reasons = unjudged::reasons(&scene.observer);
+    assert!(reasons[0].contains("its producer may have stopped"), "{reasons:?}");
+    scene.observer.event(key, &Event::Heard(SECOND * 21));
     assert_eq!(unjudged::reasons(&scene.observer), [""; 0]);
+}
+
+#[test]
+fn what_was_told_and_has_not_come_when_the_listener_ends_is_in_doubt() {
+    let mut scene = Scene::new();
+    proven_window(&mut scene);
+    let key = scene.key();
+    scene.observer.outstanding(key, 1_024..1_026);
+    let reasons = unjudged::reasons(&scene.observer);
+    assert!(
+        reasons[0].contains("numbers 1024 to 1025 may be missing"),
+        "{reasons:?}"
+    );
+}
+
+#[test]
+fn an_epoch_whose_first_checkpoint_comes_later_began_while_the_listener_was_there() {
+    for (at, expected) in [(1, 0), (4, 1)] {
+        let mut scene = Scene::new();
+        let key = scene.key();
+        scene.observer.there_since = SECOND;
+        scene.observer.pass(SECOND * at);
+        scene.observer.event(key, &Event::OutOfScope(1_024));
+        scene.hear(b"skipped", Verdict::OutOfScope);
+        let first = scene.lane.clone().close(0, &Hasher::xxh3()).unwrap();
+        assert_eq!(first.number, 0);
+        scene.observer.checkpoint(&first);
+        assert_eq!(scene.observer.partly_judged().count(), expected, "{at}");
+    }
 }
 
 #[test]
@@ -315,6 +347,11 @@ fn what_a_limit_or_another_window_keeps_from_judging_is_told() {
         assert!(told.contains(words), "{told}");
     }
     assert_eq!(unjudged::reasons(&scene.observer).len(), 2);
+    let no_room = Delivery::NoRoomForProducers { producers_max: 9 };
+    scene.observer.take(&no_room, None, SECOND);
+    let told = scene.observer.take_news()[0].to_string();
+    assert!(told.contains("directories of 9 producers"), "{told}");
+    assert_eq!(unjudged::reasons(&scene.observer).len(), 3);
 }
 
 #[test]
