@@ -48,7 +48,10 @@ fn behind_a_proven_window_of_a_silent_lane_more_may_be_lost() {
     let key = scene.key();
     scene.observer.event(key, &Event::Silent(SECOND * 20));
     let reasons = unjudged::reasons(&scene.observer);
-    assert!(reasons[0].contains("its producer may have stopped"), "{reasons:?}");
+    assert!(
+        reasons[0].contains("its producer may have stopped"),
+        "{reasons:?}"
+    );
     scene.observer.event(key, &Event::Heard(SECOND * 21));
     assert_eq!(unjudged::reasons(&scene.observer), [""; 0]);
 }
