@@ -39,9 +39,7 @@ use super::known::KnownEpochs;
 use super::lane::lane_of;
 use super::watch::Watch;
 use crate::ids::ShardId;
-use crate::limits::{
-    INTRUSIONS_TOLD_MAX, LANES_CLOSED_MAX, PRODUCERS_A_CLIENT_MAX, VERIFIED_LANES_MAX,
-};
+use crate::limits::{INTRUSIONS_TOLD_MAX, LANES_CLOSED_MAX, VERIFIED_LANES_MAX};
 use crate::placement;
 use crate::reason::Sent;
 use crate::telemetry::{Event, Telemetry};
@@ -90,7 +88,7 @@ pub(crate) struct LaneOwners {
     /// Ingress lanes of sessions here that receivers get stamps of.
     forwarded: BTreeMap<LaneId, Arc<str>>,
     /// Producers whose directories clients here send.
-    producers: BTreeMap<LaneId, Arc<str>>,
+    pub(super) producers: BTreeMap<LaneId, Arc<str>>,
     pub(super) known: KnownEpochs,
 }
 
@@ -251,38 +249,6 @@ impl Audit {
         let forwarded = &mut self.owners.forwarded;
         if forwarded.insert(lane, Arc::clone(client_id)).is_none() {
             self.claim_lane(telemetry, self.start, lane, client_id);
-        }
-    }
-
-    /// A client here sends directories of this producer, which is not known as another's. Beyond
-    /// the limits it is not bound.
-    pub(super) fn claim_producer(
-        &mut self,
-        telemetry: &mut Telemetry,
-        at: Instant,
-        producer: LaneId,
-        client_id: &Arc<str>,
-    ) {
-        let producers = &mut self.owners.producers;
-        if producers.contains_key(&producer) || producers.len() >= VERIFIED_LANES_MAX {
-            return;
-        }
-        let own = producers.values().filter(|owner| *owner == client_id);
-        if own.count() < PRODUCERS_A_CLIENT_MAX {
-            producers.insert(producer, Arc::clone(client_id));
-            self.claim_lane(telemetry, at, producer, client_id);
-        }
-    }
-
-    /// The session of this client has ended.
-    pub(super) fn release_producers(&mut self, client_id: &str) {
-        let producers = &mut self.owners.producers;
-        let own = producers.extract_if(.., |_, owner| **owner == *client_id);
-        let own: Vec<_> = own.map(|(producer, _)| producer).collect();
-        for producer in own {
-            if !self.publishers.is_open(producer) {
-                self.release_lane(producer);
-            }
         }
     }
 

@@ -65,7 +65,7 @@ pub(crate) struct Watched {
     begun: Duration,
     /// Repetitions whose content differs from what is remembered, where the ledger had folded it.
     conflicts: u64,
-    /// Its first checkpoint came when this listener had been there for long enough to have heard its
+    /// Its first checkpoint came when this listener had been there for long to have heard its
     /// first message.
     pub(crate) began_here: bool,
     /// At the end: what a checkpoint or a directory told and has neither come nor been given up.

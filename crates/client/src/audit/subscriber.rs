@@ -174,7 +174,7 @@ pub enum Delivery {
         /// How many it follows: [`LedgerLimits::lanes_max`].
         lanes_max: usize,
     },
-    /// This subscriber knows directories of as many producers as it may, and takes none of one more:
+    /// This subscriber knows directories of as many producers as it may, and takes none of more:
     /// of lanes that only such a directory lists nothing is missed. Said once.
     NoRoomForProducers {
         /// How many it knows.

@@ -295,13 +295,6 @@ impl LaneLedger {
         number >= self.next || self.gaps.find(number).is_some()
     }
 
-    /// Numbers from the next one on that a checkpoint or a directory told, and that have neither
-    /// come nor been given up.
-    pub fn outstanding(&self) -> Option<Range<u64>> {
-        let told = self.tails.iter().map(|(size, _)| *size).max()?;
-        (self.next < told).then_some(self.next..told)
-    }
-
     /// Whether every number below this one has come, as far as it still may: what its producer no
     /// longer holds will not.
     pub fn is_settled_below(&self, size: u64) -> bool {

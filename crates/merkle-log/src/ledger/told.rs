@@ -4,6 +4,7 @@
 //! named, and closes nothing. Only a checkpoint that tells something new is a sign of life: anyone
 //! can send a copy of one.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::claim::Claim;
@@ -113,8 +114,15 @@ impl LaneLedger {
         }
     }
 
-    /// Notes that a checkpoint came that was not known, by which the producer is there. One that is
-    /// known may be a copy that someone else sends.
+    /// Numbers from the next one on that a checkpoint or a directory told, and that have neither
+    /// come nor been given up.
+    pub fn outstanding(&self) -> Option<Range<u64>> {
+        let told = self.tails.iter().map(|(size, _)| *size).max()?;
+        (self.next < told).then_some(self.next..told)
+    }
+
+    /// Notes that a new checkpoint came, by which the producer is there. One that is known may be a
+    /// copy that someone else sends.
     pub(super) fn hear(&mut self, now: Duration) {
         if std::mem::take(&mut self.silent) {
             let since = now.saturating_sub(self.heard);

@@ -6,11 +6,15 @@
 //! - A client that lists a lane of another one is named, and so is one that sends a directory of
 //!   another one's producer.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use unbroken_merkle_log::{Directory, LaneId, OpenLane, Xxh3};
 
 use crate::audit::Audit;
 use crate::audit::known::Origin;
 use crate::audit::owners::{Sender, Spot};
+use crate::limits::{PRODUCERS_A_CLIENT_MAX, VERIFIED_LANES_MAX};
 use crate::message::Publication;
 use crate::reason::Sent;
 use crate::telemetry::Telemetry;
@@ -60,6 +64,38 @@ impl Audit {
             if owner.is_none() {
                 let key = (open.lane, open.epoch);
                 self.open_lane(telemetry, publication.stamp, key, sender, Origin::Begins);
+            }
+        }
+    }
+
+    /// A client here sends directories of this producer, which is not known as another's. Beyond
+    /// the limits it is not bound.
+    fn claim_producer(
+        &mut self,
+        telemetry: &mut Telemetry,
+        at: Instant,
+        producer: LaneId,
+        client_id: &Arc<str>,
+    ) {
+        let producers = &mut self.owners.producers;
+        if producers.contains_key(&producer) || producers.len() >= VERIFIED_LANES_MAX {
+            return;
+        }
+        let own = producers.values().filter(|owner| *owner == client_id);
+        if own.count() < PRODUCERS_A_CLIENT_MAX {
+            producers.insert(producer, Arc::clone(client_id));
+            self.claim_lane(telemetry, at, producer, client_id);
+        }
+    }
+
+    /// The session of this client has ended.
+    pub(in crate::audit) fn release_producers(&mut self, client_id: &str) {
+        let producers = &mut self.owners.producers;
+        let own = producers.extract_if(.., |_, owner| **owner == *client_id);
+        let own: Vec<_> = own.map(|(producer, _)| producer).collect();
+        for producer in own {
+            if !self.publishers.is_open(producer) {
+                self.release_lane(producer);
             }
         }
     }
