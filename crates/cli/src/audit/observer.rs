@@ -31,7 +31,7 @@ use super::watched::Watched;
 /// of an idle one.
 const EVERY_LANE_SPOKE: Duration = Duration::from_secs(20);
 /// The first checkpoint of an epoch follows its first message within one heartbeat, which is half
-/// of this. So whoever hears that checkpoint, and was there for so long, was there at its beginning.
+/// of this. So whoever hears that checkpoint, and was there for so long, was there before it began.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(2);
 /// Epochs of lanes that are remembered for which there was no room; about 30 bytes each.
 const NO_ROOM_MAX: usize = 1_024;

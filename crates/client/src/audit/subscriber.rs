@@ -502,18 +502,6 @@ impl AuditedSubscriber {
         }
     }
 
-    fn name_no_room(&mut self, property: &Property) {
-        let (lane, epoch) = (property.lane, property.epoch);
-        if self.no_room.len() < NO_ROOM_MAX && self.no_room.insert((lane, epoch)) {
-            let lanes_max = self.limits.lanes_max;
-            self.ready.push_back(Delivery::NoRoom {
-                lane,
-                epoch,
-                lanes_max,
-            });
-        }
-    }
-
     fn handle_answer(&mut self, received: &Received) -> Result<(), String> {
         let lane = received.user_property(ANSWER).and_then(lane_named);
         let lane = lane.ok_or("an answer that names no lane")?;

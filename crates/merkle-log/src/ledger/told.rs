@@ -106,7 +106,7 @@ impl LaneLedger {
         self.covered = size;
     }
 
-    /// Takes it that no directory lists this epoch any more. It is not over by that: anyone may have
+    /// Takes it that no directory lists this epoch any more. Not over by that: anyone can have
     /// made the directory, and its last messages may be lost.
     pub fn unlisted(&mut self) {
         if self.closed.is_none() && !self.over {

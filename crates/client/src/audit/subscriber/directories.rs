@@ -6,9 +6,9 @@
 
 use unbroken_merkle_log::ledger::limits::PRODUCERS_MAX;
 use unbroken_merkle_log::ledger::{Join, Taken};
-use unbroken_merkle_log::{Directory, LaneId};
+use unbroken_merkle_log::{Directory, LaneId, Property};
 
-use super::{AuditedSubscriber, Delivery};
+use super::{AuditedSubscriber, Delivery, NO_ROOM_MAX};
 
 impl AuditedSubscriber {
     /// Has the ledger miss what is expected. It may be one that a spool or a state remembered.
@@ -66,6 +66,18 @@ impl AuditedSubscriber {
                 }
                 Ok(())
             }
+        }
+    }
+
+    pub(super) fn name_no_room(&mut self, property: &Property) {
+        let (lane, epoch) = (property.lane, property.epoch);
+        if self.no_room.len() < NO_ROOM_MAX && self.no_room.insert((lane, epoch)) {
+            let lanes_max = self.limits.lanes_max;
+            self.ready.push_back(Delivery::NoRoom {
+                lane,
+                epoch,
+                lanes_max,
+            });
         }
     }
 
