@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use unbroken_client::SubscribeError;
 use unbroken_client::audit::{AuditError, OpenError, ProcessError, spooled_lanes};
 use unbroken_demo::pipe::{Ends, Stage, StageError};
-use unbroken_demo::{Behind, News};
+use unbroken_demo::{Behind, Kind, News};
 use unbroken_merkle_log::LaneId;
 use unbroken_merkle_log::ledger::{Presence, State};
 
@@ -258,6 +258,17 @@ fn numbers(first: u64, end: u64) -> String {
 fn incomplete(news: &News) -> String {
     match news {
         News::ManyFaults {
+            kind: Kind::Forged,
+            first,
+            end,
+            ..
+        } => format!(
+            "at least one of the {} is forged, and which is not known: all are asked for again, and \
+             passed on again (lane {})",
+            numbers(first.number, *end),
+            first.lane
+        ),
+        News::ManyFaults {
             kind,
             first,
             end,
@@ -304,8 +315,8 @@ fn incomplete(news: &News) -> String {
             "number {}: {} (lane {})",
             place.number,
             if *second_is_real {
-                "the message that was passed on is injected; the real one came second, and was \
-                 not passed on"
+                "the message that was passed on is injected; the real one came second, was not \
+                 passed on, and is asked for again"
             } else {
                 "the message that was passed on is real; the second is injected"
             },

@@ -10,11 +10,12 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use support::{DEADLINE, Running, broker, client, numbered, producer, until_there};
-use unbroken_client::Filter;
 use unbroken_client::audit::{
     AuditedSubscriber, Delivery, Scope, SubscriberOptions, spooled_lanes,
 };
+use unbroken_client::{Filter, Message, QoS};
 use unbroken_merkle_log::ledger::{Event, State, Verdict};
+use unbroken_merkle_log::{Hasher, LaneId, Property};
 
 async fn consumer(port: &str, topic: &str) -> Consumer {
     let options = SubscriberOptions::new(vec![Filter::new(topic).unwrap()]);
@@ -80,10 +81,10 @@ impl Consumer {
 }
 
 fn is_fault(event: &Event) -> bool {
-    use Event::{Forged, Injected, Lost, Moved, RootDiffers};
+    use Event::{Forged, ForgedAmong, Injected, Lost, Moved, RootDiffers};
     matches!(
         event,
-        Forged(_) | Injected { .. } | Lost { .. } | Moved(_) | RootDiffers(_)
+        Forged(_) | ForgedAmong(_) | Injected { .. } | Lost { .. } | Moved(_) | RootDiffers(_)
     )
 }
 
@@ -233,6 +234,55 @@ async fn a_consumer_that_is_killed_goes_on_from_its_state_and_misses_nothing() {
     printed.sort_unstable();
     printed.dedup();
     assert_eq!(printed, (0..300).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn of_messages_that_were_handed_on_only_those_come_again_that_were_forged() {
+    let (_broker, port) = broker();
+    let mut consumer = Running::start(&["pipe", "-p", &port, "--from", "raw", "--from-start"]);
+    let lines = consumer.lines();
+    until_there(&port, "raw").await;
+    let producer = producer(&port).await;
+    for number in 0..46 {
+        producer.publish(numbered("raw", number)).await.unwrap();
+    }
+    let hostile = client(&port).await;
+    let (hasher, lane) = (Hasher::xxh3(), LaneId::new(1).unwrap());
+    for number in [46, 47] {
+        let payload = format!("forged {number}").into_bytes();
+        let epoch = producer.epoch();
+        let stamp = Property::stamp(&hasher, lane, epoch, number, b"raw", &payload);
+        let message = Message::new("raw", payload).unwrap().qos(QoS::AtLeastOnce);
+        let message = message.user_property(Property::NAME, &stamp.to_text());
+        hostile.publish(message.unwrap()).await.unwrap();
+    }
+    for number in 46..100 {
+        producer.publish(numbered("raw", number)).await.unwrap();
+    }
+    // The producer answers meanwhile.
+    let printing = tokio::task::spawn_blocking(move || {
+        let mut printed = Vec::new();
+        while !printed.contains(&"47".to_owned()) {
+            printed.push(lines.next());
+        }
+        printed
+    });
+    let printed = printing.await.unwrap();
+    let of_the_lane = |forged: bool| {
+        let lines = printed
+            .iter()
+            .filter(|line| line.starts_with("forged") == forged);
+        lines.cloned().collect::<Vec<_>>()
+    };
+    let in_order = (0..46).chain(48..100).chain([46, 47]);
+    let expect: Vec<String> = in_order.map(|number| number.to_string()).collect();
+    assert_eq!(of_the_lane(false), expect);
+    assert_eq!(of_the_lane(true), ["forged 46", "forged 47"]);
+    let said = consumer.kill();
+    let named = said.lines().filter(|line| line.contains(" forged ("));
+    let named: Vec<&str> = named.collect();
+    let expect = [46, 47].map(|number| format!("Warning: number {number} forged (lane {lane})"));
+    assert_eq!(named, expect, "{said}");
 }
 
 /// Only a stage that goes on where it was has a session at the broker when it has ended.

@@ -276,6 +276,13 @@ impl News {
             }],
             Event::Moved(moved) => named(Kind::Reordered, moved.numbers.clone()),
             Event::Forged(numbers) => named(Kind::Forged, numbers.clone()),
+            Event::ForgedAmong(numbers) => vec![Self::ManyFaults {
+                kind: Kind::Forged,
+                first: place(numbers.start),
+                end: numbers.end,
+                own,
+                behind: Behind::default(),
+            }],
             Event::Injected { number, .. } => named(Kind::Injected, *number..*number + 1),
             Event::Forgotten(numbers) => vec![Self::Forgotten {
                 lane,

@@ -26,6 +26,7 @@ use unbroken_client::{
     Client, ConnectError, Filter, Message, Options, QoS, Session, SubscribeError, TopicError,
     TotalDuration,
 };
+use unbroken_merkle_log::ledger::LedgerLimits;
 use unbroken_merkle_log::{DropReason, Hasher, LaneId};
 
 use self::state::StateFile;
@@ -217,9 +218,13 @@ impl Stage {
         saved: Option<Vec<u8>>,
     ) -> Result<AuditedSubscriber, StageError> {
         let from = self.from.as_deref().expect("it is asked only with inputs");
+        // What turns out to be forged is known one by one, so that nothing else is handed on again.
+        let mut limits = LedgerLimits::default();
+        limits.hold_leaves = true;
         let mut options = SubscriberOptions::new(vec![filter(from)?])
             .prefix(&*self.prefix)
             .hasher(self.hasher.clone())
+            .limits(limits)
             .acknowledged_by_hand();
         if self.part {
             options = options.scope(Scope::Part);

@@ -217,7 +217,7 @@ fn a_forged_parent_is_found_and_its_batch_is_asked_for_again() {
         // The smallest subtree that the batch declared around it.
         let end = if from == 96 { 100 } else { to };
         assert!(
-            pipeline.events.contains(&Event::Forged(from..end)),
+            pipeline.events.contains(&Event::ForgedAmong(from..end)),
             "{:?}",
             pipeline.events
         );

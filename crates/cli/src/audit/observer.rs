@@ -20,7 +20,7 @@ use unbroken_merkle_log::{Checkpoint, Digest as _, EpochEnd, Hasher, LaneId, Pro
 use super::away::Away;
 use super::broker_side::{BrokerSide, MAY_BE_FORGED};
 use super::declared::By;
-use super::news::{Fault, LaneKey, News, Note};
+use super::news::{Fault, LaneKey, News, Note, numbers as spelled};
 use super::proof_file::ProofFile;
 use super::strays::{Strays, on};
 use super::topics::Topics;
@@ -464,6 +464,14 @@ impl Observer {
             Event::Forged(numbers) => {
                 let reason = "it fits its stamp, and the producer issued another".to_owned();
                 self.fault(lane, numbers.clone(), "forged", reason);
+            }
+            Event::ForgedAmong(numbers) => {
+                let reason = format!(
+                    "at least one of the {} is forged: all fit their stamps, and the producer \
+                     issued another; which one is not known, so all are asked for again",
+                    spelled(numbers)
+                );
+                self.fault(lane, numbers.clone(), "forged among", reason);
             }
             Event::RootDiffers(numbers) => {
                 let reason = format!(

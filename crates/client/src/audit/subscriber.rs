@@ -553,7 +553,11 @@ impl AuditedSubscriber {
                 continue;
             }
             self.away.note((lane, epoch), &event);
-            if let Event::Lost { .. } | Event::RootDiffers(_) | Event::Forged(_) = event {
+            if let Event::Lost { .. }
+            | Event::RootDiffers(_)
+            | Event::Forged(_)
+            | Event::ForgedAmong(_) = event
+            {
                 self.next_look = Duration::ZERO;
             }
             self.ready.push_back(Delivery::Event { lane, epoch, event });

@@ -175,7 +175,7 @@ impl Window {
             let real =
                 |second: &(u16, Hash)| second.0 == node.start && is_real(second.0, &second.1);
             if let Some(at) = self.doubt.seconds.iter().position(real) {
-                self.take_second(at, events);
+                compared.forged.push(self.evict_first(at, node, events));
             } else if let Detail::Leaves(leaves) = &detail {
                 compared
                     .forged
@@ -190,14 +190,16 @@ impl Window {
         compared
     }
 
-    /// Puts a second copy, which is real, in the place of the first.
-    fn take_second(&mut self, at: usize, events: &mut Events) {
-        let (slot, real) = self.doubt.seconds.remove(at);
-        self.slots.replace(slot, real);
+    /// The second copy is real. The first was handed on, and the second was not, so the slot waits
+    /// for it to come again.
+    fn evict_first(&mut self, at: usize, first: Node, events: &mut Events) -> Range<u64> {
+        self.doubt.seconds.remove(at);
+        let numbers = self.evict(first);
         events.push(Event::Decided {
-            number: self.index * WINDOW + u64::from(slot),
+            number: numbers.start,
             second_is_real: true,
         });
+        numbers
     }
 
     /// What its root has proven needs no leaves of its own any more.
@@ -336,12 +338,11 @@ impl Window {
             };
             debug_assert_ne!(own, *real);
             let second = |second: &(u16, Hash)| *second == (slot, *real);
-            if let Some(at) = self.doubt.seconds.iter().position(second) {
-                self.take_second(at, events);
-            } else {
-                let number = self.index * WINDOW + u64::from(slot);
-                forged.push(self.evict(Node::leaf(number, own)));
-            }
+            let node = Node::leaf(u64::from(slot), own);
+            forged.push(match self.doubt.seconds.iter().position(second) {
+                Some(at) => self.evict_first(at, node, events),
+                None => self.evict(node),
+            });
         }
         self.doubt.open_groups &= !(1 << group);
         if self.doubt.open_groups == 0 {

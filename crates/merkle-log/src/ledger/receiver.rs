@@ -617,12 +617,13 @@ impl LaneLedger {
         if let Some(declared) = declared {
             declared.forget_passed(open, windows);
         }
-        let found = std::mem::take(&mut windows.found);
+        let mut found = std::mem::take(&mut windows.found);
+        found.sort_unstable_by_key(|numbers| numbers.start);
         if found.is_empty() {
             return;
         }
+        events.extend(forged(&found));
         for numbers in joined(found) {
-            events.push(Event::Forged(numbers.clone()));
             // The slots are empty again, and what belongs there is worth asking for.
             if let Some(declared) = declared {
                 declared.numbers.forget(&numbers);
@@ -631,6 +632,20 @@ impl LaneLedger {
         }
         windows.review(is_over, gaps, altered, digest, events);
     }
+}
+
+/// What is named of these: single numbers that follow one another together, and each subtree, of
+/// which one leaf or more is forged, on its own.
+fn forged(found: &[Range<u64>]) -> Vec<Event> {
+    let mut all = Vec::new();
+    for numbers in found {
+        match all.last_mut() {
+            _ if numbers.end - numbers.start > 1 => all.push(Event::ForgedAmong(numbers.clone())),
+            Some(Event::Forged(last)) if last.end == numbers.start => last.end = numbers.end,
+            _ => all.push(Event::Forged(numbers.clone())),
+        }
+    }
+    all
 }
 
 /// Ranges that follow one another as one.

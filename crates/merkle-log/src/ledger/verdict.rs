@@ -118,9 +118,11 @@ pub enum Event {
         /// How many.
         copies: u32,
     },
-    /// It fits its digest, but the producer issued another. The slot waits for the real one. Of
-    /// several, at least one is: a subtree of a batch, or a group of leaves that were folded.
+    /// Each fits its digest, but the producer issued another. The slots wait for the real ones.
     Forged(Range<u64>),
+    /// At least one of these is forged, and which is not known: a subtree of a batch, or leaves
+    /// that were folded, of which more than one is. All of their slots wait for the real ones.
+    ForgedAmong(Range<u64>),
     /// Which of two copies is real; the other is injected.
     Decided {
         /// Their number.

@@ -569,17 +569,18 @@ class Epoch:
         """The producer's leaves are known: what arrived in the place of others is forged."""
         wrong = {n for n, r in told.items() if self.slot(n) != r}
         for n in sorted(n for n in wrong if told[n] in self.second.get(n, [])):
-            self.leaves[n] = told[n]
             self.second[n].remove(told[n])
             self.say("decided", number=n, second_is_real=True)
-            wrong.discard(n)
-        for a, b in runs(set(told) - self.held):  # of the folded ones a subtree with more than one is forged whole
+        among = set()  # of the folded ones, subtrees with more than one: which of their messages are, is not known
+        for a, b in runs(set(told) - self.held):
             for first, end in (s for g in range(a, b, GROUP) for s in subtrees(g, min(b, g + GROUP))):
                 if len(wrong.intersection(range(first, end))) > 1:
-                    wrong.update(range(first, end))
-        self.take_out(wrong)
+                    among.add((first, end))
+        self.take_out(wrong, among)
 
-    def take_out(self, wrong):
+    def take_out(self, wrong, among=()):
+        exact = wrong.difference(*(range(*numbers) for numbers in among))
+        wrong = exact.union(*(range(*numbers) for numbers in among))
         for n in wrong:
             for place in (self.leaves, self.dropped, self.second):
                 place.pop(n, None)
@@ -587,8 +588,8 @@ class Epoch:
         self.held -= wrong
         self.lost |= wrong
         self.forged |= wrong
-        for first, end in runs(wrong):
-            self.say("forged", first=first, end=end)
+        for first, end in sorted([*runs(exact), *among]):
+            self.say("forged" if first in exact else "forged among", first=first, end=end)
 
     # Section 6: requests and answers.
 

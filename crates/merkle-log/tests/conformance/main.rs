@@ -473,6 +473,7 @@ fn told(event: &Event) -> Option<Value> {
             json!({ "event": "injected", "number": number, "copies": copies })
         }
         Event::Forged(numbers) => range("forged", numbers),
+        Event::ForgedAmong(numbers) => range("forged among", numbers),
         Event::Decided {
             number,
             second_is_real,

@@ -71,7 +71,7 @@ impl Said {
             }
             Event::Moved(moved) => self.moved.extend(moved.numbers),
             Event::Injected { number, .. } => self.named.push((number, Named::Injected)),
-            Event::Forged(numbers) => {
+            Event::Forged(numbers) | Event::ForgedAmong(numbers) => {
                 self.named
                     .extend(numbers.map(|number| (number, Named::Forged)));
             }

@@ -248,6 +248,8 @@ pub(crate) fn scene(count: u64, injections: u64, hold_leaves: bool, random: &mut
                 send(soon, real);
                 expect(Named::Conflict);
                 expect(Named::SecondIsReal);
+                expect(Named::Forged);
+                expect(Named::Repaired);
             }
             Fault::Drop => {
                 drops += 1;

@@ -201,7 +201,7 @@ fn note(ledger: &mut LaneLedger, named: &mut BTreeMap<u64, Fault>, wrong: &mut u
             Event::Lost { numbers, .. } => {
                 named.extend(numbers.map(|number| (number, Fault::Lose)));
             }
-            Event::Forged(numbers) => {
+            Event::Forged(numbers) | Event::ForgedAmong(numbers) => {
                 named.extend(numbers.map(|number| (number, Fault::Forge)));
             }
             Event::Window { account, .. } => *wrong += u32::from(!account.is_lawful()),

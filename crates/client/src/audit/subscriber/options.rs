@@ -92,7 +92,10 @@ impl SubscriberOptions {
         self
     }
 
-    /// How much is held, and how late is lost.
+    /// How much is held, and how late is lost. Of messages that turn out to be forged, several in
+    /// one group of 32, only [`LedgerLimits::hold_leaves`] tells which they are; without it others
+    /// of the group are repaired, too, and [new](super::super::AuditedMessage::is_new) a second
+    /// time.
     #[must_use]
     pub fn limits(mut self, limits: LedgerLimits) -> Self {
         self.limits = limits;

@@ -127,14 +127,14 @@ fn a_second_copy_is_taken_for_its_own_slot_only() {
     let (hasher, gaps) = (Hasher::xxh3(), Gaps::default());
     let forged = window.review(Stage::default(), &gaps, &altered, &hasher, &mut events);
     let first = 2 * WINDOW;
-    assert_eq!(forged, [first + 3..first + 4]);
+    assert_eq!(forged, [first + 3..first + 4, first + 5..first + 6]);
     let number = first + 5;
     let decided = |second_is_real| Event::Decided {
         number,
         second_is_real,
     };
     assert_eq!(events.take(), [decided(true)]);
-    assert_eq!(window.slots.leaf(5), Some(leaf(5)));
+    assert_eq!(window.slots.leaf(5), None, "it is to come again");
 }
 
 #[test]

@@ -90,7 +90,9 @@ impl Lane {
                 Found::Injected { number, copies } => {
                     Fault::new(FaultKind::Injected, number, copies.into())
                 }
-                Found::Forged(numbers) => Fault::of(FaultKind::Forged, &numbers),
+                Found::Forged(numbers) | Found::ForgedAmong(numbers) => {
+                    Fault::of(FaultKind::Forged, &numbers)
+                }
                 // Each window once, not with each of its checkpoints.
                 Found::RootDiffers(numbers) if self.differs == Some(numbers.start) => continue,
                 Found::RootDiffers(numbers) => {
