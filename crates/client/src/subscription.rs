@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use unbroken_mqtt_proto::{
-    QoS, RetainHandling, SubscriptionFilter, SubscriptionOptions, TopicError,
+    QoS, RetainHandling, SubscriptionFilter, SubscriptionOptions, TopicError, TopicName,
 };
 
 use crate::inbox::{Inbox, Notice};
@@ -33,6 +33,13 @@ impl Filter {
     pub fn qos(mut self, qos: QoS) -> Self {
         self.options.qos = qos;
         self
+    }
+
+    /// Whether a message on this topic is for it.
+    pub(crate) fn matches(&self, topic: &str) -> bool {
+        let filter = SubscriptionFilter::parse(&self.text);
+        let topic = TopicName::parse(topic);
+        matches!((filter, topic), (Ok(filter), Ok(topic)) if filter.filter().matches(topic))
     }
 
     /// Whether it shares what comes with other members of a group.

@@ -41,12 +41,14 @@ use super::taken::{Heard, SharedTaken, write_position};
 use super::{ANSWER, AUDIT, Clock, Kind, Names, THROUGH, TOPIC};
 use crate::inbox::Acknowledgement;
 use crate::options::random;
-use crate::{Acknowledging, Client, Message, Received, SubscribeError, Subscription};
+use crate::{Acknowledging, Client, Filter, Message, Received, SubscribeError, Subscription};
 
 /// A subscription whose messages come with verdicts.
 pub struct AuditedSubscriber {
     client: Client,
     names: Names,
+    /// What messages are heard by.
+    filters: Vec<Filter>,
     hasher: Hasher,
     ledger: Ledger<Hasher>,
     join: Join,
@@ -352,7 +354,9 @@ impl AuditedSubscriber {
                     Kind::Answer(_) => match received.user_property(TOPIC) {
                         Some(topic) => {
                             let topic = topic.into();
-                            self.handle_message(Received { topic, ..received });
+                            let received = Received { topic, ..received };
+                            let message = self.judge_answer(&received);
+                            self.give(message, received);
                             return;
                         }
                         None => self.handle_answer(&received),
@@ -373,8 +377,12 @@ impl AuditedSubscriber {
         }
     }
 
-    fn handle_message(&mut self, mut received: Received) {
-        let mut message = self.judge(&received);
+    fn handle_message(&mut self, received: Received) {
+        let message = self.judge(&received);
+        self.give(message, received);
+    }
+
+    fn give(&mut self, mut message: AuditedMessage, mut received: Received) {
         if self.acknowledging == Acknowledging::Automatic {
             received.acknowledge_now();
         }
@@ -383,16 +391,32 @@ impl AuditedSubscriber {
         self.take_events();
     }
 
+    /// A message that is sent again. Anyone may publish where it came, under the topic that its
+    /// user property names: only what was asked for, and matches the filters, is judged further.
+    fn judge_answer(&mut self, received: &Received) -> AuditedMessage {
+        let stamp = received.user_property(AUDIT);
+        let property = stamp
+            .ok_or(NoStamp::Absent)
+            .and_then(|stamp| Property::parse_text(stamp).map_err(NoStamp::Unreadable));
+        let is_asked_for = property.is_ok_and(|property| {
+            let lane = self.ledger.lane(property.lane, property.epoch);
+            self.asking.is_some()
+                && self.direct.contains(&property.lane)
+                && lane.is_some_and(|lane| lane.was_asked_for(property.sequence))
+        });
+        if is_asked_for && self.filters.iter().any(|it| it.matches(received.topic())) {
+            return self.judge(received);
+        }
+        AuditedMessage {
+            verdict: Some(Verdict::Injected),
+            property,
+            ..unjudged(received)
+        }
+    }
+
     fn judge(&mut self, received: &Received) -> AuditedMessage {
         let now = self.clock.now();
-        let mut message = AuditedMessage {
-            received: received.without_acknowledgement(),
-            verdict: None,
-            property: Err(NoStamp::Absent),
-            origins: Vec::new(),
-            parents: None,
-            is_unjudged: false,
-        };
+        let mut message = unjudged(received);
         let mut stamps = received.user_properties(AUDIT);
         message.property = match (stamps.next(), stamps.next()) {
             (None, _) => Err(NoStamp::Absent),
@@ -675,6 +699,18 @@ impl std::fmt::Debug for AuditedSubscriber {
         f.debug_struct("AuditedSubscriber")
             .field("lanes", &self.direct)
             .finish_non_exhaustive()
+    }
+}
+
+/// A message of which nothing is said yet.
+fn unjudged(received: &Received) -> AuditedMessage {
+    AuditedMessage {
+        received: received.without_acknowledgement(),
+        verdict: None,
+        property: Err(NoStamp::Absent),
+        origins: Vec::new(),
+        parents: None,
+        is_unjudged: false,
     }
 }
 

@@ -256,6 +256,15 @@ impl LaneLedger {
         numbers.into_iter().chain(self.windows.requests()).collect()
     }
 
+    /// Whether this number was asked for, or came: what is sent again on request bears one like
+    /// that.
+    pub fn was_asked_for(&self, number: u64) -> bool {
+        match self.gaps.find(number) {
+            Some(hole) => hole.lost,
+            None => (self.scope_start()..self.next).contains(&number),
+        }
+    }
+
     /// Takes the producer's answer to a request about hashes.
     pub fn answer(&mut self, answer: &Answer, digest: &impl Digest) -> Result<(), Refused> {
         if let Answer::NotHeld(numbers) = answer {

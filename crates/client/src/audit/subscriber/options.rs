@@ -163,7 +163,7 @@ impl SubscriberOptions {
         } else {
             self.scope
         };
-        let mut filters = self.filters;
+        let mut filters = self.filters.clone();
         for text in kinds.into_iter().chain([names.answer(&token)]) {
             filters.push(heard(text)?);
         }
@@ -184,6 +184,7 @@ impl SubscriberOptions {
         let mut subscriber = AuditedSubscriber {
             client: client.clone(),
             names,
+            filters: self.filters,
             hasher: self.hasher,
             ledger,
             join,
