@@ -342,7 +342,8 @@ fn a_detail_decides_which_of_two_copies_is_real() {
     assert!(pair.ledger.take_events().contains(&decided));
     // The second was not handed on, so it is to come again.
     pair.poll(SECOND);
-    assert_eq!(pair.ledger.requests(), [Request::Numbers(vec![5..6])]);
+    let asked = Request::Numbers(std::iter::once(5..6).collect());
+    assert_eq!(pair.ledger.requests(), [asked]);
     let message = pair.lane.resend(5, &pair.hasher).unwrap();
     assert_eq!(pair.send(&message.property, SECOND), Verdict::Repaired);
     assert_eq!(pair.windows().last(), Some(&(0, State::Proven)));
