@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value, json};
 use unbroken_demo::Doubt;
-use unbroken_merkle_log::ledger::{Presence, State};
+use unbroken_merkle_log::ledger::{Presence, State, Verdict};
 use unbroken_merkle_log::{Epoch, Hash, LaneId};
 
 use super::declared::By;
@@ -272,4 +272,27 @@ mod tests {
         assert_eq!(numbers(&(5..6)), "number 5");
         assert_eq!(numbers(&(5..8)), "numbers 5 to 7");
     }
+}
+
+/// The kind and the reason of the fault that a verdict names, if it names one.
+pub(super) fn verdict_fault(verdict: Verdict) -> Option<(&'static str, &'static str)> {
+    Some(match verdict {
+        Verdict::Duplicate => ("duplicated", "it had come before, identical in every byte"),
+        Verdict::Repeated => (
+            "repeated",
+            "its number had come before; the content of the first is no longer known, so this one \
+             may differ",
+        ),
+        Verdict::Conflict => (
+            "conflict",
+            "two different messages came under its number, and both fit their stamps: two producers \
+             use the lane, or one of the two is forged",
+        ),
+        Verdict::Altered => ("altered", "topic or payload does not fit its stamp"),
+        Verdict::Injected => (
+            "injected",
+            "a message came under its number that was not issued",
+        ),
+        _ => return None,
+    })
 }

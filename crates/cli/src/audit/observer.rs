@@ -20,7 +20,7 @@ use unbroken_merkle_log::{Checkpoint, Digest as _, EpochEnd, Hasher, LaneId, Pro
 use super::away::Away;
 use super::broker_side::{BrokerSide, MAY_BE_FORGED};
 use super::declared::By;
-use super::news::{Fault, LaneKey, News, Note, numbers as spelled};
+use super::news::{Fault, LaneKey, News, Note, numbers as spelled, verdict_fault};
 use super::proof_file::ProofFile;
 use super::strays::{Strays, on};
 use super::topics::Topics;
@@ -380,7 +380,7 @@ impl Observer {
         let verdict = watched.refine(verdict, &property);
         watched.take_message(topic, payload, property, verdict, now);
         let is_copied = watched.shows_two_producers(verdict);
-        if let Some((kind, reason)) = told(verdict) {
+        if let Some((kind, reason)) = verdict_fault(verdict) {
             self.fault(lane, number..number + 1, kind, reason.to_owned());
         }
         if is_copied {
@@ -594,29 +594,6 @@ pub(super) const OTHER_WINDOWS: &str =
     "counts in windows of another size, and is not used: it proves nothing here";
 /// What is said of events for which there was no room.
 pub(super) const UNNAMED: &str = "more events occurred at once and are not listed";
-
-/// The fault that a verdict names, if it does.
-fn told(verdict: Verdict) -> Option<(&'static str, &'static str)> {
-    Some(match verdict {
-        Verdict::Duplicate => ("duplicated", "it had come before, identical in every byte"),
-        Verdict::Repeated => (
-            "repeated",
-            "its number had come before; the content of the first is no longer known, so this one \
-             may differ",
-        ),
-        Verdict::Conflict => (
-            "conflict",
-            "two different messages came under its number, and both fit their stamps: two producers \
-             use the lane, or one of the two is forged",
-        ),
-        Verdict::Altered => ("altered", "topic or payload does not fit its stamp"),
-        Verdict::Injected => (
-            "injected",
-            "a message came under its number that was not issued",
-        ),
-        _ => return None,
-    })
-}
 
 #[cfg(test)]
 mod tests;
