@@ -179,7 +179,7 @@ impl Drop for Subscription {
     }
 }
 
-/// The messages that come for no [`Subscription`](crate::Subscription) of a client, each copy as
+/// The messages that come for no [`Subscription`] of a client, each copy as
 /// the broker sends it: what [`Client::send_subscribe`](crate::Client::send_subscribe) asked for,
 /// and what a resumed session still has.
 ///

@@ -233,6 +233,13 @@ impl News {
             epoch,
             number,
         };
+        let many = |kind, numbers: Range<u64>| Self::ManyFaults {
+            kind,
+            first: place(numbers.start),
+            end: numbers.end,
+            own,
+            behind: Behind::default(),
+        };
         let named = |kind, numbers: Range<u64>| {
             let singly = numbers.start..numbers.end.min(numbers.start + SINGLY_MAX);
             let others = singly.end..numbers.end;
@@ -241,13 +248,7 @@ impl News {
                 place: place(number),
             });
             let faults = faults.map(|fault| Self::Fault { fault, own });
-            let others = (!others.is_empty()).then(|| Self::ManyFaults {
-                kind,
-                first: place(others.start),
-                end: others.end,
-                own,
-                behind: Behind::default(),
-            });
+            let others = (!others.is_empty()).then(|| many(kind, others));
             faults.chain(others).collect()
         };
         match event {
@@ -276,13 +277,7 @@ impl News {
             }],
             Event::Moved(moved) => named(Kind::Reordered, moved.numbers.clone()),
             Event::Forged(numbers) => named(Kind::Forged, numbers.clone()),
-            Event::ForgedAmong(numbers) => vec![Self::ManyFaults {
-                kind: Kind::Forged,
-                first: place(numbers.start),
-                end: numbers.end,
-                own,
-                behind: Behind::default(),
-            }],
+            Event::ForgedAmong(numbers) => vec![many(Kind::Forged, numbers.clone())],
             Event::Injected { number, .. } => named(Kind::Injected, *number..*number + 1),
             Event::Forgotten(numbers) => vec![Self::Forgotten {
                 lane,

@@ -248,6 +248,29 @@ pub(crate) fn numbers(numbers: &Range<u64>) -> String {
     }
 }
 
+/// The kind and the reason of the fault that a verdict names, if it names one.
+pub(super) fn verdict_fault(verdict: Verdict) -> Option<(&'static str, &'static str)> {
+    Some(match verdict {
+        Verdict::Duplicate => ("duplicated", "it had come before, identical in every byte"),
+        Verdict::Repeated => (
+            "repeated",
+            "its number had come before; the content of the first is no longer known, so this one \
+             may differ",
+        ),
+        Verdict::Conflict => (
+            "conflict",
+            "two different messages came under its number, and both fit their stamps: two producers \
+             use the lane, or one of the two is forged",
+        ),
+        Verdict::Altered => ("altered", "topic or payload does not fit its stamp"),
+        Verdict::Injected => (
+            "injected",
+            "a message came under its number that was not issued",
+        ),
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,27 +295,4 @@ mod tests {
         assert_eq!(numbers(&(5..6)), "number 5");
         assert_eq!(numbers(&(5..8)), "numbers 5 to 7");
     }
-}
-
-/// The kind and the reason of the fault that a verdict names, if it names one.
-pub(super) fn verdict_fault(verdict: Verdict) -> Option<(&'static str, &'static str)> {
-    Some(match verdict {
-        Verdict::Duplicate => ("duplicated", "it had come before, identical in every byte"),
-        Verdict::Repeated => (
-            "repeated",
-            "its number had come before; the content of the first is no longer known, so this one \
-             may differ",
-        ),
-        Verdict::Conflict => (
-            "conflict",
-            "two different messages came under its number, and both fit their stamps: two producers \
-             use the lane, or one of the two is forged",
-        ),
-        Verdict::Altered => ("altered", "topic or payload does not fit its stamp"),
-        Verdict::Injected => (
-            "injected",
-            "a message came under its number that was not issued",
-        ),
-        _ => return None,
-    })
 }

@@ -10,11 +10,14 @@
 //! which only checkpoints are heard is not audited, since this subscriber may not subscribe to its
 //! topics.
 
+mod answers;
 mod away;
+mod delivery;
 mod directories;
 mod dropped;
 mod options;
 mod origins;
+mod saved;
 mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,22 +26,22 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::sleep_until;
-use unbroken_merkle_log::ledger::{
-    Answer, Event, Join, Ledger, LedgerLimits, Presence, Request, Verdict,
-};
+use unbroken_merkle_log::ledger::{Event, Join, Ledger, LedgerLimits, Request, Verdict};
 use unbroken_merkle_log::{
-    Checkpoint, Digest as _, DropRecord, Epoch, Hasher, LaneId, Property, SealedCheckpoint,
+    Checkpoint, DropRecord, Epoch, Hasher, LaneId, Property, SealedCheckpoint,
 };
 use unbroken_mqtt_proto::QoS;
 
 pub use self::away::Absence;
 use self::away::Away;
+pub use self::delivery::Delivery;
 use self::options::Expected;
 pub use self::options::{Scope, SubscriberOptions};
+pub use self::saved::Saved;
 use super::asking::Asking;
 use super::judged::{AuditedMessage, NoStamp};
 use super::taken::{Heard, SharedTaken, write_position};
-use super::{ANSWER, AUDIT, Clock, Kind, Names, THROUGH, TOPIC};
+use super::{AUDIT, Clock, Kind, Names, THROUGH, TOPIC};
 use crate::inbox::Acknowledgement;
 use crate::options::random;
 use crate::{Acknowledging, Client, Filter, Message, Received, SubscribeError, Subscription};
@@ -90,15 +93,6 @@ pub struct AuditedSubscriber {
     unsaved: Option<Vec<Acknowledgement>>,
 }
 
-/// Everything that a subscriber knows. Dropped without [`stored`](Self::stored) it covers nothing,
-/// and what it would have covered comes again on the next connection.
-#[derive(Debug)]
-#[must_use = "store its bytes, and then say so"]
-pub struct Saved {
-    bytes: Vec<u8>,
-    covers: Vec<Acknowledgement>,
-}
-
 /// Whether the lateness clock runs.
 enum Running {
     /// Not connected, or messages wait.
@@ -107,101 +101,6 @@ enum Running {
     Probing(u64, Pin<Box<dyn Future<Output = bool> + Send + Sync>>),
     /// On this connection, of which everything was read.
     Runs(u64),
-}
-
-/// What [`AuditedSubscriber::next`] gives.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Delivery {
-    /// A message with its verdict.
-    Message(AuditedMessage),
-    /// Something became known about a lane.
-    Event {
-        /// Of which lane.
-        lane: LaneId,
-        /// Of which epoch.
-        epoch: Epoch,
-        /// What.
-        event: Event,
-    },
-    /// A producer was asked for something.
-    Asked {
-        /// Which lane's.
-        lane: LaneId,
-        /// In which epoch.
-        epoch: Epoch,
-        /// For what.
-        request: Request,
-    },
-    /// A producer says how much it has issued, and everything before it was read.
-    Checkpoint {
-        /// What it says.
-        checkpoint: Checkpoint,
-        /// As it came.
-        bytes: Vec<u8>,
-    },
-    /// These messages will not come, and why: a processor decided so, or a limit of the broker's
-    /// kept them from this client. They are not lost, and nobody is asked for them. A processor
-    /// hears it once more when the broker repeats it.
-    Dropped {
-        /// Which, and why.
-        record: DropRecord,
-        /// The broker says it, of this client alone.
-        by_broker: bool,
-    },
-    /// Messages of a lane come and none of them fits: its producer has another key or another
-    /// algorithm than this subscriber, which therefore proves nothing about it. Said once for a
-    /// lane.
-    OtherKey {
-        /// Which lane.
-        lane: LaneId,
-        /// What does not fit, and what to do.
-        why: String,
-    },
-    /// A lane that was to come has not, or has at last.
-    Expected {
-        /// Which lane.
-        lane: LaneId,
-        /// Whether it is there.
-        presence: Presence,
-    },
-    /// This subscriber follows as many epochs of lanes as it may, and nothing is claimed of one
-    /// more. Its messages fit their stamps and are given out ([`AuditedMessage::is_unjudged`]).
-    /// Said once for an epoch.
-    NoRoom {
-        /// Which lane's.
-        lane: LaneId,
-        /// Which.
-        epoch: Epoch,
-        /// How many it follows: [`LedgerLimits::lanes_max`].
-        lanes_max: usize,
-    },
-    /// This subscriber knows directories of as many producers as it may, and takes none of more:
-    /// of lanes that only such a directory lists nothing is missed. Said once.
-    NoRoomForProducers {
-        /// How many it knows.
-        producers_max: usize,
-    },
-    /// A message with this number came as what another one was made of, and then came itself, with
-    /// which its lane begins anew: what others say that they were made of claims nothing of it.
-    InputContradicted {
-        /// Of which lane.
-        lane: LaneId,
-        /// Of which epoch.
-        epoch: Epoch,
-        /// Which.
-        number: u64,
-    },
-    /// This subscriber was not connected, and the broker kept no session for it: what was published
-    /// meanwhile does not come. Losses that this explains: [`AuditedSubscriber::absence`].
-    Away(Absence),
-    /// Something came to a topic of the audit that is not what belongs there.
-    Refused {
-        /// To which topic.
-        topic: String,
-        /// Why it was refused.
-        why: String,
-    },
 }
 
 impl AuditedSubscriber {
@@ -391,29 +290,6 @@ impl AuditedSubscriber {
         self.take_events();
     }
 
-    /// A message that is sent again. Anyone may publish where it came, under the topic that its
-    /// user property names: only what was asked for, and matches the filters, is judged further.
-    fn judge_answer(&mut self, received: &Received) -> AuditedMessage {
-        let stamp = received.user_property(AUDIT);
-        let property = stamp
-            .ok_or(NoStamp::Absent)
-            .and_then(|stamp| Property::parse_text(stamp).map_err(NoStamp::Unreadable));
-        let is_asked_for = property.is_ok_and(|property| {
-            let lane = self.ledger.lane(property.lane, property.epoch);
-            self.asking.is_some()
-                && self.direct.contains(&property.lane)
-                && lane.is_some_and(|lane| lane.was_asked_for(property.sequence))
-        });
-        if is_asked_for && self.filters.iter().any(|it| it.matches(received.topic())) {
-            return self.judge(received);
-        }
-        AuditedMessage {
-            verdict: Some(Verdict::Injected),
-            property,
-            ..unjudged(received)
-        }
-    }
-
     fn judge(&mut self, received: &Received) -> AuditedMessage {
         let now = self.clock.now();
         let mut message = unjudged(received);
@@ -524,44 +400,6 @@ impl AuditedSubscriber {
         {
             self.name_other_key(lane, &error.to_string());
         }
-    }
-
-    fn handle_answer(&mut self, received: &Received) -> Result<(), String> {
-        let lane = received.user_property(ANSWER).and_then(lane_named);
-        let lane = lane.ok_or("an answer that names no lane")?;
-        let answer = Answer::parse(self.hasher.algorithm(), received.payload());
-        let (epoch, answer) = answer.map_err(|error| error.to_string())?;
-        if !self.is_asked(lane, epoch, &answer) {
-            // The window has grown since.
-            return Ok(());
-        }
-        let taken = self.ledger.answer(lane, epoch, &answer);
-        // The next round of a descent need not wait.
-        self.next_look = Duration::ZERO;
-        taken.map_err(|error| error.to_string())
-    }
-
-    /// Whether an answer is to what would be asked now.
-    fn is_asked(&self, lane: LaneId, epoch: Epoch, answer: &Answer) -> bool {
-        let about = match answer {
-            Answer::NotHeld(_) => return true,
-            Answer::Groups { window, size, .. } => Request::Groups {
-                window: *window,
-                size: *size,
-            },
-            Answer::Leaves {
-                window,
-                size,
-                group,
-                ..
-            } => Request::Leaves {
-                window: *window,
-                size: *size,
-                group: *group,
-            },
-        };
-        let ledger = self.ledger.lane(lane, epoch);
-        ledger.is_some_and(|ledger| ledger.requests().contains(&about))
     }
 
     fn is_below_next(&self, property: &Property) -> bool {
@@ -678,19 +516,6 @@ impl AuditedSubscriber {
                 });
             }
         }
-    }
-}
-
-impl Saved {
-    /// What [`SubscriberOptions::restore`] takes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// The bytes are where a restart finds them: acknowledges what led to them. The messages the
-    /// owner acknowledges itself.
-    pub fn stored(self) {
-        self.covers.into_iter().for_each(Acknowledgement::give);
     }
 }
 

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ledger::descent::Request;
 use crate::{Checkpoint, Epoch, EpochEnd, Hasher, Lane, LaneId, LaneLimits};
 
 const SECOND: Duration = Duration::from_secs(1);
