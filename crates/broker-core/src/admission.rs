@@ -597,7 +597,7 @@ impl Shard {
         let telemetry = &mut self.clients.telemetry;
         telemetry.report_drops(now, &mut session.drops);
         let mut lost = Vec::new();
-        let waiting: Vec<_> = Clients::drain_session(&mut session).collect();
+        let waiting: Vec<_> = session.drain().collect();
         let mut fates = Vec::with_capacity(waiting.len());
         for (qos, sent, delivery) in waiting {
             let number = delivery.number;

@@ -19,7 +19,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::session::{Drained, Resend};
+use unbroken_mqtt_proto::session::Resend;
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS, ReasonCode};
 
 use crate::access::may_leave;
@@ -30,13 +30,13 @@ use crate::connection::{Answer, Connection, HeldCopy, Leaving, Writer};
 use crate::copy::{ReceiverCopy, write_publish};
 use crate::durability::WaitFor;
 use crate::frames::Frames;
-use crate::ids::{ConnectionId, SessionId, StoreId};
+use crate::ids::{ConnectionId, SessionId};
 use crate::item::{Item, note_given, terms_of_copy};
 use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX};
-use crate::message::{Mark, Publication};
+use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::Terms;
-use crate::session::{Delivery, Rules, Session};
+use crate::session::{Delivery, Rules};
 
 impl Clients {
     /// Begins the delivery of another message: what was encoded for the last one is forgotten.
@@ -69,51 +69,14 @@ impl Clients {
         terms: Terms<'_>,
         item: &mut Item<'_>,
     ) {
+        let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8, MQTT311-3.8.4-6]
+        if qos == QoS::AtMostOnce {
+            return self.give_qos0(now, session_id, terms, item);
+        }
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
-        let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8, MQTT311-3.8.4-6]
-        let writer = session
-            .connection
-            .and_then(|index| self.connections.writer(index));
-        if qos == QoS::AtMostOnce {
-            let outcome = match writer {
-                // What the broker says at QoS 0 is for who is there.
-                None if item.is_own_word() => return,
-                None => Err(DropReason::NotConnected),
-                Some(writer) if writer.unwritten() >= self.limits.output_bytes_max as usize => {
-                    Err(DropReason::SlowReceiver)
-                }
-                Some(writer)
-                    if !item.was_held && session.is_behind_answers(&writer, item.publisher) =>
-                {
-                    return self.deliver_copy_held(now, session_id, terms, item);
-                }
-                Some(mut writer) => {
-                    let copy = ReceiverCopy {
-                        publication: &item.publication,
-                        qos,
-                        retain: terms.retain,
-                        identifiers: terms.identifiers,
-                    };
-                    write_publish(&mut self.frames, &mut writer, copy, now)
-                        .inspect(|_| writer.mark_dirty())
-                }
-            };
-            match outcome {
-                Ok(_) => {
-                    note_given(&mut self.retained, session_id, item, qos);
-                    let totals = self.telemetry.audit();
-                    let (topics, findings) = self.audit.topics_and_findings();
-                    let topic = item.publication.topic;
-                    let counting = session.sent_qos0(topics, topic, totals, findings);
-                    item.news_of_copy(terms, counting, News::Sent, findings);
-                    self.sent(&item.publication);
-                }
-                Err(reason) => self.refuse_entry(now, session_id, terms, item, reason),
-            }
-            return;
-        }
+        let writer = self.connections.writer_of(session.connection);
         // Nothing overtakes what waits already. [MQTT-4.6.0-5, MQTT311-4.6.0-6]
         // [MQTT-4.6.0-6, MQTT311-4.6.0-5]
         if let Some(mut writer) = writer
@@ -177,6 +140,56 @@ impl Clients {
             return;
         }
         self.enqueue(now, session_id, qos, terms, item);
+    }
+
+    #[inline]
+    fn give_qos0(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        let qos = QoS::AtMostOnce;
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        let writer = self.connections.writer_of(session.connection);
+        let outcome = match writer {
+            // What the broker says at QoS 0 is for who is there.
+            None if item.is_own_word() => return,
+            None => Err(DropReason::NotConnected),
+            Some(writer) if writer.unwritten() >= self.limits.output_bytes_max as usize => {
+                Err(DropReason::SlowReceiver)
+            }
+            Some(writer)
+                if !item.was_held && session.is_behind_answers(&writer, item.publisher) =>
+            {
+                return self.deliver_copy_held(now, session_id, terms, item);
+            }
+            Some(mut writer) => {
+                let copy = ReceiverCopy {
+                    publication: &item.publication,
+                    qos,
+                    retain: terms.retain,
+                    identifiers: terms.identifiers,
+                };
+                write_publish(&mut self.frames, &mut writer, copy, now)
+                    .inspect(|_| writer.mark_dirty())
+            }
+        };
+        match outcome {
+            Ok(_) => {
+                note_given(&mut self.retained, session_id, item, qos);
+                let totals = self.telemetry.audit();
+                let (topics, findings) = self.audit.topics_and_findings();
+                let topic = item.publication.topic;
+                let counting = session.sent_qos0(topics, topic, totals, findings);
+                item.news_of_copy(terms, counting, News::Sent, findings);
+                self.sent(&item.publication);
+            }
+            Err(reason) => self.refuse_entry(now, session_id, terms, item, reason),
+        }
     }
 
     /// Holds a message of QoS 0 for its own publisher, behind what is held for that already.
@@ -412,118 +425,70 @@ impl Clients {
             self.start_ahead(id, session_id);
             self.release(now, id);
         }
-        let mut altered: Option<(Mark, Option<Arc<str>>)> = None;
         loop {
-            if let Some((mark, Some(publisher))) = altered.take() {
-                self.audit.findings().altered(&mark, &publisher);
+            if let Some(has_room) = self.send_next(now, session_id, looks_ahead) {
+                return has_room;
             }
-            let Some(session) = self.sessions.get_mut(session_id.index()) else {
-                return false;
-            };
-            let Some(mut writer) = session
-                .connection
-                .and_then(|index| self.connections.writer(index))
-            else {
-                return false;
-            };
-            if writer.unwritten() >= self.limits.output_bytes_max as usize {
-                return false;
-            }
+        }
+    }
+
+    /// Sends the next of what waits, or drops it. `Some`: nothing more can be sent, and whether
+    /// that is because nothing waits.
+    fn send_next(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        looks_ahead: bool,
+    ) -> Option<bool> {
+        if self.resend_next(now, session_id) {
+            return None;
+        }
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return Some(false);
+        };
+        let writer = self.connections.writer_of(session.connection);
+        let output_bytes_max = self.limits.output_bytes_max as usize;
+        let Some(mut writer) = writer.filter(|it| it.unwritten() < output_bytes_max) else {
+            return Some(false);
+        };
+        let rules = Rules::new(now, &self.limits, &self.gate);
+        let has_place = !session.outbound.resending() && session.window_open(&self.limits);
+        if !(has_place || looks_ahead && session.looks_ahead(&self.limits)) {
+            return Some(false);
+        }
+        if !session.ledger.misses_nothing()
+            && let Some(next) = session.next_to_leave(rules)
+            && session.misses_before(next)
+        {
+            self.tell_missed(now, session_id, next);
+            return None;
+        }
+        let Some((qos, delivery)) = session.queue.pop_front() else {
+            return Some(true);
+        };
+        let (number, again) = (delivery.number, delivery.again);
+        let publication = delivery.message.publication();
+        let cost = publication.cost();
+        session.queue_bytes = session.queue_bytes.saturating_sub(cost);
+        self.telemetry.unqueued(cost);
+        let may_leave = may_leave(&mut self.access, session_id, &publication, true, now);
+        let outstayed = || rules.outstayed(&delivery, session.is_durable());
+        if let Some(why) = may_leave.err().or_else(outstayed) {
+            self.drop_queued(now, session_id, delivery, why);
+            return None;
+        }
+        let publisher = delivery.message.publisher();
+        let altered = publication.mark.filter(|mark| !mark.fits(&publication));
+        let altered = altered.and_then(|mark| Some((mark, Arc::clone(publisher?))));
+        if session.holds(qos) || session.is_behind_answers(&writer, publisher) {
             let id = writer.id();
-            // In the original order, before anything new [MQTT-4.4.0-1] [MQTT-4.6.0-1], and to
-            // the group member that had it before [MQTT-4.8.2-4]. What was sent once does not
-            // expire any more [MQTT-4.3.3-7].
-            let resend = if session.is_ahead() {
-                None
-            } else {
-                session.outbound.poll_resend()
-            };
-            match resend {
-                Some(Resend::Publish {
-                    id: packet_id,
-                    qos,
-                    message,
-                    dup,
-                }) => {
-                    let (number, again) = (message.number, message.again);
-                    let publication = message.message.publication();
-                    let (access, frames) = (&mut self.access, &mut self.frames);
-                    let start = may_leave(access, session_id, &publication, !dup, now)
-                        .and_then(|()| write_delivery(frames, &mut writer, message, qos, now));
-                    match start {
-                        Ok(start) => {
-                            // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
-                            writer.finish_publish(start, packet_id, dup || again);
-                            if dup {
-                                self.telemetry.redelivered(message.counting.is_shown());
-                            } else {
-                                self.settle_delivery(session_id, number, Fate::Sent);
-                            }
-                            self.telemetry.sent_publish();
-                        }
-                        Err(reason) => {
-                            // The client now takes smaller packets than before: as if it had been
-                            // delivered [MQTT-3.1.2-25].
-                            if let Some(stored) =
-                                self.give_up(now, session_id, packet_id, dup, reason)
-                            {
-                                let pubrel = Answer::PubRel(packet_id, ReasonCode::Success);
-                                self.answer(id, WaitFor::stored(stored), pubrel);
-                            }
-                        }
-                    }
-                    continue;
-                }
-                Some(Resend::PubRel { id: packet_id }) => {
-                    let pubrel = Packet::PubRel(Ack::success(packet_id));
-                    self.connections
-                        .send(&mut self.telemetry, id.index, &pubrel);
-                    continue;
-                }
-                None => {}
-            }
-            let rules = Rules::new(now, &self.limits, &self.gate);
-            let has_place = !session.outbound.resending() && session.window_open(&self.limits);
-            if !(has_place || looks_ahead && session.looks_ahead(&self.limits)) {
-                return false;
-            }
-            if !session.ledger.misses_nothing()
-                && let Some(next) = session.next_to_leave(rules)
-                && session.misses_before(next)
+            if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
+                && let Some(session) = self.sessions.get_mut(session_id.index())
             {
-                self.tell_missed(now, session_id, next);
-                continue;
+                session.queue.push_front(waiting);
+                return Some(false);
             }
-            let Some((qos, delivery)) = session.queue.pop_front() else {
-                return true;
-            };
-            let (number, again) = (delivery.number, delivery.again);
-            let publication = delivery.message.publication();
-            let cost = publication.cost();
-            session.queue_bytes = session.queue_bytes.saturating_sub(cost);
-            self.telemetry.unqueued(cost);
-            let may_leave = may_leave(&mut self.access, session_id, &publication, true, now);
-            let outstayed = || rules.outstayed(&delivery, session.is_durable());
-            if let Some(why) = may_leave.err().or_else(outstayed) {
-                self.drop_waiting(now, session_id, delivery, why);
-                self.settle_delivery(session_id, number, Fate::Dropped);
-                continue;
-            }
-            if let Some(mark) = publication.mark
-                && !mark.fits(&publication)
-            {
-                altered = Some((mark, delivery.message.publisher().cloned()));
-            }
-            let publisher = delivery.message.publisher();
-            if session.holds(qos) || session.is_behind_answers(&writer, publisher) {
-                if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
-                    && let Some(session) = self.sessions.get_mut(session_id.index())
-                {
-                    session.queue.push_front(waiting);
-                    return false;
-                }
-                continue;
-            }
+        } else {
             match write_delivery(&mut self.frames, &mut writer, &delivery, qos, now) {
                 Ok(start) => match session.outbound.begin(qos, delivery) {
                     Ok(packet_id) => {
@@ -538,55 +503,77 @@ impl Clients {
                     Err(delivery) => {
                         writer.take_back(start);
                         session.queue.push_front((qos, delivery));
-                        return false;
+                        return Some(false);
                     }
                 },
-                Err(reason) => {
-                    self.drop_waiting(now, session_id, delivery, reason);
-                    self.settle_delivery(session_id, number, Fate::Dropped);
+                Err(reason) => self.drop_queued(now, session_id, delivery, reason),
+            }
+        }
+        if let Some((mark, publisher)) = altered {
+            self.audit.findings().altered(&mark, &publisher);
+        }
+        None
+    }
+
+    /// Sends the next of what an earlier connection left unanswered, if there is any. In the
+    /// original order, before anything new [MQTT-4.4.0-1] [MQTT-4.6.0-1], and to the group member
+    /// that had it before [MQTT-4.8.2-4]. What was sent once does not expire any more
+    /// [MQTT-4.3.3-7].
+    fn resend_next(&mut self, now: Instant, session_id: SessionId) -> bool {
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return false;
+        };
+        if !session.outbound.resending() || session.is_ahead() {
+            return false;
+        }
+        let writer = self.connections.writer_of(session.connection);
+        let output_bytes_max = self.limits.output_bytes_max as usize;
+        let Some(mut writer) = writer.filter(|it| it.unwritten() < output_bytes_max) else {
+            return false;
+        };
+        let id = writer.id();
+        match session.outbound.poll_resend() {
+            None => return false,
+            Some(Resend::PubRel { id: packet_id }) => {
+                let pubrel = Packet::PubRel(Ack::success(packet_id));
+                let telemetry = &mut self.telemetry;
+                self.connections.send(telemetry, id.index, &pubrel);
+            }
+            Some(Resend::Publish {
+                id: packet_id,
+                qos,
+                message,
+                dup,
+            }) => {
+                let (number, again) = (message.number, message.again);
+                let publication = message.message.publication();
+                let (access, frames) = (&mut self.access, &mut self.frames);
+                let start = may_leave(access, session_id, &publication, !dup, now)
+                    .and_then(|()| write_delivery(frames, &mut writer, message, qos, now));
+                match start {
+                    Ok(start) => {
+                        // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
+                        writer.finish_publish(start, packet_id, dup || again);
+                        if dup {
+                            self.telemetry.redelivered(message.counting.is_shown());
+                        } else {
+                            self.settle_delivery(session_id, number, Fate::Sent);
+                        }
+                        self.telemetry.sent_publish();
+                    }
+                    // The client now takes smaller packets than before: as if it had been
+                    // delivered [MQTT-3.1.2-25].
+                    Err(reason) => {
+                        let stored = self.give_up(now, session_id, packet_id, dup, reason);
+                        if let Some(stored) = stored {
+                            let pubrel = Answer::PubRel(packet_id, ReasonCode::Success);
+                            self.answer(id, WaitFor::stored(stored), pubrel);
+                        }
+                    }
                 }
             }
         }
-    }
-
-    /// Gives up a message under way: it cannot be sent, or may not wait any longer. One of QoS 2
-    /// that was sent may be its client's, which takes what comes with the same id for a repetition:
-    /// so the id stays, after a restart too, until the client has let go of it, and PUBREL may be
-    /// sent when the answer is stored.
-    #[cold]
-    pub(crate) fn give_up(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        packet_id: PacketId,
-        was_sent: bool,
-        why: DropReason,
-    ) -> Option<StoreId> {
-        let session = self.sessions.get_mut(session_id.index())?;
-        let let_go = if was_sent {
-            session.outbound.let_go(packet_id)
-        } else {
-            None
-        };
-        let is_its_clients = let_go.is_some();
-        let mut delivery = let_go.or_else(|| session.outbound.forget(packet_id))?;
-        session.landed(&delivery);
-        let gate = &mut self.gate;
-        let pubrel = is_its_clients.then(|| session.persist_received(gate, packet_id, &delivery));
-        if is_its_clients {
-            delivery.entry = 0; // After a restart that is the entry of the id, which stays.
-        } else {
-            session.land(session_id, packet_id, &mut self.unsaved);
-        }
-        let number = delivery.number;
-        self.drop_waiting(now, session_id, delivery, why);
-        let fate = if was_sent {
-            Fate::GivenUp
-        } else {
-            Fate::Dropped
-        };
-        self.settle_delivery(session_id, number, fate);
-        pubrel
+        true
     }
 
     /// Gives back a message that its receiver has acknowledged.
@@ -598,23 +585,6 @@ impl Clients {
     fn sent(&mut self, publication: &Publication<'_>) {
         self.telemetry.sent_payload(publication.payload.len());
         self.telemetry.sent_publish();
-    }
-
-    /// Takes everything that still waits in a session that has ended.
-    pub(crate) fn drain_session(
-        session: &mut Session,
-    ) -> impl Iterator<Item = (QoS, bool, Delivery)> + '_ {
-        let Session {
-            outbound, queue, ..
-        } = session;
-        let inflight = outbound
-            .drain()
-            .map(|Drained { qos, sent, message }| (qos, sent, message));
-        inflight.chain(
-            queue
-                .drain(..)
-                .map(|(qos, delivery)| (qos, false, delivery)),
-        )
     }
 }
 

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::QoS;
+use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::audit::account::Fate;
 use crate::audit::missed::OwnRecord;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
 use crate::connection::{HeldCopy, LastWords, anonymous};
-use crate::ids::SessionId;
+use crate::ids::{SessionId, StoreId};
 use crate::item::{Item, terms_of_copy};
 use crate::message::Publication;
 use crate::reason::DropReason;
@@ -119,6 +119,59 @@ impl Clients {
             session.touch(session_id, &mut self.unsaved);
         }
         self.delivered(delivery);
+    }
+
+    /// The same for one that was taken out of the queue.
+    pub(crate) fn drop_queued(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        delivery: Delivery,
+        reason: DropReason,
+    ) {
+        let number = delivery.number;
+        self.drop_waiting(now, session_id, delivery, reason);
+        self.settle_delivery(session_id, number, Fate::Dropped);
+    }
+
+    /// Gives up a message under way: it cannot be sent, or may not wait any longer. One of QoS 2
+    /// that was sent may be its client's, which takes what comes with the same id for a repetition:
+    /// so the id stays, after a restart too, until the client has let go of it, and PUBREL may be
+    /// sent when the answer is stored.
+    #[cold]
+    pub(crate) fn give_up(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        packet_id: PacketId,
+        was_sent: bool,
+        why: DropReason,
+    ) -> Option<StoreId> {
+        let session = self.sessions.get_mut(session_id.index())?;
+        let let_go = if was_sent {
+            session.outbound.let_go(packet_id)
+        } else {
+            None
+        };
+        let is_its_clients = let_go.is_some();
+        let mut delivery = let_go.or_else(|| session.outbound.forget(packet_id))?;
+        session.landed(&delivery);
+        let gate = &mut self.gate;
+        let pubrel = is_its_clients.then(|| session.persist_received(gate, packet_id, &delivery));
+        if is_its_clients {
+            delivery.entry = 0; // After a restart that is the entry of the id, which stays.
+        } else {
+            session.land(session_id, packet_id, &mut self.unsaved);
+        }
+        let number = delivery.number;
+        self.drop_waiting(now, session_id, delivery, why);
+        let fate = if was_sent {
+            Fate::GivenUp
+        } else {
+            Fate::Dropped
+        };
+        self.settle_delivery(session_id, number, fate);
+        pubrel
     }
 
     /// Counts and tells what waited in a session that is over. Answers how many that were.
@@ -311,7 +364,7 @@ impl Shard {
             let bytes = std::mem::take(&mut session.queue_bytes);
             session.inflight_bytes = 0;
             let (mut waiting, mut fates) = (Vec::new(), Vec::new());
-            for (_, sent, delivery) in Clients::drain_session(session) {
+            for (_, sent, delivery) in session.drain() {
                 fates.push((delivery.number, Fate::at_the_end(sent, false)));
                 waiting.push(delivery);
             }

@@ -108,6 +108,12 @@ impl Connections {
         })
     }
 
+    /// The same for the connection of a session, if it has one.
+    #[inline]
+    pub(crate) fn writer_of(&mut self, connection: Option<u32>) -> Option<Writer<'_>> {
+        self.writer(connection?)
+    }
+
     /// Puts a connection on the list of those that the driver is to look at.
     pub(crate) fn mark_dirty(&mut self, id: ConnectionId) {
         if let Some(mut writer) = self.writer(id.index)

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use unbroken_mqtt_proto::session::Start;
+use unbroken_mqtt_proto::session::{Drained, Start};
 use unbroken_mqtt_proto::{PacketId, QoS};
 
 use super::Session;
@@ -134,6 +134,14 @@ impl Session {
         }
         kept.ahead = OptionBox::default();
         None
+    }
+
+    /// Takes everything that still waits, and whether it was sent: the session has ended.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (QoS, bool, Delivery)> + '_ {
+        let in_flight = self.outbound.drain();
+        let in_flight = in_flight.map(|Drained { qos, sent, message }| (qos, sent, message));
+        let waiting = self.queue.drain(..);
+        in_flight.chain(waiting.map(|(qos, delivery)| (qos, false, delivery)))
     }
 
     /// Its connection has gone with what was to be sent over it.
