@@ -53,7 +53,9 @@ pub(crate) struct Oracle {
     kept_texts: BTreeSet<&'static str>,
     tick: u64,
     serials: u64,
-    members_leave: bool,
+    /// Members may leave their groups, or come back and take only smaller packets: another one gets
+    /// what waited for them, behind later ones.
+    members_hand_over: bool,
     retained_fits: bool,
     /// Whoever wants a message keeps it: it is not dropped where it comes in.
     queues_fit: bool,
@@ -125,7 +127,7 @@ impl Oracle {
             kept_texts: BTreeSet::new(),
             tick: 0,
             serials: 0,
-            members_leave: options.members_leave(),
+            members_hand_over: options.members_leave() || options.small_packets,
             retained_fits: options.retained_messages >= 1_000,
             queues_fit: options.queues_keep() && !options.small_packets,
             refuses: options.refuses,

@@ -99,7 +99,7 @@ impl Oracle {
                 .filter(|text| matches(text, message.topic))
                 .count();
             let groups = u32::try_from(groups).unwrap_or(u32::MAX);
-            let handed_over = (self.members_leave || self.killed_at > 0) && repeatable;
+            let handed_over = (self.members_hand_over || self.killed_at > 0) && repeatable;
             let is_noted = received.qos > QoS::AtMostOnce && session.expiry_s > 0;
             let was_on_its_way = session.link.is_none();
             let mut paid_again = self.groups.unnoted(id) + u32::from(!is_noted && was_on_its_way);
@@ -163,7 +163,7 @@ impl Oracle {
             && message.accepts == 1
             && (!drops || message.first_accept > self.killed_at)
             && !(message.retain && received.retain)
-            && !(shared && (self.members_leave || texts > 1))
+            && !(shared && (self.members_hand_over || texts > 1))
             && !paid_late;
         if in_order {
             // What was under way when the broker was killed comes by QoS. [MQTT-4.6.0-6]
