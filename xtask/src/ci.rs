@@ -164,6 +164,7 @@ impl Ci {
                 arguments,
             ));
         }
+        waiting.push(attacks(self.full));
         let seeds = if self.full {
             "--seeds 500000"
         } else {
@@ -288,8 +289,14 @@ fn documentation() -> Command {
 
 /// What ends, simulates and measures the broker, in the steps behind.
 fn release_programs() -> Command {
+    const PROGRAMS: [&str; 4] = [
+        "unbroken-attack",
+        "unbroken-bench",
+        "unbroken-crash",
+        "unbroken-simulator",
+    ];
     let mut command = cargo(&["build", "--locked", "--release"]);
-    for package in ["unbroken-crash", "unbroken-simulator", "unbroken-bench"] {
+    for package in PROGRAMS {
         command.args(["-p", package]);
     }
     command
@@ -300,6 +307,12 @@ fn cargo(arguments: &[&str]) -> Command {
     let mut command = process::cargo(arguments);
     command.env("CARGO_INCREMENTAL", "0");
     command
+}
+
+/// One client against all others; a gap that is known counts as skipped.
+fn attacks(full: bool) -> Step {
+    let arguments = if full { "all" } else { "all --seconds 1" };
+    built("attacks", "unbroken-attack", arguments).telling()
 }
 
 /// One of the release programs, with these words.

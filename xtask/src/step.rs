@@ -36,6 +36,14 @@ impl Step {
         }
     }
 
+    /// It prints how many tests it ran.
+    pub(crate) fn telling(self) -> Self {
+        Self {
+            tells: true,
+            ..self
+        }
+    }
+
     /// Who fails is told another command to repeat it with: one that builds first.
     pub(crate) fn repeated_with(self, repeat: impl Into<String>) -> Self {
         Self {

@@ -31,7 +31,11 @@ const ROWS: [&[&str]; 8] = [
         "unbroken-workloads",
         "xtask",
     ],
-    &["unbroken-channel-bench", "unbroken-crash"],
+    &[
+        "unbroken-attack",
+        "unbroken-channel-bench",
+        "unbroken-crash",
+    ],
 ];
 
 /// Who must not see the inside of a payload, by whatever way.

@@ -1,0 +1,91 @@
+//! The table of attacks, and which of them are not held off yet.
+
+mod data_directory;
+mod log_flood;
+mod login_flood;
+mod shares;
+mod slow_reader;
+mod small_disk;
+mod topic_matching;
+mod unfinished;
+
+use crate::stage::{AttackError, Outcome, Scale};
+
+/// One attack.
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Why its limit does not hold yet. A known gap fails no run.
+    pub(crate) open: Option<&'static str>,
+    pub(crate) run: fn(Scale) -> Result<Outcome, AttackError>,
+}
+
+/// All of them.
+pub(crate) const ATTACKS: [Attack; 11] = [
+    Attack {
+        name: "topic-matching",
+        about: "8,192 filters of 200 levels that share every prefix, and publishes that walk them",
+        open: Some("matching is not charged to the publisher, and nodes are not limited"),
+        run: topic_matching::run,
+    },
+    Attack {
+        name: "unfinished-connects",
+        about: "4,000 connections with 980 KB of a CONNECT that does not end",
+        open: Some("there is no budget for bytes of clients that are not logged in"),
+        run: unfinished::connects,
+    },
+    Attack {
+        name: "unfinished-publishes",
+        about: "150 clients with 16 MiB of a PUBLISH that does not end",
+        open: Some("there is no total for receive buffers"),
+        run: unfinished::publishes,
+    },
+    Attack {
+        name: "slow-reader",
+        about: "40 subscribers that do not read, and publishers that fill what waits for them",
+        open: Some("there is no total for what waits for receivers"),
+        run: slow_reader::run,
+    },
+    Attack {
+        name: "login-flood",
+        about: "120 wrong passwords per second, each connection closed at once",
+        open: Some("one thread verifies passwords, first come first served"),
+        run: login_flood::run,
+    },
+    Attack {
+        name: "small-disk",
+        about: "a fast publisher on a disk of 400 MiB",
+        open: Some("free space is not checked before the engine needs it"),
+        run: small_disk::run,
+    },
+    Attack {
+        name: "log-flood",
+        about: "9,000 refused filters in each SUBSCRIBE, while other clients come and go",
+        open: Some("records have no fair queue"),
+        run: log_flood::run,
+    },
+    Attack {
+        name: "retained-share",
+        about: "one client fills the limit of retained messages",
+        open: Some("there is no share per client"),
+        run: shares::retained,
+    },
+    Attack {
+        name: "session-share",
+        about: "one address fills the limit of sessions",
+        open: Some("there is no share per address"),
+        run: shares::sessions,
+    },
+    Attack {
+        name: "data-deleted",
+        about: "the data directory is deleted under the running broker",
+        open: Some("the directory is not looked at again after the start"),
+        run: data_directory::deleted,
+    },
+    Attack {
+        name: "data-replaced",
+        about: "an empty directory takes the place of the data directory",
+        open: Some("the directory is not looked at again after the start"),
+        run: data_directory::replaced,
+    },
+];

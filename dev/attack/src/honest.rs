@@ -1,0 +1,157 @@
+//! The honest client beside an attack: it sends itself a message every 20 ms.
+//!
+//! A message is due at its time, whether or not the one before it has come: a broker that stalls
+//! for a second delays fifty messages, and all of them count.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use unbroken_acceptance::raw::{AckKind, Connect, Packet, Publish, Subscribe, Version, ack};
+
+use crate::link::{Link, LinkError};
+
+const EVERY: Duration = Duration::from_millis(20);
+const TOPIC: &str = "honest/own";
+
+/// The client, while it runs.
+#[derive(Debug)]
+pub(crate) struct Honest {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Record>,
+}
+
+/// What became of its messages.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// From when a message was due to when it came, in order of size.
+    delays: Vec<Duration>,
+    /// Refused messages, refused and lost connections.
+    pub(crate) refusals: u32,
+    /// Messages that had not come when their connection ended.
+    pub(crate) lost: usize,
+}
+
+impl Honest {
+    pub(crate) fn start(address: SocketAddr, login: Option<(&str, &str)>) -> Self {
+        let mut connect = Connect::v5("honest").keep_alive(60);
+        if let Some((user, password)) = login {
+            connect = connect.user_name(user).password(password);
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut record = Record::default();
+            while !stopped.load(Ordering::Relaxed) {
+                let mut due = BTreeMap::new();
+                let outcome = exchange(address, &connect, &stopped, &mut due, &mut record);
+                if outcome.is_err() {
+                    record.refusals += 1;
+                    record.lost += due.len();
+                    thread::park_timeout(EVERY);
+                }
+            }
+            record.delays.sort_unstable();
+            record
+        });
+        Self { stop, thread }
+    }
+
+    /// Ends it and gives its record.
+    pub(crate) fn finish(self) -> Record {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// Goes on until it is stopped, or the connection ends.
+fn exchange(
+    address: SocketAddr,
+    connect: &Connect,
+    stop: &AtomicBool,
+    due: &mut BTreeMap<u64, Instant>,
+    record: &mut Record,
+) -> Result<(), LinkError> {
+    let mut link = Link::connect(address, connect)?;
+    link.send(&Subscribe::to(TOPIC, 1).encode(Version::V5, 1))?;
+    let mut next = Instant::now();
+    let mut number = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        if now >= next {
+            // Up to 65,535 unanswered would be 20 minutes.
+            let packet_id = u16::try_from(number % 60_000 + 2).unwrap_or(2);
+            let message = Publish::new(TOPIC, number.to_be_bytes()).qos(1);
+            link.send(&message.packet_id(packet_id).encode(Version::V5))?;
+            due.insert(number, next);
+            number += 1;
+            next += EVERY;
+            continue;
+        }
+        if let Some(packet) = link.poll(next - now)? {
+            take(&mut link, packet, due, record)?;
+        }
+    }
+    let now = Instant::now();
+    let late = std::mem::take(due).into_values().map(|due| now - due);
+    record.delays.extend(late);
+    Ok(())
+}
+
+fn take(
+    link: &mut Link,
+    packet: Packet,
+    due: &mut BTreeMap<u64, Instant>,
+    record: &mut Record,
+) -> Result<(), LinkError> {
+    match packet {
+        Packet::Publish(message) => {
+            let number = message.payload.try_into().map(u64::from_be_bytes);
+            if let Some(begin) = number.ok().and_then(|number| due.remove(&number)) {
+                record.delays.push(begin.elapsed());
+            }
+            link.send(&ack(AckKind::PubAck, message.packet_id))?;
+        }
+        Packet::Ack(ack) if ack.reason >= 0x80 => record.refusals += 1,
+        Packet::Disconnect(reason) => return Err(LinkError::Refused(reason.code)),
+        _ => {}
+    }
+    Ok(())
+}
+
+impl Record {
+    pub(crate) fn count(&self) -> usize {
+        self.delays.len()
+    }
+
+    /// The delay that this share of the messages did not exceed.
+    pub(crate) fn percentile(&self, percent: usize) -> Duration {
+        let last = self.delays.len().saturating_sub(1);
+        let at = (self.delays.len() * percent / 100).min(last);
+        self.delays.get(at).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn worst(&self) -> Duration {
+        self.delays.last().copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_sorted_delays() {
+        let record = Record {
+            delays: (1..=200).map(Duration::from_millis).collect(),
+            ..Record::default()
+        };
+        assert_eq!(record.percentile(50), Duration::from_millis(101));
+        assert_eq!(record.percentile(99), Duration::from_millis(199));
+        assert_eq!(record.worst(), Duration::from_millis(200));
+        assert_eq!(Record::default().percentile(50), Duration::ZERO);
+    }
+}

@@ -1,0 +1,161 @@
+//! What all attacks share: how large they are, the broker with an honest client beside it, and what
+//! is checked at the end.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::broker::{Broker, BrokerError, PASSWORD, Setup, USER};
+use crate::honest::{Honest, Record};
+use crate::link::LinkError;
+
+/// The time that an attack takes in full.
+pub(crate) const WHOLE_SECONDS: u64 = 10;
+/// The longest delay of an honest message: 20 ms on a quiet machine. One that runs other programs
+/// gets ten times as much, and beside the other steps of a short run fifty times.
+const WORST: Duration = Duration::from_millis(200);
+const WORST_IN_SHORT: Duration = Duration::from_secs(1);
+/// The memory that the documentation promises not to exceed at default limits.
+pub(crate) const MEMORY_MIB: u64 = 2_048;
+
+/// How long an attack takes; a shorter one is also smaller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) seconds: u64,
+}
+
+impl Scale {
+    /// This many in a whole attack, and in proportion in a shorter one.
+    pub(crate) fn of(self, whole: u64) -> u64 {
+        (whole * self.seconds.min(WHOLE_SECONDS) / WHOLE_SECONDS).max(1)
+    }
+
+    pub(crate) fn time(self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
+/// A limit, and the figure that was measured.
+#[derive(Debug)]
+pub(crate) struct Check {
+    pub(crate) what: &'static str,
+    pub(crate) figure: String,
+    pub(crate) limit: String,
+    pub(crate) holds: bool,
+}
+
+impl Check {
+    pub(crate) fn at_most(
+        what: &'static str,
+        figure: impl PartialOrd + fmt::Display,
+        limit: impl fmt::Display,
+        holds: bool,
+    ) -> Self {
+        Self {
+            what,
+            figure: figure.to_string(),
+            limit: limit.to_string(),
+            holds,
+        }
+    }
+
+    /// Something that must be as it is named.
+    pub(crate) fn must(what: &'static str, figure: impl fmt::Display, holds: bool) -> Self {
+        Self {
+            what,
+            figure: figure.to_string(),
+            limit: "required".to_owned(),
+            holds,
+        }
+    }
+
+    pub(crate) fn count(what: &'static str, figure: u64, limit: u64) -> Self {
+        Self::at_most(what, figure, limit, figure <= limit)
+    }
+
+    pub(crate) fn mib(what: &'static str, figure: u64, limit: u64) -> Self {
+        let (shown, most) = (format!("{figure} MiB"), format!("{limit} MiB"));
+        Self::at_most(what, shown, most, figure <= limit)
+    }
+
+    pub(crate) fn time(what: &'static str, figure: Duration, limit: Duration) -> Self {
+        let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
+        Self::at_most(what, ms(figure), ms(limit), figure <= limit)
+    }
+}
+
+/// What an attack found.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Measured(Vec<Check>),
+    /// Why it cannot be tried on this machine.
+    Skipped(String),
+}
+
+/// An attack that could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AttackError {
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    #[error("the attacker: {0}")]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// A broker under attack with an honest client beside it.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) broker: Broker,
+    honest: Honest,
+    begin: Instant,
+}
+
+impl Stage {
+    pub(crate) fn set(setup: Setup) -> Result<Self, BrokerError> {
+        Broker::start(setup).map(Self::around)
+    }
+
+    pub(crate) fn around(broker: Broker) -> Self {
+        let login = broker.has_passwords().then_some((USER, PASSWORD));
+        Self {
+            honest: Honest::start(broker.address, login),
+            broker,
+            begin: Instant::now(),
+        }
+    }
+
+    /// Ends the honest client and prints the figures that every attack has.
+    pub(crate) fn finish(self) -> (Broker, Record) {
+        let record = self.honest.finish();
+        let usage = self.broker.usage();
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        println!(
+            "  honest client: {} messages, p50 {:.1} ms, p99 {:.1} ms, worst {:.1} ms, {} refusals, \
+             {} lost",
+            record.count(),
+            ms(record.percentile(50)),
+            ms(record.percentile(99)),
+            ms(record.worst()),
+            record.refusals,
+            record.lost,
+        );
+        println!(
+            "  broker: {:.1} s, CPU {:.1} s, memory now {} MiB, at most {} MiB",
+            self.begin.elapsed().as_secs_f64(),
+            usage.cpu_seconds(),
+            usage.now_mib(),
+            usage.peak_mib(),
+        );
+        (self.broker, record)
+    }
+}
+
+/// The honest client got what it is promised.
+pub(crate) fn unharmed(record: &Record, scale: Scale) -> Vec<Check> {
+    let is_whole = scale.seconds >= WHOLE_SECONDS;
+    let worst = if is_whole { WORST } else { WORST_IN_SHORT };
+    vec![
+        Check::time("honest worst", record.worst(), worst),
+        Check::count("honest refusals", record.refusals.into(), 0),
+    ]
+}
