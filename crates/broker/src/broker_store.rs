@@ -18,6 +18,9 @@ pub trait BrokerStore: Store + Debug {
     /// The first number of each part of a log that is freed as a whole, oldest first.
     fn generations(&self, log: LogId) -> Vec<Sequence>;
 
+    /// Looks whether the store is still where it was opened. A store that is not has failed.
+    fn check_place(&self) -> Result<(), StoreError>;
+
     /// Bytes that so many logs may take on disk beside the stored data.
     fn overhead_bytes_max(&self, logs: u64) -> u64;
 }
@@ -33,6 +36,10 @@ impl BrokerStore for Embedded {
 
     fn generations(&self, log: LogId) -> Vec<Sequence> {
         self.generations(log)
+    }
+
+    fn check_place(&self) -> Result<(), StoreError> {
+        self.check_place()
     }
 
     fn overhead_bytes_max(&self, logs: u64) -> u64 {

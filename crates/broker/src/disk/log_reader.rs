@@ -14,9 +14,9 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use unbroken_broker_core::{CommitTimes, Frontier, Position, ReadRequest, ShardId, StoreSize};
 use unbroken_persist::{Needs, Times, behind, left_out, log_of, read};
@@ -37,6 +37,8 @@ pub(super) enum Job {
     Released(Frontier),
     /// Continue trimming.
     Trim,
+    /// See whether the store is still where it was opened.
+    CheckPlace,
     End,
 }
 
@@ -56,6 +58,8 @@ pub(super) struct LogReader {
     trimming: Option<Trimming>,
     /// Reads for clients since the last trim.
     reads_since_trim: u32,
+    /// When the store was last seen in its place.
+    place_checked: Instant,
     /// Reads that no client waits for.
     background: VecDeque<(ShardId, ReadRequest)>,
     queue: Receiver<Job>,
@@ -99,6 +103,7 @@ impl LogReader {
             needs: Needs::new(shards.len()),
             trimming: None,
             reads_since_trim: 0,
+            place_checked: Instant::now(),
             background: VecDeque::new(),
             shards,
             queue,
@@ -106,7 +111,8 @@ impl LogReader {
         }
     }
 
-    /// Works until [`Job::End`], or until a read or trim fails, which is reported.
+    /// Works until [`Job::End`], or until a read or trim fails, or the store is not in its place any
+    /// more, which is reported.
     pub(super) fn run(mut self) {
         while let Some(job) = self.next_job() {
             if matches!(job, Job::End) {
@@ -129,20 +135,34 @@ impl LogReader {
             }
             Job::Released(needed) => self.release(&needed),
             Job::Trim => self.trim(),
+            Job::CheckPlace => self.check_place(),
             Job::End => Ok(()),
         }
+    }
+
+    fn check_place(&mut self) -> Result<(), StoreError> {
+        self.place_checked = Instant::now();
+        self.store.check_place()
     }
 
     /// Reads for clients first, then trimming, then one background read. Endless reads do not
     /// prevent trimming.
     fn next_job(&mut self) -> Option<Job> {
         loop {
+            let until_check = CHECK_PLACE_EVERY.saturating_sub(self.place_checked.elapsed());
+            if until_check.is_zero() {
+                return Some(Job::CheckPlace);
+            }
             let may_trim = self.trimming.is_some();
             if may_trim && self.reads_since_trim >= READS_BEFORE_TRIM {
                 return Some(Job::Trim);
             }
             let job = if !may_trim && self.background.is_empty() {
-                self.queue.recv().ok()?
+                match self.queue.recv_timeout(until_check) {
+                    Ok(job) => job,
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return None,
+                }
             } else if let Ok(job) = self.queue.try_recv() {
                 job
             } else if may_trim {
@@ -273,6 +293,9 @@ impl LogReader {
 /// At most so many reads precede the deletion of a generation. A read takes some milliseconds, a
 /// deletion about 100.
 const READS_BEFORE_TRIM: u32 = 64;
+
+/// A broker that writes nothing also notices that its data directory has gone.
+const CHECK_PLACE_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

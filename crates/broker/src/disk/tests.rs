@@ -241,9 +241,39 @@ impl BrokerStore for Faulty<Memory> {
         Vec::new()
     }
 
+    fn check_place(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     fn overhead_bytes_max(&self, _: u64) -> u64 {
         0
     }
+}
+
+#[test]
+fn a_directory_that_is_deleted_while_nothing_is_written_is_a_failure() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = temp.path().join("data");
+    let opened = OpenedStore::open(&Storage::default(), &directory, 1).unwrap();
+    let (shard, _answers) = event_channel();
+    let (notify, notices) = mpsc::channel();
+    let requests = Requests::new(Vec::new());
+    let started = opened.start(
+        &Storage::default(),
+        vec![shard],
+        Vec::new(),
+        requests,
+        notify,
+    );
+    let _disk = started.unwrap();
+    // The store may make a file meanwhile.
+    while directory.exists() {
+        let _ = std::fs::remove_dir_all(&directory);
+    }
+    let Ok(Notice::StoreFailed { reason }) = notices.recv() else {
+        panic!("another notice");
+    };
+    assert!(reason.contains("deleted, moved or replaced"), "{reason}");
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl Directory {
         secret(&self.path)
     }
 
-    fn witness(&self) -> PathBuf {
+    pub(super) fn witness(&self) -> PathBuf {
         self.path.join(WITNESS)
     }
 }

@@ -19,6 +19,7 @@
 //! - All but the newest generation of a log are sealed: they never change, and have their index.
 //! - A store that is found at a start contains everything acknowledged, or is damaged: it is
 //!   [examined](examine) before the engine opens it, because opening a store changes it.
+//! - A commit is answered only if the store was still [in its place](in_place) after it.
 //! - Every batch of the engine begins with its [`Link`](link::Link).
 //!
 //! Deliberately absent: the handling of damage ([`crate::quarantine`]).
@@ -29,6 +30,7 @@ mod engine;
 mod examine;
 mod generation;
 mod generations;
+mod in_place;
 mod intact;
 mod journals;
 mod link;
@@ -57,6 +59,7 @@ use fjall::PersistMode;
 use self::directory::Directory;
 use self::generation::{Generation, LiveIndex};
 use self::generations::Generations;
+use self::in_place::InPlace;
 use self::journals::Journals;
 pub use self::journals::whole_in_journal;
 use self::opened::{
@@ -127,6 +130,7 @@ pub struct Embedded {
     /// Why its trees were not looked at before the engine had them.
     not_looked_at: Option<String>,
     engine: Engine,
+    in_place: InPlace,
     /// Given up last.
     directory: Directory,
 }
@@ -164,6 +168,7 @@ impl Embedded {
         journals.cut()?;
         let directory = Directory::open(place, name)?;
         let (engine, published) = Engine::recovered(&directory, &journals)?;
+        let in_place = InPlace::of(directory.witness(), &directory.engine())?;
         Ok(Self {
             options,
             writing: Mutex::new(()),
@@ -172,6 +177,7 @@ impl Embedded {
             published: RwLock::new(published),
             not_looked_at: journals.alone,
             engine,
+            in_place,
             directory,
         })
     }
@@ -228,6 +234,13 @@ impl Embedded {
         };
         self.or_dead(self.begin_generation(log, next))?;
         Ok(true)
+    }
+
+    /// Looks whether the store is still where it was opened. A store that was deleted, moved or
+    /// replaced has failed: the next start would find nothing of it.
+    pub fn check_place(&self) -> Result<(), StoreError> {
+        self.alive()?;
+        self.or_dead(self.in_place.check_all())
     }
 
     /// Nobody needs what is below this message of a log: what the engine has of that in memory only
@@ -408,6 +421,7 @@ impl Embedded {
             batch.commit().map_err(failed)?;
         }
         drop(published);
+        self.in_place.check_all()?;
         // The engine makes trees safe at once: what came before must not be less so.
         database.persist(PersistMode::SyncData).map_err(failed)?;
         let name = Generation::name(log, first);

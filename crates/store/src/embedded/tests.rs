@@ -51,6 +51,80 @@ fn a_block_that_is_missing_from_a_sealed_generation_is_damage_and_no_gap() {
     }
 }
 
+/// A commit, and whether it was answered.
+fn commits(store: &Embedded, number: u64) -> Result<(), StoreError> {
+    let mut batch = Batch::new();
+    let record = MessageRecord::plain("a", number, b"x");
+    batch.append(LogId(0), Sequence(number), record.encode());
+    store.commit(&[batch]).map(drop)
+}
+
+#[test]
+fn a_store_that_is_not_where_it_was_opened_has_failed() {
+    type Harm = fn(&Path) -> std::io::Result<()>;
+    const HARMS: [(&str, Harm); 4] = [
+        ("deleted", |data| {
+            // The store may make a file meanwhile.
+            while data.exists() {
+                let _ = std::fs::remove_dir_all(data);
+            }
+            Ok(())
+        }),
+        ("moved", |data| {
+            std::fs::rename(data, data.with_extension("old"))
+        }),
+        ("replaced", |data| {
+            let old = data.with_extension("old");
+            std::fs::rename(data, &old)?;
+            let copied = std::process::Command::new("cp")
+                .arg("-r")
+                .args([&old, data])
+                .status()?;
+            assert!(copied.success());
+            Ok(())
+        }),
+        ("witness", |data| {
+            std::fs::remove_file(data.join("store/acknowledged"))
+        }),
+    ];
+    for (name, harm) in HARMS {
+        for durability in [Durability::Strict, Durability::Relaxed, Durability::Off] {
+            let temp = tempfile::tempdir().unwrap();
+            let data = temp.path().join("data");
+            let options = Options {
+                durability,
+                ..Options::default()
+            };
+            let store = Embedded::open(&data, options).unwrap();
+            commits(&store, 1).unwrap();
+            store.check_place().unwrap();
+            harm(&data).unwrap();
+            let failed = commits(&store, 2).unwrap_err().to_string();
+            let words = "deleted, moved or replaced";
+            assert!(failed.contains(words), "{name}: {failed}");
+            let dead = commits(&store, 2).unwrap_err();
+            assert!(matches!(dead, StoreError::Dead { .. }), "{name}: {dead}");
+        }
+    }
+}
+
+#[test]
+fn a_store_whose_journals_or_trees_have_gone_has_failed() {
+    for (gone, is_tree) in [("engine/keyspaces", true), ("engine/0.jnl", false)] {
+        let temp = tempfile::tempdir().unwrap();
+        let store = Embedded::open(temp.path(), Options::default()).unwrap();
+        commits(&store, 1).unwrap();
+        let gone = temp.path().join("store").join(gone);
+        if is_tree {
+            std::fs::remove_dir_all(&gone).unwrap();
+        } else {
+            std::fs::remove_file(&gone).unwrap();
+        }
+        store.check_place().unwrap_err();
+        assert!(matches!(commits(&store, 2), Err(StoreError::Dead { .. })));
+    }
+}
+
 #[test]
 fn the_more_filters_a_read_has_the_fewer_generations_it_looks_at() {
     let temp = tempfile::tempdir().unwrap();

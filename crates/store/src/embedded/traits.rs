@@ -78,7 +78,8 @@ impl Store for Embedded {
     fn commit(&self, batches: &[Batch]) -> Result<Vec<Result<Committed, Conflict>>, StoreError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.alive()?;
-        self.or_dead(self.write(batches))
+        let written = self.write(batches);
+        self.or_dead(written.and_then(|results| self.in_place.check().map(|()| results)))
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -87,7 +88,8 @@ impl Store for Embedded {
         let synced = self.engine.database.persist(PersistMode::SyncData);
         let synced = synced.map_err(|error| engine::error("syncing", "the store", error));
         let revision = self.read_published().revision;
-        self.or_dead(synced.and_then(|()| self.directory.acknowledge(revision)))
+        let acknowledged = synced.and_then(|()| self.directory.acknowledge(revision));
+        self.or_dead(acknowledged.and_then(|()| self.in_place.check()))
     }
 
     fn go_on_at(&self, log: LogId, next: Sequence) -> Result<(), StoreError> {

@@ -12,9 +12,17 @@ use crate::stage::{AttackError, Check, Outcome, Scale};
 
 /// The broker may take so long to notice, and acknowledges nothing afterwards.
 const NOTICED_WITHIN: Duration = Duration::from_secs(3);
+/// The exit code of a broker whose store has failed.
+const STORE_FAILED: i32 = 74;
 
 pub(super) fn deleted(scale: Scale) -> Result<Outcome, AttackError> {
-    attack(scale, |data| fs::remove_dir_all(data))
+    attack(scale, |data| {
+        // The broker may make a file meanwhile.
+        while data.exists() {
+            let _ = fs::remove_dir_all(data);
+        }
+        Ok(())
+    })
 }
 
 pub(super) fn replaced(scale: Scale) -> Result<Outcome, AttackError> {
@@ -47,16 +55,14 @@ fn attack(
         acknowledged += 1;
         last = begin.elapsed();
     }
-    let words = match broker.has_ended()? {
-        Some(status) => status.to_string(),
-        None => "it goes on".to_owned(),
-    };
-    println!("  {acknowledged} messages acknowledged after it; the broker: {words}");
-    Ok(Outcome::Measured(vec![Check::time(
-        "last acknowledgement",
-        last,
-        NOTICED_WITHIN,
-    )]))
+    let ended = broker.ends_within(NOTICED_WITHIN)?;
+    println!("  {acknowledged} messages acknowledged after it");
+    let words = ended.map_or("it goes on".to_owned(), |status| status.to_string());
+    let has_failed = ended.and_then(|status| status.code()) == Some(STORE_FAILED);
+    Ok(Outcome::Measured(vec![
+        Check::time("last acknowledgement", last, NOTICED_WITHIN),
+        Check::must("the broker ends as with a failed store", words, has_failed),
+    ]))
 }
 
 fn publish(publisher: &mut Link) -> Result<(), LinkError> {
