@@ -111,8 +111,8 @@ impl LogReader {
         }
     }
 
-    /// Works until [`Job::End`], or until a read or trim fails, or the store is not in its place any
-    /// more, which is reported.
+    /// Works until [`Job::End`], or until a read or trim fails, or the store is not in its place
+    /// any more, which is reported.
     pub(super) fn run(mut self) {
         while let Some(job) = self.next_job() {
             if matches!(job, Job::End) {
