@@ -1,6 +1,6 @@
 //! Sessions and connections of one shard.
 //!
-//! Deliberately absent: what brings a message to a session ([`crate::deliver`]), and what is known
+//! Deliberately absent: what brings a message to a session ([`crate::delivery`]), and what is known
 //! of sessions beside it, which has files of its own.
 
 use std::collections::{HashMap, VecDeque};
@@ -13,8 +13,9 @@ use slab::Slab;
 use crate::audit::Audit;
 use crate::audit::account::Open;
 use crate::connection::Connections;
+use crate::delivery::Frames;
+use crate::delivery::Spreads;
 use crate::durability::CommitGate;
-use crate::frames::Frames;
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::limits::Limits;
 use crate::mesh::{Bundles, LetterNumbers};
@@ -24,7 +25,6 @@ use crate::policy::AccessControl;
 use crate::retained::Retained;
 use crate::session::{QueueLimits, Session, Unsaved};
 use crate::settings::ShardOptions;
-use crate::spread::Spreads;
 use crate::telemetry::Telemetry;
 
 pub(crate) struct Clients {

@@ -18,22 +18,16 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod admission;
 mod audit;
-mod backlog;
 mod by_filter;
 mod clients;
 mod connection;
-mod copy;
-mod deliver;
-mod drops;
+mod delivery;
 mod durability;
-mod frames;
 mod hand_back;
 mod ids;
 pub mod input;
-mod item;
 mod limits;
 mod mail;
 mod mesh;
@@ -57,7 +51,6 @@ mod settings;
 pub mod shard;
 mod shared;
 mod sleeping;
-mod spread;
 mod sys;
 mod telemetry;
 mod timers;

@@ -14,8 +14,8 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName, Version};
 
 use crate::connection::Connection;
+use crate::delivery::{Item, Storing};
 use crate::input::{Forget, Operation, OwnMessage};
-use crate::item::{Item, Storing};
 use crate::limits::Limits;
 use crate::message::Publication;
 use crate::policy::is_reserved;

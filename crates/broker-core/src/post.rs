@@ -10,9 +10,9 @@ use std::time::Instant;
 use unbroken_mqtt_proto::TopicFilter;
 
 use crate::audit::receipt::News;
+use crate::delivery::Item;
 use crate::durability::Waiter;
 use crate::ids::{LogId, ShardId};
-use crate::item::Item;
 use crate::mail::{Awaited, Letter, Mail};
 use crate::mesh::Bundle;
 use crate::message::Message;

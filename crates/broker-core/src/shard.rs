@@ -7,6 +7,7 @@
 //! - After a fault of the peer its connection is gone before the next packet is looked at; whatever
 //!   it had sent behind is not read.
 
+mod access;
 mod acks;
 mod announce;
 mod audit;
@@ -624,12 +625,8 @@ impl Shard {
     /// The broker stops.
     fn drain(&mut self, now: Instant) {
         self.clients.finish_spreads(now);
-        let ids: Vec<_> = self
-            .clients
-            .connections
-            .iter()
-            .map(Connection::id)
-            .collect();
+        let open = self.clients.connections.iter();
+        let ids: Vec<_> = open.map(Connection::id).collect();
         for id in ids {
             self.fail(now, id, stopping());
         }

@@ -11,8 +11,8 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{Properties, QoS};
 
 use crate::audit::verdict::Asking;
+use crate::delivery::Item;
 use crate::ids::{SessionId, ShardId};
-use crate::item::Item;
 use crate::mail::Letter;
 use crate::message::{Message, Publication};
 use crate::shard::Shard;

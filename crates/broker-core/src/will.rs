@@ -20,9 +20,9 @@ use unbroken_mqtt_proto::QoS;
 
 use crate::clients::Clients;
 use crate::connection::ConnectRequest;
+use crate::delivery::{Item, Storing};
 use crate::durability::{Record, WaitFor, Waiter, Will};
 use crate::ids::SessionId;
-use crate::item::{Item, Storing};
 use crate::message::{Message, Publication};
 use crate::shard::Shard;
 use crate::telemetry::Event;

@@ -1,5 +1,5 @@
 //! A route with very many receivers, shared by the messages that are on their way to them: see
-//! [`crate::spread`].
+//! [`crate::delivery`].
 //!
 //! Invariant: it stays what it was when it was made, whatever becomes of the index.
 

@@ -4,7 +4,7 @@
 //! handle_publish: topic (alias?) -> QoS 2 seen before? -> may it? -> retain? -> route -> answer
 //! ```
 //!
-//! The message is copied only if somebody must remember it (see [`crate::deliver`]).
+//! The message is copied only if somebody must remember it (see [`crate::delivery`]).
 //!
 //! Invariant: an acknowledgement leaves after everything it promises is true: stored for those that
 //! wait, retained by its shard.
@@ -21,9 +21,9 @@ use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 use crate::audit::missed::poses_as_record;
 use crate::clients::Clients;
 use crate::connection::Answer;
+use crate::delivery::{Item, Storing};
 use crate::durability::{Marker, Record, WaitFor};
 use crate::ids::{ConnectionId, Errand, SessionId};
-use crate::item::{Item, Storing};
 use crate::limits::QueueFull;
 use crate::message::{self, Publication};
 use crate::placement;

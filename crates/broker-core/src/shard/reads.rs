@@ -8,9 +8,9 @@ use unbroken_mqtt_proto::QoS;
 
 use super::Shard;
 use crate::clients::Clients;
+use crate::delivery::Item;
 use crate::durability::{Purpose, ReadAnswer};
 use crate::ids::SessionId;
-use crate::item::Item;
 use crate::message::Message;
 use crate::reason::FaultKind;
 use crate::timers::Timer;

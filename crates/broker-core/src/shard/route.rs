@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! route:       receivers here: deliver · other shards: once each, alone or in a bundle
-//!              groups here: one member · very many here: over several turns (crate::spread)
+//!              groups here: one member · very many here: over several turns (crate::delivery)
 //! group:       choose a member; here: deliver, elsewhere: GroupMessage::Deliver
 //! there:       still a member? deliver : GroupMessage::Return, and the group chooses again
 //! ```
@@ -29,9 +29,9 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
 
 use crate::audit::receipt::News;
+use crate::delivery::Item;
 use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{GroupId, GroupRef, Holder, Member, SessionId, ShardId};
-use crate::item::Item;
 use crate::limits::BUNDLED_FOR_MAX;
 use crate::mail::{Awaited, Letter};
 use crate::message::Message;

@@ -11,8 +11,8 @@ use std::time::Instant;
 use unbroken_mqtt_proto::connection::alias;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
+use super::frames::{Frames, Layout, OwnProperties};
 use crate::connection::{NextPacket, Writer};
-use crate::frames::{Frames, Layout, OwnProperties};
 use crate::message::Publication;
 use crate::reason::DropReason;
 

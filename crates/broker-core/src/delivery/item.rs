@@ -5,7 +5,7 @@
 //!   once more to be retained, if it may be stored as well.
 //! - It is asked to be stored at most once, where it came in, and before another shard has it.
 //!
-//! Deliberately absent: who receives it, and how its bytes are written; see [`crate::deliver`].
+//! Deliberately absent: who receives it, and how its bytes are written; see [`crate::delivery`].
 
 use std::sync::Arc;
 

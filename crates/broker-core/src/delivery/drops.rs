@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{PacketId, QoS};
 
+use super::item::{Item, terms_of_copy};
 use crate::audit::account::Fate;
 use crate::audit::missed::OwnRecord;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
 use crate::connection::{HeldCopy, LastWords, anonymous};
 use crate::ids::{SessionId, StoreId};
-use crate::item::{Item, terms_of_copy};
 use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::Terms;

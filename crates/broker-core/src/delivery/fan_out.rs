@@ -36,10 +36,10 @@ use std::time::{Duration, Instant};
 use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::topic::TopicName;
 
+use super::frames::{Frames, encoded_bytes};
+use super::item::Item;
 use crate::clients::Clients;
-use crate::frames::{Frames, encoded_bytes};
 use crate::ids::{ConnectionId, SessionId};
-use crate::item::Item;
 use crate::limits::{SPREADS_MAX, SPREADS_WAITED_FOR};
 use crate::message::Message;
 use crate::reason::DropReason;

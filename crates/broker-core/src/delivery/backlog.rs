@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{QoS, TopicName};
 
+use super::item::{Item, note_given};
 use crate::clients::Clients;
 use crate::ids::SessionId;
-use crate::item::{Item, note_given};
 use crate::message::Publication;
 use crate::position::Position;
 use crate::reason::DropReason;

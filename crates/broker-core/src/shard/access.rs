@@ -13,58 +13,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use unbroken_mqtt_proto::ReasonCode;
 use unbroken_mqtt_proto::topic::SubscriptionFilter;
-use unbroken_mqtt_proto::{QoS, ReasonCode};
 
 use crate::clients::Clients;
 use crate::connection::{ConnectRequest, Connection};
 use crate::ids::{ConnectionId, SessionId};
-use crate::item::Item;
 use crate::message::Publication;
-use crate::policy::{AccessControl, Identity, Policy, Subject, Verdict};
+use crate::policy::{Identity, Policy, Subject, Verdict};
 use crate::reason::{DropReason, Fault};
-use crate::routing::Terms;
-use crate::session::Session;
 use crate::shard::Shard;
 use crate::telemetry::Event;
-
-/// Whether a message that has waited may be sent to its client now. `may_expire`: it was not sent
-/// before.
-pub(crate) fn may_leave(
-    access: &mut AccessControl,
-    id: SessionId,
-    publication: &Publication<'_>,
-    may_expire: bool,
-    now: Instant,
-) -> Result<(), DropReason> {
-    if may_expire && publication.expired(now) {
-        Err(DropReason::Expired) // [MQTT-3.3.2-5]
-    } else if access.receive(id, publication.topic).is_denied() {
-        Err(DropReason::NotAuthorized)
-    } else {
-        Ok(())
-    }
-}
-
-impl Clients {
-    /// A message was routed to a session that may not receive it.
-    #[cold]
-    pub(crate) fn deliver_denied(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        terms: Terms<'_>,
-        item: &mut Item<'_>,
-    ) {
-        let session = self.sessions.get(id.index());
-        let is_behind = session.is_some_and(Session::is_behind);
-        if is_behind && terms.qos.min(item.publication.qos) > QoS::AtMostOnce {
-            self.give(now, id, terms, item);
-        } else if !item.is_own_word() {
-            self.refuse_entry(now, id, terms, item, DropReason::NotAuthorized);
-        }
-    }
-}
 
 impl Shard {
     /// Whether a client may connect, and publish its will; what the rules need to know of it.
