@@ -1,10 +1,14 @@
-//! `cargo xtask ci`: everything a change must pass, in order, the same on every machine.
+//! `cargo xtask ci`: everything a change must pass, in order, the same on every machine: in 15
+//! minutes on two cores, in 25 where nothing is built yet.
+//!
+//! `--full` is everything a release must pass, and takes hours: what differs is in `plan.rs`, and
+//! all of it says `full`. A full run that passes is recorded (`last_full.rs`).
 //!
 //! Each step is named and timed; behind one that fails none is begun, and it says how to repeat it.
-//! Only the benchmarks, which take hours and know nothing of each other, are all run, and what
-//! failed of them is told at the end. The last line of output is always `N passed, N failed, N
-//! skipped`, added up over all steps: a test counts as one, and so does a check such as formatting,
-//! a fuzz target or a tidy rule.
+//! Only the benchmarks, which know nothing of each other, are all run, and what failed of them is
+//! said at the end. The last line of output is always `N passed, N failed, N skipped`, added up
+//! over all steps: a test counts as one, and so does a check such as formatting, a fuzz target or a
+//! tidy rule.
 //!
 //! Tests are compiled without optimisation once, and once more, optimised, for what is slow without
 //! it: the broker, the simulator and the benchmarks. More profiles would cost more than they save.
@@ -20,57 +24,74 @@ mod channels;
 mod dependencies;
 mod fuzz;
 mod integration_tests;
-mod last_full;
 mod plan;
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
+use self::channels::ChannelSources;
 use self::integration_tests::IntegrationTests;
-use self::last_full::LastFull;
+use crate::last_full::{self, LastFull, Tested};
 use crate::step::{self, Step};
 use crate::tally::Tally;
 use crate::tools::{self, Tools};
 use crate::{Outcome, bench, process, spec, tidy, tree};
 
-pub(crate) fn run(full: bool) -> Outcome {
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Everything a release must pass: also long simulator runs, fuzzing, all kinds of crashes and
+    /// benchmarks, loom and shuttle, mutants, dependencies, the book
+    #[arg(long)]
+    full: bool,
+    /// The benchmarks hold their bars, which takes hours more and a machine of its own
+    #[arg(long, requires = "full")]
+    bars: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let mut ci = Ci {
-        full,
+        full: arguments.full,
+        bars: arguments.bars,
         tools: Tools::locate(),
         tally: Tally::default(),
-        last_full: LastFull::read(),
     };
+    let tested = Tested::commit();
     let begin = Instant::now();
     match ci.steps() {
         Ok(()) => {
             let seconds = begin.elapsed().as_secs_f64();
             println!("\nall steps passed in {seconds:.0} s");
-            if full && let Some(path) = last_full::record()? {
-                println!("commit {}, which says so", path.display());
-                ci.last_full = LastFull::read();
+            if ci.full {
+                record(tested)?;
             }
-            println!("{}\n{}", ci.last_full, ci.tally);
+            println!("{}\n{}", LastFull::read(), ci.tally);
             Ok(())
         }
         Err(problem) => {
             if ci.tally.failed == 0 {
                 ci.tally += Tally::FAILED;
             }
-            Err(format!("{problem}\n{}\n{}", ci.last_full, ci.tally))
+            Err(format!("{problem}\n{}\n{}", LastFull::read(), ci.tally))
         }
     }
 }
 
-struct Ci {
-    full: bool,
-    tools: Tools,
-    tally: Tally,
-    last_full: LastFull,
+/// Writes down that a full run passed.
+fn record(tested: Option<Tested>) -> Outcome {
+    match tested.map(Tested::record).transpose()?.flatten() {
+        Some(path) => println!("commit {}, which records this full run", path.display()),
+        None => println!("this full run is not recorded: it was not of one commit alone"),
+    }
+    Ok(())
 }
 
-/// The lock-free code and what generates calls of it.
-const CHANNELS: [&str; 2] = ["crates/session-channels", "crates/session-channels-macros"];
+struct Ci {
+    full: bool,
+    bars: bool,
+    tools: Tools,
+    tally: Tally,
+}
 
 impl Ci {
     fn steps(&mut self) -> Outcome {
@@ -87,7 +108,7 @@ impl Ci {
         self.miri()?;
         self.system_tests(&names.acceptance)?;
         let mut steps = Vec::new();
-        for (name, arguments) in plan::benchmarks(self.full) {
+        for (name, arguments) in plan::benchmarks(self.full, self.bars) {
             steps.push(self.bench(name, arguments)?);
         }
         self.all(steps)
@@ -129,12 +150,16 @@ impl Ci {
             Step::tests("documented examples", documented_examples()),
         ];
         waiting.extend(self.conformance_set());
+        let channels = ChannelSources::read()?;
+        let has_changed = channels.have_changed();
         let mut computing = Vec::new();
-        if self.full || !self.last_full.has_same(&CHANNELS) {
+        if self.full || has_changed {
             computing.extend([
                 Step::tests("interleavings of the lock-free files", self.interleavings()),
                 Step::tests("random schedules of the channels", self.schedules()),
             ]);
+        } else {
+            println!("\n── interleavings and random schedules: session-channels has not changed");
         }
         computing.extend([
             Step::check("documentation", documentation()),
@@ -144,35 +169,30 @@ impl Ci {
             ),
             Step::check("release programs", release_programs()),
         ]);
-        self.beside(waiting, computing)
+        self.beside(waiting, computing)?;
+        channels.record()
     }
 
     /// The release programs from outside: acceptance, crashes, and what computes beside them.
     fn system_tests(&mut self, acceptance: &[String]) -> Outcome {
         let mut waiting = Vec::new();
-        for shards in ["1", "3"] {
-            let command = self.acceptance(acceptance, shards);
+        for (shards, tests) in plan::acceptance(self.full, acceptance) {
+            let command = self.acceptance(&tests, shards);
             waiting.push(Step::tests(
                 format!("acceptance, shards: {shards}"),
                 command,
             ));
         }
         for (name, arguments) in plan::crashes(self.full) {
-            waiting.push(built(
-                format!("crashes, {name}"),
-                "unbroken-crash",
-                arguments,
-            ));
+            let name = format!("crashes, {name}");
+            waiting.push(built(name, "unbroken-crash", arguments));
         }
         waiting.push(attacks(self.full));
-        let seeds = if self.full {
-            "--seeds 500000"
-        } else {
-            "--seeds 20000"
-        };
+        let seeds = plan::seeds(self.full, last_full::commits().unwrap_or(0));
+        let name = format!("simulator {seeds}");
         let mut computing = vec![
             Step::tests("instructions", cargo(&["xtask", "instructions"])),
-            built("simulator", "unbroken-simulator", seeds),
+            built(name, "unbroken-simulator", &seeds),
         ];
         computing.extend(self.fuzz()?);
         self.beside(waiting, computing)
@@ -342,9 +362,9 @@ mod tests {
     fn what_fails_of_several_does_not_keep_the_others_from_running() {
         let mut ci = Ci {
             full: false,
+            bars: false,
             tools: Tools::locate(),
             tally: Tally::default(),
-            last_full: LastFull::Unknown,
         };
         let steps = [("one", "false"), ("two", "true"), ("three", "false")];
         let steps = steps.map(|(name, program)| Step::check(name, Command::new(program)));

@@ -12,6 +12,7 @@
 //!   `--version` ends in `profile-guided` only where it is.
 //! - It is in one place, `dist/unbroken` in the build directory, however it was built; its symbols
 //!   and lines are beside it, in `dist/unbroken.debug`, where `gdb` and `perf` look for them.
+//! - A release is of sources that passed `ci --full`, or of the 200 commits after them.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -21,6 +22,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::last_full::LastFull;
 use crate::tools::{self, Compiler};
 use crate::tree::File;
 use crate::{Outcome, process, tree};
@@ -37,7 +39,19 @@ const TRAINING: [&[&str]; 4] = [
 /// Of a profile. The training counts four billion, and whoever only asks for the version 15,000.
 const COUNTS_MIN: u64 = 100_000_000;
 
-pub(crate) fn run() -> Outcome {
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Also when the last commit that passed `ci --full` is too old for a release
+    #[arg(long)]
+    any_commit: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let last_full = LastFull::read();
+    if !arguments.any_commit {
+        last_full.allow_release()?;
+    }
+    println!("{last_full}");
     let program = build(false)?;
     let said = process::quiet(Command::new(&program).arg("--version"))?;
     println!("{}: {}", program.display(), said.trim());

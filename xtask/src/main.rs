@@ -14,6 +14,7 @@ mod ci;
 mod conformance;
 mod dist;
 mod instructions;
+mod last_full;
 mod mutants;
 mod process;
 mod relay;
@@ -40,11 +41,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Everything a change must pass, in order; the last line is `N passed, N failed, N skipped`
-    Ci {
-        /// Longer fuzzing, more simulator seeds, longer benchmarks that hold their bars
-        #[arg(long)]
-        full: bool,
-    },
+    Ci(ci::Arguments),
     /// Which normative statements are enforced and tested; fails if it is less than committed
     Spec(spec::Arguments),
     /// The rules of the repository that no compiler checks
@@ -56,8 +53,9 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Builds `unbroken` as packages have it: as a whole, and guided by a profile of the benchmarks
-    Dist,
+    /// Builds `unbroken` as packages have it: as a whole, and guided by a profile of benchmarks.
+    /// Fails if no recent commit passed `ci --full`
+    Dist(dist::Arguments),
     /// Counts what the hot path takes, and fails if it is more than committed
     Instructions(instructions::Arguments),
     /// Changes the ledger and the lanes of `merkle-log` in small, and fails if no test notices one
@@ -85,12 +83,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Ci { full } => ci::run(full),
+        Command::Ci(arguments) => ci::run(&arguments),
         Command::Spec(arguments) => spec::run(&arguments),
         Command::Tidy => tidy::run(),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Mutants(arguments) => mutants::run(&arguments),
-        Command::Dist => dist::run(),
+        Command::Dist(arguments) => dist::run(&arguments),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Conformance {
             suites,

@@ -3,14 +3,14 @@
 use std::fs;
 use std::process::Command;
 
-use super::Ci;
+use super::{Ci, plan};
 use crate::step::Step;
 use crate::tally::Tally;
 use crate::{Outcome, process, tree};
 
 impl Ci {
-    /// Each fuzz target for a while, from golden packets and documented examples on; what it finds
-    /// stays uncommitted.
+    /// Each fuzz target over its corpus: golden packets, documented examples and what earlier runs
+    /// on this machine have kept. The full run then fuzzes; what it finds stays uncommitted.
     pub(super) fn fuzz(&mut self) -> Outcome<Vec<Step>> {
         if !self.tools.cargo_fuzz().is_file() {
             println!("\n── fuzz: skipped, cargo-fuzz is missing");
@@ -44,10 +44,9 @@ impl Ci {
             .filter_map(|entry| Some(entry.path().file_stem()?.display().to_string()))
             .collect();
         targets.sort();
-        let seconds = if self.full { 300 } else { 15 };
         for target in targets {
             let mut command = self.cargo_fuzz(nightly, "run")?;
-            command.args([&target, "--", &format!("-max_total_time={seconds}")]);
+            command.args([&target, "--", plan::fuzzing(self.full)]);
             steps.push(Step::check(format!("fuzz {target}"), command));
         }
         Ok(steps)
