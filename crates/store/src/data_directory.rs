@@ -16,6 +16,8 @@
 //! Invariants:
 //! - DIR is never renamed, and nothing is created beside it: it may be a mount point or a link, and
 //!   its name may end with a slash.
+//! - Files in it have mode 0600 and directories 0700, whatever the mask of the process was: who
+//!   takes a data directory changes that mask for good.
 //! - Only the process with the lock changes its contents. The lock file is never renamed.
 //! - `store` is one complete store. Another complete one replaces it by a single rename; unfinished
 //!   ones have other names, and each rename is safe on disk before the next.
@@ -26,6 +28,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
 
 use crate::error::StoreError;
@@ -58,7 +61,10 @@ impl DataDirectory {
     /// Locks the directory, creates it if necessary, and completes or undoes interrupted
     /// operations. In a world-writable directory, one of another user is refused.
     pub(crate) fn take(path: &Path) -> Result<Self, StoreError> {
-        make(path).map_err(|error| StoreError::io("making", path.display(), error))?;
+        let making = |error| StoreError::io("making", path.display(), error);
+        make_parents(path).map_err(making)?;
+        keep_files_private();
+        make(path).map_err(making)?;
         check_owner(path).map_err(|error| StoreError::io("using", path.display(), error))?;
         let place = Self {
             path: path.to_owned(),
@@ -187,15 +193,26 @@ fn make_with(path: &Path, mode: u32) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    let parent = path.parent().unwrap_or(Path::new(""));
-    if !parent.as_os_str().is_empty() {
-        make_with(parent, DEFAULT_MODE)?;
-    }
+    make_parents(path)?;
     match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         made => made?,
     }
-    sync(parent)
+    sync(path.parent().unwrap_or(Path::new("")))
+}
+
+/// With the user's default mode.
+fn make_parents(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => make_with(parent, DEFAULT_MODE),
+        _ => Ok(()),
+    }
+}
+
+/// Whatever this process makes from now on, only its user can read and write: the engine makes its
+/// files without a mode.
+fn keep_files_private() {
+    umask(Mode::from_bits_truncate(!PRIVATE_MODE & DEFAULT_MODE));
 }
 
 /// In a world-writable directory such as `/var/tmp`, another user may create a name that is known
@@ -275,6 +292,8 @@ mod tests {
     #[test]
     fn nobody_else_can_look_into_a_directory_that_was_made() {
         let temp = tempfile::tempdir().unwrap();
+        // As another test may have left it.
+        keep_files_private();
         let mode = |path: &str| {
             let metadata = fs::metadata(temp.path().join(path)).unwrap();
             metadata.permissions().mode() & 0o777
@@ -288,6 +307,33 @@ mod tests {
         let path = temp.path().join("usual");
         drop(crate::Embedded::open(&path, crate::Options::default()).unwrap());
         assert_eq!((mode("usual"), mode("usual/store")), (0o755, 0o700));
+    }
+
+    #[test]
+    fn whatever_the_mask_is_nobody_else_can_read_a_file() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("data");
+        for mask in [0o000, 0o277] {
+            umask(Mode::from_bits_truncate(mask));
+            drop(crate::Embedded::open(&path, crate::Options::default()).unwrap());
+        }
+        let mut waiting = vec![path];
+        let mut seen = 0;
+        while let Some(path) = waiting.pop() {
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            let expected = if metadata.is_dir() { 0o700 } else { 0o600 };
+            let mode = metadata.permissions().mode() & 0o777;
+            assert_eq!(mode, expected, "{}: {mode:o}", path.display());
+            seen += 1;
+            if metadata.is_dir() {
+                waiting.extend(
+                    fs::read_dir(&path)
+                        .unwrap()
+                        .map(|entry| entry.unwrap().path()),
+                );
+            }
+        }
+        assert!(seen > 10, "{seen}");
     }
 
     /// They could look into it, and choose what a broker's `lock` leads to.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -39,6 +40,37 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         }
     }
     found
+}
+
+/// Whatever the mask is that the broker was started with, only its user can read what it makes.
+#[test]
+fn nobody_else_can_read_a_file_of_the_data_directory() {
+    for mask in ["000", "022", "277"] {
+        let broker = Launch::config("").durable().umask(mask).start();
+        let mut publisher = broker.accept(&Connect::v5("publisher").persistent());
+        publisher.publish(Publish::new("news", "x").qos(1).retained());
+        let data = broker.data();
+        let mode = |path: &Path| {
+            let found = fs::symlink_metadata(path).ok()?;
+            Some((found.is_dir(), found.permissions().mode() & 0o777))
+        };
+        assert_eq!(mode(&data), Some((true, 0o700)), "umask {mask}");
+        let mut waiting = vec![data];
+        while let Some(path) = waiting.pop() {
+            // What was there a moment ago may have been removed in the background.
+            match mode(&path) {
+                Some((true, mode)) => {
+                    assert_eq!(mode, 0o700, "umask {mask}: {}", path.display());
+                    let entries = fs::read_dir(&path).into_iter().flatten().flatten();
+                    waiting.extend(entries.map(|entry| entry.path()));
+                }
+                Some((false, mode)) => {
+                    assert_eq!(mode, 0o600, "umask {mask}: {}", path.display());
+                }
+                None => {}
+            }
+        }
+    }
 }
 
 /// [What is written](../../../docs/durability.md) is what a persistent session needs, and retained.

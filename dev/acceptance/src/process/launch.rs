@@ -27,6 +27,8 @@ pub struct Launch {
     pub(super) may_fail: bool,
     /// The system's limit of open files for it.
     pub(super) open_files: Option<u32>,
+    /// The mask for files that it makes, in octal digits.
+    pub(super) umask: Option<&'static str>,
     /// It is run by a user who is not root and names no data directory.
     pub(super) user: Option<User>,
 }
@@ -94,6 +96,13 @@ impl Launch {
     #[must_use]
     pub fn open_files(mut self, count: u32) -> Self {
         self.open_files = Some(count);
+        self
+    }
+
+    /// With this mask for files that it makes, in octal digits. Not by another user.
+    #[must_use]
+    pub fn umask(mut self, mask: &'static str) -> Self {
+        self.umask = Some(mask);
         self
     }
 
@@ -193,14 +202,16 @@ impl Launch {
     }
 
     pub(super) fn unbroken(&self, binary: &Path) -> Command {
-        let mut command = match self.open_files {
-            None => Command::new(binary),
-            Some(count) => {
-                let mut shell = Command::new("sh");
-                let limited = format!("ulimit -n {count} && exec \"$@\"");
-                shell.args(["-c", &limited, "sh"]).arg(binary);
-                shell
-            }
+        let limited = self.open_files.map(|count| format!("ulimit -n {count}"));
+        let masked = self.umask.map(|mask| format!("umask {mask}"));
+        let before: Vec<_> = limited.into_iter().chain(masked).collect();
+        let mut command = if before.is_empty() {
+            Command::new(binary)
+        } else {
+            let mut shell = Command::new("sh");
+            let text = format!("{} && exec \"$@\"", before.join(" && "));
+            shell.args(["-c", &text, "sh"]).arg(binary);
+            shell
         };
         command.arg("serve");
         if !self.own_listeners {
