@@ -129,11 +129,18 @@ fn filter(config: &Log) -> Result<EnvFilter, LogError> {
         // the store's engine opens.
         text = format!("{},unbroken={text}", LogLevel::Warn.as_str());
     }
+    // A failed write or sync is reported by the broker, with its cause and the next step.
+    for module in REPORTED_BY_US {
+        text = format!("{text},{module}=off");
+    }
     if let Some(directives) = &config.filter {
         text = format!("{text},{directives}");
     }
     EnvFilter::try_new(&text).map_err(|source| LogError::Filter { text, source })
 }
+
+/// Modules of the store's engine that log only what they also return as an error.
+const REPORTED_BY_US: [&str; 2] = ["fjall::batch", "fjall::db"];
 
 fn layer<S>(format: LogFormat, queued: Queued) -> Box<dyn Layer<S> + Send + Sync>
 where
@@ -336,6 +343,7 @@ mod tests {
             tracing::trace!(target: "unbroken::client", "ours");
             tracing::trace!(target: "mio::poll", "theirs");
             tracing::warn!(target: "mio::poll", "serious");
+            tracing::error!(target: "fjall::batch", "theirs");
         };
         let log = |filter: Option<&str>| Log {
             level: LogLevel::Trace,
@@ -348,7 +356,7 @@ mod tests {
             ["ours", "theirs", "serious"].map(|word| count(&text, word)),
             [2, 0, 1]
         );
-        let text = written(&log(Some("mio=trace")), 10, happens);
-        assert_eq!(count(&text, "theirs"), 1, "who asks for it by name has it");
+        let text = written(&log(Some("mio=trace,fjall::batch=error")), 10, happens);
+        assert_eq!(count(&text, "theirs"), 2, "who asks for it by name has it");
     }
 }
