@@ -6,6 +6,7 @@ use std::io;
 use unbroken_client::{
     BrokerFault, ConnectError, PublishError, ReasonCode, SubscribeError, Version,
 };
+use unbroken_mqtt_proto::Escaped;
 
 /// Why a command could not do its work.
 #[derive(Debug)]
@@ -156,7 +157,7 @@ fn refusal(version: Version, reason: ReasonCode, text: Option<&str>) -> String {
     };
     // A broker without more to say repeats the reason.
     let text = text.filter(|text| !text.eq_ignore_ascii_case(why));
-    let text = text.map(|text| format!(" ({})", text.escape_debug()));
+    let text = text.map(|text| format!(" ({})", Escaped::new(text)));
     format!(
         "Connection refused: {why}{}{help}",
         text.unwrap_or_default()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::ArgAction;
 use unbroken_client::{ConnectTo, Limits, Message, Retries, RetryDuration, Session};
-use unbroken_mqtt_proto::{Property, PropertyBuf, QoS, Version};
+use unbroken_mqtt_proto::{Escaped, Property, PropertyBuf, QoS, Version};
 
 use crate::exit::Failure;
 use crate::properties::{self, Given, Place};
@@ -160,10 +160,13 @@ impl Options {
         limits.unfinished_max = UNFINISHED_MAX;
         limits.inflight_max = self.inflight_max;
         limits.inflight_max_3x = self.inflight_max;
-        // As Mosquitto's, they set the broker no limits unless -D does. Nothing is read while
-        // messages are printed, so few wait.
+        // A packet may be as large as the library takes, unless -D says otherwise: a server must
+        // not fill the memory of its client.
+        if let Some(named) = properties.maximum_packet_size() {
+            limits.packet_bytes_max = named;
+        }
+        // Nothing is read while messages are printed, so few wait.
         limits.receive_maximum = properties.receive_maximum().unwrap_or(u16::MAX);
-        limits.packet_bytes_max = u32::MAX;
         limits.qos0_waiting_max = usize::MAX;
         let session = if self.keep_session {
             // The properties say for how long.
@@ -350,7 +353,7 @@ pub(crate) fn message(
     let message = Message::new(topic, payload).map_err(|error| {
         usage(format!(
             "`{}` is not a topic to publish to: {error}",
-            topic.escape_debug()
+            Escaped::new(topic)
         ))
     })?;
     let message = message.qos(qos);

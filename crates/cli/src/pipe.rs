@@ -14,6 +14,7 @@ use unbroken_demo::pipe::{Ends, Stage, StageError};
 use unbroken_demo::{Behind, Kind, News};
 use unbroken_merkle_log::LaneId;
 use unbroken_merkle_log::ledger::{Presence, State};
+use unbroken_mqtt_proto::Escaped;
 
 use crate::broker_args::{BrokerArgs, lane, note};
 use crate::exit::{self, Failure};
@@ -415,10 +416,14 @@ impl Teller {
             News::OtherKey { why, .. } | News::NoRoom { why, .. } => {
                 writeln!(err, "Warning: {why}")
             }
-            News::Dropped { topic, why } => writeln!(err, "Warning: not sent to {topic}: {why}"),
+            News::Dropped { topic, why } => {
+                let topic = Escaped::new(topic);
+                writeln!(err, "Warning: not sent to {topic}: {why}")
+            }
             News::LeftAlone { topic, why } => writeln!(
                 err,
-                "Warning: left alone on {topic}: {why}; {} so far",
+                "Warning: left alone on {}: {why}; {} so far",
+                Escaped::new(topic),
                 self.left_alone
             ),
         };

@@ -13,7 +13,7 @@ use unbroken_client::{
     Receipt, Received, Retries, SubscribeError, Unclaimed,
 };
 use unbroken_mqtt_proto::{
-    PropertyBuf, QoS, ReasonCode, RetainHandling, TopicFilter, TopicName, Version,
+    Escaped, PropertyBuf, QoS, ReasonCode, RetainHandling, TopicFilter, TopicName, Version,
 };
 
 use crate::client_error::ClientError;
@@ -187,10 +187,7 @@ impl Args {
 }
 
 fn no_filter(text: &str, error: impl std::fmt::Display) -> Failure {
-    usage(format!(
-        "`{}` is not a filter: {error}",
-        text.escape_debug()
-    ))
+    usage(format!("`{}` is not a filter: {error}", Escaped::new(text)))
 }
 
 struct Subscriber<'a> {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
 use unbroken_client::{Direction, Packet, Version};
-use unbroken_mqtt_proto::{Ack, PacketId, Publish};
+use unbroken_mqtt_proto::{Ack, Escaped, PacketId, Publish};
 
 /// Prints for one client.
 pub(crate) struct Trace {
@@ -118,7 +118,7 @@ impl Trace {
             publish.qos,
             u8::from(publish.retain),
             publish.packet_id.map_or(0, PacketId::get),
-            publish.topic,
+            Escaped::new(publish.topic),
             publish.payload.len(),
         ));
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::connection::{alias::AliasError, client::Violation};
 use unbroken_mqtt_proto::session::{AckError, ReceiveMaximumExceeded};
-use unbroken_mqtt_proto::{DecodeError, EncodeError, PacketId, QoS, ReasonCode, TopicError};
+use unbroken_mqtt_proto::{
+    DecodeError, EncodeError, Escaped, PacketId, QoS, ReasonCode, TopicError,
+};
 
 use crate::{ConnectTo, Message, TotalDuration};
 
@@ -320,7 +322,7 @@ pub enum SubscribeError {
 }
 
 fn text_of(text: Option<&str>) -> String {
-    text.map_or(String::new(), |text| format!(" ({})", text.escape_debug()))
+    text.map_or(String::new(), |text| format!(" ({})", Escaped::new(text)))
 }
 
 fn lost(error: Option<&io::Error>) -> String {

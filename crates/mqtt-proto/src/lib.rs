@@ -18,6 +18,7 @@
 pub mod connection;
 mod deframer;
 mod error;
+mod escaped;
 pub mod packet;
 mod primitive;
 pub mod property;
@@ -30,6 +31,7 @@ mod version;
 pub use self::{
     deframer::{Frame, frame_length, next_frame},
     error::{DecodeError, EncodeError, Field},
+    escaped::Escaped,
     packet::{
         Ack, Auth, ConnAck, Connect, Disconnect, Packet, PacketType, PropertySection, Publish,
         RetainHandling, SubAck, Subscribe, SubscriptionOptions, Subscriptions, TopicFilters,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
+use unbroken_mqtt_proto::{Escaped, QoS, SubscriptionFilter, TopicFilter, TopicName};
 use unbroken_store::session::{
     Carried, Head, Outbound, Part, PartView, Subscription, key, parse_key,
 };
@@ -52,10 +52,11 @@ pub(crate) fn deliver_pending<S: Store + ?Sized>(store: &S) -> Result<Vec<String
             if let Some(member) = next_member(&mut members, &group, position.log) {
                 batch.extend(member.give(&group, position, message));
             } else {
-                let topic = message.topic();
+                let topic = Escaped::new(message.topic());
                 undelivered.push(format!(
-                    "group {group}: a message on {topic} was not delivered when the \
-                     broker stopped, and no persistent member is left"
+                    "group {}: a message on {topic} was not delivered when the \
+                     broker stopped, and no persistent member is left",
+                    Escaped::new(&group)
                 ));
             }
         }

@@ -9,6 +9,7 @@ use unbroken_broker_core::{
     ReceivedEntry, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard, ShardId,
     StoredSubscription, Will,
 };
+use unbroken_mqtt_proto::Escaped;
 use unbroken_store::errand::{self, Errand};
 use unbroken_store::hand_over::{self, Left};
 use unbroken_store::lane::{FLOOR_KEY, Floor, Lane, is_crash_recovery};
@@ -454,8 +455,10 @@ impl Parts {
             }
             // Each loss is reported once.
             let id = &head.client_id;
-            into.lost
-                .push(format!("session {id}: its message {number} is in no log"));
+            into.lost.push(format!(
+                "session {}: its message {number} is in no log",
+                Escaped::new(id)
+            ));
             leftovers.delete(Space::Sessions, key(id, Part::Outbound(number)));
         }
         let away = head.offline_since_ms.map(|since| times.since(since, now));
@@ -556,7 +559,8 @@ fn read_hand_overs<S: Store + ?Sized>(
     for (name, Left { group, what }) in recorded {
         let Some(message) = message(&in_flight, &what, times) else {
             into.lost.push(format!(
-                "group {group}: a message that an ended session had is in no log"
+                "group {}: a message that an ended session had is in no log",
+                Escaped::new(&group)
             ));
             lost.delete(Space::Control, name.key());
             continue;

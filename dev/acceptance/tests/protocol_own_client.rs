@@ -110,6 +110,30 @@ fn pub_releases_a_quality_2_message_that_was_received() {
     assert!(ours.finish().status.success());
 }
 
+/// A broker must not fill the memory of its client: 5.0 brokers are told, and no client waits for
+/// the rest of a packet that is too large.
+#[test]
+fn sub_reads_no_packet_that_is_larger_than_its_limit() {
+    for (version, welcome) in [("5", WELCOME_5), ("311", WELCOME_311)] {
+        let broker = FakeBroker::listen();
+        let _ours = Ours::start(&broker, &["sub", "-V", version, "-t", "a"]);
+        let mut guest = broker.accept();
+        let connect = guest.expect(0x10);
+        let announced = [&[0x27], &(16_u32 << 20).to_be_bytes()[..]].concat();
+        let is_announced = connect.windows(5).any(|bytes| bytes == announced);
+        assert_eq!(is_announced, version == "5");
+        guest.send_hex(welcome);
+        grant(&mut guest, version == "5");
+        // A PUBLISH of 256 MB begins.
+        guest.send_hex("30 ff ff ff 7f 00 01 61 00");
+        if version == "5" {
+            let reason = guest.expect(0xe0);
+            assert_eq!(reason.first(), Some(&0x95), "Packet too large");
+        }
+        guest.expect_closed();
+    }
+}
+
 /// [MQTT-2.2.1-3, MQTT-4.3.2-1, MQTT311-2.3.1-2]
 #[test]
 fn messages_under_way_have_different_identifiers() {

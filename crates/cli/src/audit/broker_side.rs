@@ -10,7 +10,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 use unbroken_merkle_log::LaneId;
-use unbroken_mqtt_proto::{SubscriptionFilter, TopicName};
+use unbroken_mqtt_proto::{Escaped, SubscriptionFilter, TopicName};
 
 /// Epochs of lanes that are remembered, about 300 bytes each. What is said of others is left alone.
 const LANES_MAX: usize = 65_536;
@@ -368,7 +368,7 @@ impl Account {
             self.processed,
             self.waiting,
             self.dropped,
-            client.escape_debug()
+            Escaped::new(client)
         )
     }
 }
@@ -536,6 +536,7 @@ impl fmt::Display for Word {
                 .unwrap_or_default()
         };
         let word = |name: &str| self.text.get(name).and_then(Value::as_str).unwrap_or("?");
+        let client = Escaped::new(word("client"));
         write!(f, "broker: lane {}: ", word("lane"))?;
         let first = number("first");
         match self.what {
@@ -544,9 +545,9 @@ impl fmt::Display for Word {
                 write!(f, "numbers {first} to {last} {}", word("state"))
             }
             "receipt" => write!(f, "number {}: {}", number("number"), word("words")),
-            "refused" => write!(f, "{}, client {}", word("words"), word("client")),
+            "refused" => write!(f, "{}, client {}", word("words"), client),
             _ => {
-                let (kind, place, client) = (word("kind"), word("place"), word("client"));
+                let (kind, place) = (word("kind"), word("place"));
                 match number("count") {
                     0 | 1 => write!(f, "number {first} {kind}: {place}, client {client}")?,
                     count => write!(

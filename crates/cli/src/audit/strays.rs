@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use unbroken_merkle_log::{Algorithm, LaneId};
+use unbroken_mqtt_proto::Escaped;
 
 use super::topics::Topics;
 
@@ -125,7 +126,7 @@ impl Strays {
 
 /// A topic as a place.
 pub(crate) fn on(topic: &str) -> String {
-    format!("on {}", topic.escape_debug())
+    format!("on {}", Escaped::new(topic))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use unbroken_merkle_log::ledger::State;
+use unbroken_mqtt_proto::Escaped;
 
 use super::broker_side::{Account, MAY_BE_FORGED, Said};
 use super::neighbours::Neighbour;
@@ -226,7 +227,8 @@ fn explain(
             let excerpt = excerpt(&message.payload);
             writeln!(
                 out,
-                "    {place:<6} it: number {number}, after {at:.3} s, on {topic}: {excerpt}"
+                "    {place:<6} it: number {number}, after {at:.3} s, on {topic}: {excerpt}",
+                topic = Escaped::new(topic),
             )?;
         }
     }
@@ -412,15 +414,7 @@ fn state(watched: &Watched) -> String {
 /// The beginning of a payload, on one line.
 fn excerpt(payload: &[u8]) -> String {
     let text = String::from_utf8_lossy(payload);
-    let mut excerpt: String = text
-        .chars()
-        .take(EXCERPT)
-        .flat_map(char::escape_debug)
-        .collect();
-    if text.chars().nth(EXCERPT).is_some() {
-        excerpt.push('…');
-    }
-    excerpt
+    Escaped::at_most(&text, EXCERPT).to_string()
 }
 
 #[cfg(test)]

@@ -174,9 +174,9 @@ fn held_long(examined: &Examined, now_ms: u64) -> impl Iterator<Item = String> {
     examined.holders.iter().filter_map(move |holder| {
         let held = Some(now_ms.saturating_sub(holder.oldest_ms)).filter(long)?;
         Some(format!(
-            "a message for client {:?} has been stored for {}, and the log keeps {} for it; \
+            "a message for client {} has been stored for {}, and the log keeps {} for it; \
              `unbroken sessions rm` ends its session",
-            holder.client_id,
+            human_format::shown(&holder.client_id),
             human_format::span(held),
             human_format::size(holder.log_bytes),
         ))

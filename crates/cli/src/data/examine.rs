@@ -11,6 +11,7 @@ use unbroken_store::{
     Bounds, Entry, LogId, Selection, Sequence, Space, StoreError, View, check_value,
 };
 
+use super::human_format::shown;
 use super::queued::{self, Queued};
 use super::session::{self, Session};
 use super::{PIECE_BYTES, each, sessions};
@@ -130,13 +131,13 @@ pub(crate) fn examine(view: &dyn View) -> Result<Examined, StoreError> {
 
 /// Where a session is that it cannot be.
 fn misplaced(session: &Session, bounds: &BTreeMap<LogId, Bounds>) -> Vec<String> {
-    let client = &session.head.client_id;
+    let client = shown(&session.head.client_id);
     let of = |log: &LogId| bounds.get(log).copied().unwrap_or(Bounds::EMPTY);
     let beyond = session.cursors.iter().filter_map(|(log, through)| {
         let next = of(log).next;
         (*through >= next).then(|| {
             format!(
-                "client {client:?} was given message {through} of log {log}, \
+                "client {client} was given message {through} of log {log}, \
                  whose next message is {next}"
             )
         })
@@ -148,7 +149,7 @@ fn misplaced(session: &Session, bounds: &BTreeMap<LogId, Bounds>) -> Vec<String>
         let bounds = of(&at.log);
         // After PUBREC the message itself is not needed any more.
         let there = entry.received || bounds.first <= at.sequence && at.sequence < bounds.next;
-        (!there).then(|| format!("client {client:?} was given message {at}, which is in no log"))
+        (!there).then(|| format!("client {client} was given message {at}, which is in no log"))
     });
     beyond.chain(gone).collect()
 }

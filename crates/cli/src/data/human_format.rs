@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use jiff::Timestamp;
+use unbroken_mqtt_proto::Escaped;
 
 /// A time of the store as ISO 8601 in UTC; the number itself if there is no such time.
 pub(crate) fn time(ms: u64) -> String {
@@ -44,10 +45,11 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// A client id or topic on one line of a terminal, whatever characters it has.
 pub(crate) fn shown(text: &str) -> String {
-    if text.is_empty() || text.chars().any(|c| c.is_control() || c == '\u{202e}') {
-        format!("{text:?}")
+    let escaped = Escaped::new(text).to_string();
+    if escaped.is_empty() || escaped != text {
+        format!("\"{escaped}\"")
     } else {
-        text.to_owned()
+        escaped
     }
 }
 

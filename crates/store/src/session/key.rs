@@ -1,6 +1,6 @@
 //! The keys of a session's values; see [`super`].
 
-use unbroken_mqtt_proto::PacketId;
+use unbroken_mqtt_proto::{Escaped, PacketId};
 
 use super::meaningless;
 use crate::codec::{Reader, RecordError};
@@ -68,7 +68,7 @@ pub(crate) fn name(prefix: &[u8]) -> String {
             let digits = hash.iter().map(|byte| format!("{byte:02x}"));
             format!("with BLAKE3 hash {}", digits.collect::<String>())
         }
-        Some((_, name)) => format!("{:?}", String::from_utf8_lossy(name)),
+        Some((_, name)) => format!("\"{}\"", Escaped::new(&String::from_utf8_lossy(name))),
         None => String::new(),
     }
 }
