@@ -74,7 +74,9 @@ fn by_nobody(store: &Filled, data: &Path, words: &[&str]) -> Ended {
         let mut copy = Command::new("cp");
         copy.arg(env!("CARGO_BIN_EXE_unbroken")).arg(&binary);
         assert!(start(&mut copy).wait().unwrap().success());
-        fs::set_permissions(store.temp.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        for path in [&binary, store.temp.path()] {
+            fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
     }
     let mut command = Command::new(&binary);
     command.args(words).arg("--data").arg(data);

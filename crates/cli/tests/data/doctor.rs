@@ -61,7 +61,7 @@ fn the_doctor_says_what_there_is_and_who_holds_it() {
         wrong[0]
             .as_str()
             .unwrap()
-            .starts_with("a message for client \"desk\" has been stored for "),
+            .starts_with("a message for client desk has been stored for "),
         "{report}"
     );
 
@@ -119,7 +119,7 @@ fn the_doctor_says_where_a_session_contradicts_the_logs() {
     let ended = store.run(&["doctor"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     for wrong in [
-        "client \"desk\" was given message 21 of log 0, whose next message is 21",
+        "client desk was given message 21 of log 0, whose next message is 21",
         "the value at \\x05phone\\x05 of sessions cannot be read",
         "the retained message of plant/mode cannot be read",
         "the value at \\x00phone of lanes cannot be read",

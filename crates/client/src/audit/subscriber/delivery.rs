@@ -90,7 +90,8 @@ pub enum Delivery {
         number: u64,
     },
     /// This subscriber was not connected, and the broker kept no session for it: what was published
-    /// meanwhile does not come. Losses that this explains: [`AuditedSubscriber::absence`].
+    /// meanwhile does not come. Losses that this explains:
+    /// [`AuditedSubscriber::absence`](super::AuditedSubscriber::absence).
     Away(Absence),
     /// Something came to a topic of the audit that is not what belongs there.
     Refused {

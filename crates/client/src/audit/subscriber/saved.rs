@@ -12,7 +12,7 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// What [`SubscriberOptions::restore`] takes.
+    /// What [`SubscriberOptions::restore`](super::SubscriberOptions::restore) takes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
