@@ -6,7 +6,7 @@ use unbroken_merkle_log::{Checkpoint, DropRecord, Epoch, LaneId};
 use super::Absence;
 use crate::audit::judged::AuditedMessage;
 
-/// What [`AuditedSubscriber::next`] gives.
+/// What [`AuditedSubscriber::next`](super::AuditedSubscriber::next) gives.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Delivery {
@@ -70,7 +70,8 @@ pub enum Delivery {
         lane: LaneId,
         /// Which.
         epoch: Epoch,
-        /// How many it follows: [`LedgerLimits::lanes_max`].
+        /// How many it follows:
+        /// [`LedgerLimits::lanes_max`](unbroken_merkle_log::ledger::LedgerLimits::lanes_max).
         lanes_max: usize,
     },
     /// This subscriber knows directories of as many producers as it may, and takes none of more:
