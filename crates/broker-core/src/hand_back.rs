@@ -10,9 +10,9 @@ use unbroken_mqtt_proto::session::Entry;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::audit::account::Fate;
-use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::session::{Delivery, Session};
+use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::shared::PacketLimit;
 

@@ -116,7 +116,7 @@ impl HandOver {
 pub(crate) struct Member {
     pub(crate) shard: ShardId,
     pub(crate) session: SessionId,
-    /// Names its stay in the group. By the time a letter arrives the session may have left, and
+    /// Names its stay in the group. By the time a message arrives the session may have left, and
     /// its number may be another's.
     pub(crate) serial: u64,
 }

@@ -8,7 +8,7 @@ use unbroken_mqtt_proto::{QoS, ReasonCode};
 use crate::connection::LastWords;
 use crate::durability::{ReadAnswer, StoreSize};
 use crate::ids::{ConnectionId, ShardId, StoreId};
-use crate::mail::Mail;
+use crate::mesh::ShardMessage;
 use crate::policy::{Peer, Policy};
 use crate::reason::CloseCause;
 
@@ -63,12 +63,12 @@ pub enum Input<'a> {
         /// What happened, for people.
         cause: Arc<str>,
     },
-    /// Mail from another shard, in the order it was sent.
-    Mail {
+    /// A message from another shard, in the order it was sent.
+    ShardMessage {
         /// The sender.
         from: ShardId,
         /// What it says.
-        mail: Mail,
+        message: ShardMessage,
     },
     /// The time that [`crate::Shard::next_timeout`] asked for has come.
     Timeout {

@@ -290,7 +290,7 @@ pub(crate) const BUNDLED_EACH_MAX: usize = 4 * 1_024;
 /// Other shards that a message of a bundle goes to at most: it is copied for each.
 pub(crate) const BUNDLED_FOR_MAX: u32 = 2;
 /// Bytes that a bundled message takes of a feed's limit at least, so that a feed does not hold more
-/// of them than of letters: its limit of bytes by that of letters.
+/// of them than of messages: its limit of bytes by that of messages.
 pub(crate) const BUNDLED_COST_MIN: u64 = 1_024;
 /// Bytes of a bundle beyond which nothing more is added to it.
 pub(crate) const BUNDLE_BYTES_MAX: usize = 16 * 1_024;

@@ -201,7 +201,7 @@ impl Message {
         }
     }
 
-    /// Where it is stored, or asked to be. Whoever has it by mail knows.
+    /// Where it is stored, or asked to be. A shard that was sent it knows.
     pub fn position(&self) -> Option<Position> {
         Position::unpack(self.position.load(Ordering::Relaxed))
     }
@@ -375,7 +375,7 @@ pub(crate) fn add(properties: &mut PropertyBuf, property: Property<'_>) {
 /// ```
 ///
 /// Other shards use up what this one makes. They give nothing back: they drop it, and the reference
-/// that stays here finds itself alone. So a stream in one direction goes round without a letter in
+/// that stays here finds itself alone. So a stream in one direction goes round without a message in
 /// the other.
 ///
 /// What is held for long (a queue of a client that is away) is given up once it is the oldest of
@@ -438,7 +438,7 @@ impl MessagePool {
         }
     }
 
-    /// Keeps a reference to a message that was made here and is in the mail.
+    /// Keeps a reference to a message that was made here and sent to another shard.
     pub(crate) fn lend(&mut self, message: Arc<Message>) {
         if message.memory() > MESSAGE_POOL_EACH_MAX {
             return;
@@ -485,38 +485,38 @@ mod tests {
             made
         }
 
-        /// A message as the shard that it was mailed to holds it.
-        fn mail(&mut self, payload: &[u8]) -> Arc<Message> {
+        /// A message as the shard that it was sent to holds it.
+        fn send(&mut self, payload: &[u8]) -> Arc<Message> {
             let made = self.make(payload);
-            let mailed = Arc::clone(&made);
+            let sent = Arc::clone(&made);
             self.pool.lend(made);
-            mailed
+            sent
         }
     }
 
     #[test]
     fn a_lent_message_is_refilled_when_its_last_user_has_dropped_it() {
         let mut maker = Maker::new();
-        let first = maker.mail(b"first");
+        let first = maker.send(b"first");
         let lies_at = Arc::as_ptr(&first);
         drop(first);
-        assert_eq!(Arc::as_ptr(&maker.mail(b"2nd")), lies_at);
+        assert_eq!(Arc::as_ptr(&maker.send(b"2nd")), lies_at);
     }
 
     #[test]
     fn a_message_that_somebody_still_holds_is_never_refilled() {
         let mut maker = Maker::new();
-        let held: Vec<_> = (0..10).map(|n| maker.mail(&[n])).collect();
+        let held: Vec<_> = (0..10).map(|n| maker.send(&[n])).collect();
         let another_user = Arc::clone(&held[0]);
         let timer = Arc::downgrade(&held[1]);
         drop(held);
         for n in 10..20 {
-            drop(maker.mail(&[n]));
+            drop(maker.send(&[n]));
         }
         assert_eq!(another_user.payload(), [0]);
         drop(another_user);
-        drop(maker.mail(&[20]));
-        drop(maker.mail(&[21]));
+        drop(maker.send(&[20]));
+        drop(maker.send(&[21]));
         let payload = timer.upgrade().map(|message| message.payload().to_vec());
         assert_eq!(payload.as_deref(), Some(&[1][..]), "a timer may look at it");
     }
@@ -524,25 +524,25 @@ mod tests {
     #[test]
     fn what_is_held_for_long_is_given_up_when_the_ring_is_full() {
         let mut maker = Maker::new();
-        let held = maker.mail(b"held");
-        let next = Arc::as_ptr(&maker.mail(b"next"));
+        let held = maker.send(b"held");
+        let next = Arc::as_ptr(&maker.send(b"next"));
         for _ in 2..LENT_MAX {
-            drop(maker.mail(b"more"));
+            drop(maker.send(b"more"));
         }
         assert_eq!(maker.pool.lent.len(), LENT_MAX);
         assert_eq!(Arc::strong_count(&held), 2);
-        drop(maker.mail(b"one too many"));
+        drop(maker.send(b"one too many"));
         assert_eq!(maker.pool.lent.len(), LENT_MAX);
         assert_eq!(Arc::strong_count(&held), 1, "nothing but its user holds it");
-        assert_eq!(Arc::as_ptr(&maker.mail(b"the next is back")), next);
+        assert_eq!(Arc::as_ptr(&maker.send(b"the next is back")), next);
     }
 
     #[test]
     fn a_large_message_is_not_kept() {
         let large = vec![0; MESSAGE_POOL_EACH_MAX];
         let mut maker = Maker::new();
-        let mailed = maker.mail(&large);
-        assert_eq!(Arc::strong_count(&mailed), 1);
+        let sent = maker.send(&large);
+        assert_eq!(Arc::strong_count(&sent), 1);
         let made = maker.make(&large);
         maker.pool.release(made);
         assert_eq!(maker.pool.free.len(), 0);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::connection::LastWords;
 use crate::durability::{ReadRequest, Request, StoreRequest};
 use crate::ids::{ConnectionId, ShardId};
-use crate::mail::Mail;
+use crate::mesh::ShardMessage;
 use crate::policy::Peer;
 use crate::position::Frontier;
 use crate::telemetry::Event;
@@ -47,11 +47,11 @@ pub enum Output {
         until: Instant,
     },
     /// Give this to another shard, behind everything given before.
-    Mail {
+    ShardMessage {
         /// The receiver.
         to: ShardId,
-        /// What to say.
-        mail: Mail,
+        /// What to send.
+        message: ShardMessage,
     },
     /// Put this on disk and answer with [`crate::Input::Stored`]. Whatever promises it waits in the
     /// shard until then. What all shards ask for goes to disk in the order in which they asked: a

@@ -190,7 +190,7 @@ pub enum CloseCause {
     Transport(std::io::ErrorKind),
 }
 
-/// What went wrong with a message, or a letter, inside the broker.
+/// What went wrong with a delivery, or a message between shards, inside the broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FaultKind {
@@ -254,8 +254,8 @@ impl FaultKind {
 pub enum FaultPlace {
     /// In what is owed to this client. The number is that of the delivery.
     Session(Arc<str>),
-    /// Between this shard and the one that found it. The number is that of the letter.
-    Letters(ShardId),
+    /// Between this shard and the one that found it. The number is that of the message.
+    Messages(ShardId),
     /// In what this client published. The number is that of its lane.
     Lane(Arc<str>),
 }

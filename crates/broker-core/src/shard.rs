@@ -11,17 +11,27 @@ mod access;
 mod acks;
 mod announce;
 mod audit;
+mod clients;
+mod close;
+mod connect;
+mod messages;
+mod operator;
 mod outputs;
 mod publish;
+mod read_only;
 mod reads;
+mod restore;
 mod retained;
 mod retention;
 mod route;
 mod subscribe;
+mod sys;
 mod tick;
 
-pub(crate) use acks::keep_unanswered;
+pub(crate) use clients::Clients;
+pub use operator::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 pub use outputs::Outputs;
+pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,28 +39,23 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
-    Ack, Disconnect, Frame, Packet, PacketType, PropertyBuf, Publish, ReasonCode, Version,
-    next_frame,
+    Ack, Frame, Packet, PacketType, PropertyBuf, Publish, ReasonCode, Version, next_frame,
 };
 
-use crate::clients::Clients;
-use crate::connection::{Caller, Connection, LastPacket, LastWords, is_connect, not_connect};
-use crate::durability::Record;
+use crate::connection::{Connection, is_connect, not_connect};
 use crate::ids::{ConnectionId, GroupId, Numbers, SessionId};
 use crate::input::Input;
 use crate::limits::{CONNECT_BYTES_MAX, PATIENCE_WITHOUT_PLACE};
-use crate::mail::Letter;
 use crate::mesh::Barriers;
-use crate::output::Output;
-use crate::reason::{CloseCause, Disconnection, Fault, Flow, stopping};
-use crate::restore::Revived;
+use crate::mesh::MeshMessage;
+use crate::reason::{Fault, Flow};
 use crate::routing::Router;
-use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
 use crate::telemetry::{AuditTotals, Event, Stats, Work};
 use crate::timers::{Timer, Timers};
 use crate::{Peer, ShardId};
+use restore::Revived;
 
 /// One shard of the broker.
 pub struct Shard {
@@ -134,7 +139,7 @@ impl Shard {
             Input::Read(answer) => self.handle_read(now, &answer),
             Input::StoreSize(size) => self.handle_store_size(now, &size),
             Input::StoreFailed { cause } => self.handle_store_failed(now, cause),
-            Input::Mail { from, mail } => self.handle_mail(now, from, mail),
+            Input::ShardMessage { from, message } => self.handle_message(now, from, message),
             Input::Timeout { heard } => self.handle_timeout(now, heard),
             Input::Operator(operation) => self.operate(now, &operation),
             Input::Reconfigured(limits) => self.reconfigure(now, *limits),
@@ -263,9 +268,9 @@ impl Shard {
         self.clients.telemetry.report(event);
     }
 
-    pub(crate) fn mail(&mut self, to: ShardId, letter: Letter) {
-        debug_assert_ne!(to, self.options.id, "a shard does not write to itself");
-        self.clients.mail(to, letter);
+    pub(crate) fn send(&mut self, to: ShardId, message: MeshMessage) {
+        debug_assert_ne!(to, self.options.id, "a shard does not send to itself");
+        self.clients.send(to, message);
     }
 
     /// The shards but this one.
@@ -299,15 +304,6 @@ impl Shard {
         if !counted {
             self.wait_without_place(now, id);
         }
-    }
-
-    /// Takes a connection out of the table; what it still had to say is in it.
-    pub(crate) fn forget_connection(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
-        let connection = self.clients.connections.close(id)?;
-        if connection.has_place() {
-            self.options.totals.leave(connection.peer().listener);
-        }
-        Some(connection)
     }
 
     fn receive(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
@@ -479,160 +475,6 @@ impl Shard {
             )),
         };
         done.map(|()| Flow::Done)
-    }
-
-    fn handle_disconnect(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        session_id: SessionId,
-        disconnect: Disconnect<'_>,
-    ) -> Result<(), Fault> {
-        let expiry_max = self.clients.limits.session_expiry_max_s;
-        let clients = &mut self.clients;
-        let Some(session) = clients.sessions.get_mut(session_id.index()) else {
-            return Ok(());
-        };
-        if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
-            if session.expiry_s == 0 && expiry_s != 0 {
-                // Announced to end with its connection, it cannot be kept now.
-                return Err(Fault::new(
-                    ReasonCode::ProtocolError,
-                    "DISCONNECT revives a session that was to end",
-                ));
-            }
-            let expiry_s = expiry_s.min(expiry_max);
-            let before = std::mem::replace(&mut session.expiry_s, expiry_s);
-            if expiry_s > 0 && expiry_s != before {
-                let opened = |client_id| Record::SessionOpened {
-                    client_id,
-                    expiry_s,
-                    new: false,
-                };
-                session.persist(&mut clients.gate, opened);
-            }
-        }
-        if disconnect.reason == ReasonCode::Success {
-            // [MQTT-3.14.4-3, MQTT311-3.14.4-3] [MQTT-3.1.2-10, MQTT311-3.1.2-10]
-            self.discard_will(session_id);
-        }
-        if let Some((last_words, _)) = self.final_bytes(now, id, LastPacket::None) {
-            let connection = self.clients.connections.get(id);
-            let is_v5 = connection.is_some_and(|it| it.version() == Version::V5);
-            let reason = is_v5.then_some(disconnect.reason);
-            self.detach(now, id, Disconnection::ByClient(reason));
-            self.close(id, last_words);
-        }
-        Ok(())
-    }
-
-    fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
-        if let Some((last_words, _)) = self.final_bytes(now, id, LastPacket::None) {
-            self.clients.drop_unsaid(&last_words);
-            self.detach(now, id, Disconnection::Lost(cause));
-        }
-    }
-
-    /// Takes what a connection has still to say, and behind it the packet by which the broker ends
-    /// it: nothing is to be written to it any more.
-    fn final_bytes(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        last: LastPacket<'_>,
-    ) -> Option<(LastWords, Option<u8>)> {
-        let session = self.clients.connections.get(id)?.session();
-        if let Some(session) = session {
-            self.clients.catch_up(now, session);
-        }
-        let session = session.and_then(|id| self.clients.sessions.get(id.index()));
-        let client = session.map(Session::client);
-        let connection = self.clients.connections.get_mut(id)?;
-        Some(connection.take_final_bytes(client, last))
-    }
-
-    /// Has a forgotten connection closed by the driver, behind what it still had to say: nothing
-    /// follows its last words [MQTT-3.14.4-1], and it is closed whether or not there are any
-    /// [MQTT-3.14.4-2] [MQTT-4.13.2-1].
-    fn close(&mut self, connection: ConnectionId, last_words: LastWords) {
-        self.clients.outputs.push_back(Output::Close {
-            connection,
-            last_words,
-        });
-    }
-
-    /// Ends a connection for the peer's fault, saying so where the protocol has words for it.
-    pub(crate) fn fail(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
-        let Some(connection) = self.clients.connections.get(id) else {
-            return;
-        };
-        // [MQTT-3.1.4-1, MQTT311-3.1.4-1]
-        if connection.session().is_none() {
-            return self.refuse(now, id, Caller::default(), fault);
-        }
-        self.disconnect(now, id, fault);
-    }
-
-    /// Ends an admitted connection: DISCONNECT with the reason for 5.0, a plain close for older
-    /// clients.
-    pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
-        let connection = self.clients.connections.get(id);
-        let stored = self.clients.gate.stored();
-        let is_in = connection.is_some_and(|connection| connection.gate_open(stored));
-        if !is_in && let Some((unsaid, _)) = self.final_bytes(now, id, LastPacket::None) {
-            // Its CONNACK may not leave, nor what stands behind it.
-            self.clients.drop_unsaid(&unsaid);
-        }
-        let last = if is_in {
-            LastPacket::Disconnect(&fault)
-        } else {
-            LastPacket::ConnAck(&fault)
-        };
-        if let Some((last_words, sent)) = self.final_bytes(now, id, last) {
-            let Fault { reason, detail } = fault;
-            let why = Disconnection::ByBroker {
-                reason,
-                sent,
-                detail,
-            };
-            self.detach(now, id, why);
-            self.clients.telemetry.refused(reason);
-            self.close(id, last_words);
-        }
-    }
-
-    /// Answers a client that is not let in: CONNACK where its protocol has one, and closes
-    /// [MQTT-3.2.2-7, MQTT311-3.2.2-5].
-    pub(crate) fn refuse(&mut self, now: Instant, id: ConnectionId, caller: Caller, fault: Fault) {
-        // What it sent behind CONNECT is not looked at. [MQTT-3.1.4-6, MQTT311-3.1.4-5]
-        let last_words = self.final_bytes(now, id, LastPacket::ConnAck(&fault));
-        let Some(((last_words, sent), connection)) = last_words.zip(self.forget_connection(id))
-        else {
-            return;
-        };
-        self.clients.telemetry.refused_connect(fault.reason);
-        self.close(id, last_words);
-        self.event(Event::Refused {
-            client_id: caller.client_id,
-            user_name: caller.user_name,
-            address: connection.peer().address,
-            reason: fault.reason,
-            sent,
-            detail: fault.detail,
-        });
-    }
-
-    /// The broker stops.
-    fn drain(&mut self, now: Instant) {
-        self.clients.finish_spreads(now);
-        let open = self.clients.connections.iter();
-        let ids: Vec<_> = open.map(Connection::id).collect();
-        for id in ids {
-            self.fail(now, id, stopping());
-        }
-        self.drop_sessions(now);
-        self.save_progress();
-        self.lay_lanes_to_rest();
     }
 }
 

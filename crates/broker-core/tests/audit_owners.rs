@@ -194,12 +194,12 @@ fn a_lane_is_its_first_clients_though_the_claim_of_another_comes_before() {
             let mut producer = Producer::join(&mut broker);
             let mut other = Producer::join_as(&mut broker, intruder, 2);
             let first = broker.now;
-            broker.hold_mail = true;
+            broker.hold_messages = true;
             producer.send_many(&mut broker, 1);
             broker.now = first + Duration::from_millis(1);
             other.send_many(&mut broker, 1);
-            broker.hold_mail = false;
-            broker.deliver_mail_of_others_first();
+            broker.hold_messages = false;
+            broker.deliver_messages_of_others_first();
             other.send_many(&mut broker, 1);
             producer.send_many(&mut broker, 1_023);
             producer.checkpoint(&mut broker);

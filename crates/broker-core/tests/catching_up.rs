@@ -66,12 +66,12 @@ fn what_comes_by_a_subscription_before_its_suback_does_not_overtake_what_waits_o
         others_stay(&mut broker);
         let publisher = join(&mut broker, name);
         let client = comes_back(&mut broker, publisher);
-        broker.hold_mail = true;
+        broker.hold_messages = true;
         unsubscribe(&mut broker, client, "a");
         subscribe(&mut broker, client, "+", QoS::AtLeastOnce);
         broker.send(publisher, publish("a", "2", QoS::AtLeastOnce, 2));
-        broker.hold_mail = false;
-        broker.deliver_mail();
+        broker.hold_messages = false;
+        broker.deliver_messages();
         broker.send(publisher, publish("a", "3", QoS::AtLeastOnce, 3));
         let expected = [
             "PUBLISH a \"1\" q1 #1",
@@ -95,11 +95,11 @@ fn what_is_on_no_disk_before_suback_comes_behind_what_waits_there_or_as_retained
         let publisher = join(&mut broker, name);
         let client = comes_back(&mut broker, publisher);
         unsubscribe(&mut broker, client, "a");
-        broker.hold_mail = true;
+        broker.hold_messages = true;
         subscribe(&mut broker, client, "a", QoS::AtLeastOnce);
         broker.send(publisher, retained("a", "2", QoS::AtLeastOnce, 2));
-        broker.hold_mail = false;
-        broker.deliver_mail();
+        broker.hold_messages = false;
+        broker.deliver_messages();
         let received = published_to(&mut broker, client);
         assert_eq!(received[0], "PUBLISH a \"1\" q1 #1", "from {name}");
         assert!(received[1].starts_with("PUBLISH a \"2\" q1"), "from {name}");
@@ -115,14 +115,14 @@ fn what_a_session_that_is_behind_gets_before_suback_has_a_limit_and_a_name() {
         let publisher = join(&mut broker, name);
         let client = comes_back(&mut broker, publisher);
         unsubscribe(&mut broker, client, "a");
-        broker.hold_mail = true;
+        broker.hold_messages = true;
         subscribe(&mut broker, client, "+", QoS::AtLeastOnce);
         for id in 1..=4_100 {
             broker.send(publisher, publish("a", "x", QoS::AtLeastOnce, id));
             broker.stored(); // so that it is acknowledged, and more may come
         }
-        broker.hold_mail = false;
-        broker.deliver_mail();
+        broker.hold_messages = false;
+        broker.deliver_messages();
         let full = |shard: &Shard| shard.stats().dropped[DropReason::QueueFull as usize];
         broker.shards.iter().map(full).sum::<u64>()
     });

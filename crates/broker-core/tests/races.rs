@@ -104,11 +104,11 @@ fn a_message_never_says_that_it_lives_longer_than_its_publisher_said() {
         properties: properties.as_properties(),
         ..packet
     };
-    broker.hold_mail = true;
+    broker.hold_messages = true;
     broker.advance(Duration::from_secs(1));
     broker.send(publisher, Packet::Publish(expiring));
     broker.now -= Duration::from_millis(5);
-    broker.deliver_mail();
+    broker.deliver_messages();
     for subscriber in subscribers {
         let expected = ["PUBLISH t \"x\" q0 MessageExpiryInterval(10)"];
         assert_eq!(broker.take(subscriber), expected);
@@ -123,7 +123,7 @@ fn a_message_that_is_not_retained_does_not_stand_for_the_retained_one() {
         let publisher = join(&mut broker, "p");
         broker.send(publisher, retained("t", "kept", QoS::AtLeastOnce, 1));
         let subscribers = crowd(&mut broker, "s");
-        broker.hold_mail = true;
+        broker.hold_messages = true;
         for &subscriber in &subscribers {
             subscribe(&mut broker, subscriber, "t", QoS::AtMostOnce);
         }
@@ -131,7 +131,7 @@ fn a_message_that_is_not_retained_does_not_stand_for_the_retained_one() {
         for &publisher in &subscribers {
             broker.send(publisher, publish("t", "passing", QoS::AtMostOnce, 0));
         }
-        broker.deliver_mail();
+        broker.deliver_messages();
         for subscriber in subscribers {
             let kept = "PUBLISH t \"kept\" q0 retain".to_owned();
             let packets = broker.take(subscriber);
@@ -150,7 +150,7 @@ fn a_message_for_a_member_that_has_gone_is_not_given_to_the_next_session_in_its_
             subscribe(&mut broker, member, "$share/g/t", QoS::AtLeastOnce);
         }
         let publishers = crowd(&mut broker, "p");
-        broker.hold_mail = true;
+        broker.hold_messages = true;
         for &publisher in &publishers {
             broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, 1));
             broker.send(publisher, publish("t", "y", QoS::AtLeastOnce, 2));
@@ -159,7 +159,7 @@ fn a_message_for_a_member_that_has_gone_is_not_given_to_the_next_session_in_its_
             broker.cut(member);
         }
         let strangers = crowd(&mut broker, "n");
-        broker.deliver_mail();
+        broker.deliver_messages();
         for stranger in strangers {
             assert_eq!(broker.take(stranger), [""; 0], "{shards} shards");
         }
@@ -177,7 +177,7 @@ fn a_shared_message_for_a_member_that_leaves_goes_to_one_that_stays() {
             broker.take(member);
         }
         let publishers = crowd(&mut broker, "p");
-        broker.hold_mail = true;
+        broker.hold_messages = true;
         for &publisher in &publishers {
             broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, 1));
         }
@@ -189,7 +189,7 @@ fn a_shared_message_for_a_member_that_leaves_goes_to_one_that_stays() {
             assert_eq!(last, "UNSUBACK #1 [00]");
             got += before.len();
         }
-        broker.deliver_mail();
+        broker.deliver_messages();
         for &member in &members[1..] {
             assert_eq!(broker.take(member), [""; 0], "{shards} shards");
         }

@@ -265,25 +265,25 @@ fn what_is_retained_when_a_client_comes_back_is_what_it_is_sent() {
 
 #[test]
 fn what_was_found_before_an_absence_is_not_sent_after_it_whenever_it_arrives() {
-    let mut letters = 0;
-    while came_back_after(letters) {
-        letters += 1;
+    let mut carried = 0;
+    while came_back_after(carried) {
+        carried += 1;
     }
-    assert!(letters > 2, "a question and an answer were among them");
+    assert!(carried > 2, "a question and an answer were among them");
 }
 
-/// A subscriber goes when so many letters have arrived, and comes back. Answers whether there were
-/// as many.
-fn came_back_after(letters: usize) -> bool {
+/// A subscriber goes when so many messages between shards have arrived, and comes back. Answers
+/// whether there were as many.
+fn came_back_after(carried: usize) -> bool {
     let mut broker = Broker::new(2);
     keep(&mut broker, 20, "old");
     let publishers: Vec<_> = (0..8)
         .map(|n| join(&mut broker, &format!("p{n}")))
         .collect();
     let client = stay(&mut broker, "client", true);
-    broker.hold_mail = true;
+    broker.hold_messages = true;
     subscribe(&mut broker, client, "r/#", QoS::AtMostOnce);
-    let arrived = (0..letters).all(|_| broker.deliver_letter());
+    let arrived = (0..carried).all(|_| broker.deliver_message());
     let mut topics = BTreeSet::new();
     for got in broker.take_publishes(client) {
         topics.insert(got.topic);
@@ -297,12 +297,12 @@ fn came_back_after(letters: usize) -> bool {
         }
     }
     let client = stay(&mut broker, "client", false);
-    broker.hold_mail = false;
-    broker.deliver_mail();
+    broker.hold_messages = false;
+    broker.deliver_messages();
     for got in broker.take_publishes(client) {
-        assert_eq!(got.payload, b"new", "{} after {letters}", got.topic);
+        assert_eq!(got.payload, b"new", "{} after {carried}", got.topic);
         topics.insert(got.topic);
     }
-    assert_eq!(topics.len(), 20, "after {letters} letters");
+    assert_eq!(topics.len(), 20, "after {carried} messages");
     arrived
 }

@@ -96,10 +96,10 @@ fn what_one_read_brought_at_quality_0_is_one_letter_to_another_shard() {
             .encode(Version::V5, &mut bytes)
             .unwrap();
     }
-    broker.hold_mail = true;
+    broker.hold_messages = true;
     broker.send_bytes(clients[0], &bytes);
-    assert!(broker.deliver_letter());
-    assert!(!broker.deliver_letter());
+    assert!(broker.deliver_message());
+    assert!(!broker.deliver_message());
     for client in clients {
         assert_eq!(broker.take(client).len(), 100);
     }
@@ -109,11 +109,11 @@ fn what_one_read_brought_at_quality_0_is_one_letter_to_another_shard() {
 fn suback_leaves_only_when_every_shard_knows() {
     let mut broker = Broker::new(3);
     let client = join(&mut broker, "c");
-    broker.hold_mail = true;
+    broker.hold_messages = true;
     subscribe(&mut broker, client, "a", QoS::AtMostOnce);
     assert_eq!(broker.take(client), Vec::<String>::new());
-    broker.hold_mail = false;
-    broker.deliver_mail();
+    broker.hold_messages = false;
+    broker.deliver_messages();
     assert_eq!(broker.take(client), ["SUBACK #1 [00]"]);
 }
 
@@ -151,7 +151,7 @@ fn a_retained_message_is_found_from_every_shard() {
 fn a_retained_publish_is_acknowledged_after_its_shard_has_it() {
     let mut broker = Broker::new(8);
     let publisher = join(&mut broker, "p");
-    broker.hold_mail = true;
+    broker.hold_messages = true;
     for n in 0..8 {
         broker.send(
             publisher,
@@ -160,8 +160,8 @@ fn a_retained_publish_is_acknowledged_after_its_shard_has_it() {
     }
     let early = broker.take(publisher).len();
     assert!(early < 8, "some of eight topics live on other shards");
-    broker.hold_mail = false;
-    broker.deliver_mail();
+    broker.hold_messages = false;
+    broker.deliver_messages();
     assert_eq!(early + broker.take(publisher).len(), 8);
 }
 

@@ -26,7 +26,9 @@ use std::time::{Duration, Instant};
 
 use mio::{Registry, Token};
 use session_channels::stream::{self, TrySendError, stream};
-use unbroken_broker_core::{Admission, ConnectionId, Mail, Peer, ReadAnswer, StoreId, StoreSize};
+use unbroken_broker_core::{
+    Admission, ConnectionId, Peer, ReadAnswer, ShardMessage, StoreId, StoreSize,
+};
 use unbroken_store::Batch;
 
 use crate::authenticator::AuthRules;
@@ -39,7 +41,7 @@ use crate::transport::Transport;
 #[derive(Debug)]
 pub(crate) enum DriverEvent {
     /// From another shard.
-    ShardMessage(Mail),
+    ShardMessage(ShardMessage),
     /// A connection, accepted or moved here by another shard.
     Connection(Box<IncomingConnection>),
     /// The authenticator's answer.
@@ -76,7 +78,7 @@ impl DriverEvent {
     /// messages.
     pub(crate) fn cost(&self) -> u64 {
         match self {
-            Self::ShardMessage(mail) => mail.cost(),
+            Self::ShardMessage(message) => message.cost(),
             Self::Connection(incoming) => incoming.unread.len() as u64,
             // From threads that wait for room; the size of an answer is bounded by its request.
             Self::Admission { .. }
@@ -93,7 +95,7 @@ impl DriverEvent {
     /// Bytes in memory while it is in the channel, beside the event itself.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::ShardMessage(mail) => mail.bytes(),
+            Self::ShardMessage(message) => message.bytes(),
             _ => self.cost(),
         }
     }

@@ -92,7 +92,9 @@ impl Driver {
 
     fn carry_out(&mut self, now: Instant, output: Output) {
         match output {
-            Output::Mail { to, mail } => self.send(to, DriverEvent::ShardMessage(mail)),
+            Output::ShardMessage { to, message } => {
+                self.send(to, DriverEvent::ShardMessage(message));
+            }
             Output::Event(event) => {
                 log::event(&event);
                 self.watches.retain(|watch| watch.offer(&event));

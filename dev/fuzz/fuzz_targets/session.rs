@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Input, Limits, LogId, Mail, Message, Output, Peer,
-    ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions, StoreId, Totals,
+    Admission, CloseCause, ConnectionId, Event, Input, Limits, LogId, Message, Output, Peer,
+    ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId, ShardMessage, ShardOptions, StoreId,
+    Totals,
 };
 use unbroken_mqtt_proto::{Packet, PacketType, ReasonCode, Version, next_frame};
 
@@ -37,7 +38,7 @@ struct Broker {
     now: Instant,
     has_sys: bool,
     is_durable: bool,
-    mail: BTreeMap<(usize, usize), VecDeque<Mail>>,
+    messages: BTreeMap<(usize, usize), VecDeque<ShardMessage>>,
     stores: Vec<Option<StoreId>>,
     /// What was asked to be stored, by log.
     logs: BTreeMap<LogId, Vec<Arc<Message>>>,
@@ -103,7 +104,7 @@ impl Broker {
             shards,
             limits,
             now: start,
-            mail: BTreeMap::new(),
+            messages: BTreeMap::new(),
             moves: Vec::new(),
             links: (0..LINKS).map(|_| Link::default()).collect(),
             serial: 0,
@@ -250,7 +251,7 @@ impl Broker {
             return true;
         }
         let pairs: Vec<_> = self
-            .mail
+            .messages
             .iter()
             .filter(|(_, queue)| !queue.is_empty())
             .map(|(pair, _)| *pair)
@@ -259,9 +260,13 @@ impl Broker {
             return false;
         }
         let (from, to) = pairs[choice % pairs.len()];
-        if let Some(mail) = self.mail.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
+        if let Some(message) = self
+            .messages
+            .get_mut(&(from, to))
+            .and_then(VecDeque::pop_front)
+        {
             let from = ShardId(u8::try_from(from).expect("few"));
-            self.input(to, Input::Mail { from, mail });
+            self.input(to, Input::ShardMessage { from, message });
         }
         true
     }
@@ -312,9 +317,9 @@ impl Broker {
                 Output::Authenticate { connection, .. } => {
                     self.links[connection.index as usize].deciding = true;
                 }
-                Output::Mail { to, mail } => {
+                Output::ShardMessage { to, message } => {
                     let pair = (shard, usize::from(to.0));
-                    self.mail.entry(pair).or_default().push_back(mail);
+                    self.messages.entry(pair).or_default().push_back(message);
                 }
                 Output::Store(request) => {
                     self.stores[shard] = Some(request.id);
@@ -462,5 +467,5 @@ const TESTDATA: [&str; 6] = [
     include_str!("../../../crates/mqtt-proto/testdata/disconnect.toml"),
 ];
 const LINKS: usize = 8;
-/// Far more letters than an input of any length can cause.
+/// Far more messages than an input of any length can cause.
 const ENOUGH: usize = 1_000_000;

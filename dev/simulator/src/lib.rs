@@ -1,7 +1,7 @@
 //! Whole shards and clients under seeded random schedules.
 //!
 //! One number decides everything: which features a run uses ([`Options`]), what the clients do, and
-//! in which order bytes, mail, answers and time reach the shards. The code under test is
+//! in which order bytes, messages, answers and time reach the shards. The code under test is
 //! `unbroken-broker-core` as it is; only the driver around it is replaced.
 //!
 //! Where the broker has a disk, that is a store in memory. In a share of the runs all of the broker

@@ -26,8 +26,8 @@ pub struct Options {
     pub(crate) staying: u32,
     /// Percent of the reconnects that want a new session.
     pub(crate) clean_starts: u32,
-    /// Relative frequency of carrying a letter from shard to shard; small is slow mail.
-    pub(crate) mail_weight: u32,
+    /// Relative frequency of carrying a message from shard to shard; small is slow.
+    pub(crate) message_weight: u32,
     /// The same for clients doing something.
     pub(crate) action_weight: u32,
     /// Most messages a client publishes in one action.
@@ -156,7 +156,7 @@ impl Options {
             v5: r.pick(&[0, 50, 70, 100]),
             staying: r.pick(&[0, 30, 70, 100]),
             clean_starts: r.pick(&[0, 0, 20, 60]),
-            mail_weight: r.pick(&[2, 10, 30, 60]),
+            message_weight: r.pick(&[2, 10, 30, 60]),
             action_weight: r.pick(&[5, 15, 30]),
             burst: r.pick(&[1, 3, 20]),
             cuts: r.percent(60),
@@ -250,7 +250,7 @@ impl Options {
     fn for_heirs(self, kills: u32) -> Self {
         let mut options = self.with_kills(kills);
         options.shards = options.shards.max(2);
-        (options.steps, options.mail_weight) = (2_000, options.mail_weight.min(10));
+        (options.steps, options.message_weight) = (2_000, options.message_weight.min(10));
         // They come back as new ones, with what they had not yet acknowledged.
         (options.clean_starts, options.v5) = (60, options.v5.max(50));
         (options.cuts, options.lazy_acks) = (true, true);

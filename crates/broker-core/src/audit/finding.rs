@@ -140,7 +140,7 @@ impl Audit {
         let (client, place) = match place {
             FaultPlace::Session(client) => (client, "among the messages for this client"),
             FaultPlace::Lane(client) => (client, "among the messages of this client"),
-            FaultPlace::Letters(_) => return,
+            FaultPlace::Messages(_) => return,
         };
         let object = Object::new()
             .text("kind", kind.name())

@@ -10,10 +10,15 @@
 //! password is not.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::connection::server::Phase;
-use unbroken_mqtt_proto::{Connect, Properties, Property, PropertyBuf, QoS, Version, Will};
+use unbroken_mqtt_proto::{
+    Connect, Properties, Property, PropertyBuf, QoS, Version, Will as ConnectWill,
+};
+
+use crate::durability::Will;
+use crate::message::{Message, Publication};
 
 use crate::ids::SessionId;
 
@@ -155,6 +160,27 @@ impl ConnectRequest {
             user_name: self.user_name.clone(),
         }
     }
+
+    /// The will that it gives to its client, whose id the broker may have assigned.
+    pub(crate) fn will(&self, now: Instant, client_id: &Arc<str>) -> Option<Box<Will>> {
+        let will = self.will.as_deref()?; // [MQTT311-3.1.2-12]
+        let publication = Publication {
+            topic: &will.topic,
+            properties: will.properties.as_properties(),
+            payload: &will.payload,
+            qos: will.qos,
+            retain: will.retain,
+            expires: None,
+            stamp: now,
+            mark: None,
+        };
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        Some(Box::new(Will {
+            message: Arc::new(Message::new(&publication, Some(client_id))),
+            expiry: will.expiry_s.map(seconds),
+            delay_s: will.delay_s,
+        }))
+    }
 }
 
 /// User property `audit` = `watch`: the deliveries to this client are left out of the audit's sums.
@@ -165,7 +191,7 @@ fn only_verifies(properties: Properties<'_>) -> bool {
 }
 
 impl WillRequest {
-    fn of(will: &Will<'_>) -> Self {
+    fn of(will: &ConnectWill<'_>) -> Self {
         let mut properties = PropertyBuf::new();
         for property in will.properties {
             // The first two are the broker's to act on; the rest goes with the message

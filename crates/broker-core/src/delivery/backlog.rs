@@ -6,13 +6,13 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{QoS, TopicName};
 
 use super::item::{Item, note_given};
-use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::message::Publication;
 use crate::position::Position;
 use crate::reason::DropReason;
 use crate::routing::{Receiver, Terms};
 use crate::session::{Backlog, TermsThen};
+use crate::shard::Clients;
 
 impl Clients {
     /// The session has no client, or one that does not keep up: what is routed to it from now on is

@@ -24,7 +24,6 @@ use super::copy::{ReceiverCopy, write_publish};
 use super::item::{Item, note_given};
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
-use crate::clients::Clients;
 use crate::connection::Leaving;
 use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, SessionId};
@@ -33,6 +32,7 @@ use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::Terms;
 use crate::session::{Delivery, Session};
+use crate::shard::Clients;
 
 impl Clients {
     /// Begins the delivery of another message: what was encoded for the last one is forgotten.

@@ -38,13 +38,13 @@ use unbroken_mqtt_proto::topic::TopicName;
 
 use super::frames::{Frames, encoded_bytes};
 use super::item::Item;
-use crate::clients::Clients;
 use crate::ids::{ConnectionId, SessionId};
 use crate::limits::{SPREADS_MAX, SPREADS_WAITED_FOR};
 use crate::message::Message;
 use crate::reason::DropReason;
 use crate::routing::{Receiver, Route, Routed, Terms, WideRoute};
 use crate::session::Session;
+use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::timers::Timer;
 

@@ -16,7 +16,6 @@ use super::copy::{ReceiverCopy, write_publish};
 use super::frames::Frames;
 use super::item::{Item, terms_of_copy};
 use crate::audit::account::Fate;
-use crate::clients::Clients;
 use crate::connection::{Answer, Connection, HeldCopy, Writer};
 use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, SessionId};
@@ -24,6 +23,7 @@ use crate::message::Publication;
 use crate::policy::AccessControl;
 use crate::reason::DropReason;
 use crate::session::{Delivery, Rules};
+use crate::shard::Clients;
 
 impl Clients {
     /// A message of QoS 0 leaves that was held.

@@ -4,21 +4,21 @@
 //!
 //! ```text
 //! add:    behind the others for that shard, as bytes in one piece
-//! close:  the input is over, something else is for that shard, or it is full: into the mail
+//! close:  the input is over, something else is for that shard, or it is full: it is sent
 //! ```
 //!
-//! A feed between shards is bounded in letters and bytes, and a shard takes all of it in one turn.
-//! So each message costs it [`BUNDLED_COST_MIN`] at least: as many are on their way as if each were
-//! a letter.
+//! A channel between shards is bounded in messages and bytes, and a shard takes all of it in one
+//! turn. So each publication costs it [`BUNDLED_COST_MIN`] at least: as many are on their way as if
+//! each were sent by itself.
 //!
 //! Why: two shards that share a message bring each of its parts from one core's cache to the
 //! other's, and back when it is used again; each way took more than all else that was done for it.
-//! Bytes that lie one behind the other come together, and one letter carries all of them. Of
+//! Bytes that lie one behind the other come together, and one message carries all of them. Of
 //! messages that are kept, retained, large or for many shards, references are sent.
 //!
 //! Invariants:
 //! - A bundle goes before whatever is sent to that shard after its messages: it is closed by
-//!   `Clients::mail`.
+//!   `Clients::send`.
 //! - None is open between two inputs.
 //! - A used one comes back as a message does, by a reference that finds itself alone (see
 //!   [`crate::message`]).
@@ -141,7 +141,7 @@ pub(crate) struct Bundles {
     open: Vec<Bundle>,
     /// Those that are not empty, a bit each.
     begun: u64,
-    /// In the mail or back from it; longest lent in front.
+    /// Sent, or back from it; longest lent in front.
     lent: VecDeque<Arc<Bundle>>,
 }
 

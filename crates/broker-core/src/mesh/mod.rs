@@ -2,8 +2,11 @@
 
 mod barriers;
 mod bundle;
+mod message;
 mod numbers;
 
 pub(crate) use barriers::Barriers;
 pub(crate) use bundle::{Bundle, Bundles, is_plain};
-pub(crate) use numbers::{LetterNumbers, OutOfOrder};
+pub use message::ShardMessage;
+pub(crate) use message::{Awaited, MeshMessage};
+pub(crate) use numbers::{MessageNumbers, OutOfOrder};

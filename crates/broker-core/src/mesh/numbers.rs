@@ -7,7 +7,7 @@ use crate::reason::FaultKind;
 
 /// The next number to and from each shard.
 #[derive(Debug)]
-pub(crate) struct LetterNumbers {
+pub(crate) struct MessageNumbers {
     to: [u64; SHARDS_MAX],
     from: [u64; SHARDS_MAX],
 }
@@ -20,7 +20,7 @@ pub(crate) struct OutOfOrder {
     pub(crate) count: u64,
 }
 
-impl Default for LetterNumbers {
+impl Default for MessageNumbers {
     fn default() -> Self {
         Self {
             to: [0; SHARDS_MAX],
@@ -29,7 +29,7 @@ impl Default for LetterNumbers {
     }
 }
 
-impl LetterNumbers {
+impl MessageNumbers {
     /// The number of the next message to this shard.
     pub(crate) fn next(&mut self, to: ShardId) -> u64 {
         let next = &mut self.to[usize::from(to.0)];
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_number_that_is_passed_over_or_comes_again_is_named() {
-        let mut numbers = LetterNumbers::default();
+        let mut numbers = MessageNumbers::default();
         let from = ShardId(3);
         let mut receive = |number| {
             let found = numbers.receive(from, number);

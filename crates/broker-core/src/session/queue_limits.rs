@@ -2,8 +2,8 @@
 //! ([`QueueFull::Refuse`]).
 //!
 //! ```text
-//! session's shard:  full ──── Letter::Full, with its subscriptions ───> every other shard
-//!                   room ──── Letter::Room ──────────────────────────>
+//! session's shard:  full ──── MeshMessage::Full, with its subscriptions ───> every other shard
+//!                   room ──── MeshMessage::Room ──────────────────────────>
 //! publish, there:   does a full session have to keep this? -> 0x97, before anything is done
 //! ```
 //!

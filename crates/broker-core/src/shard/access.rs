@@ -16,12 +16,12 @@ use std::time::Instant;
 use unbroken_mqtt_proto::ReasonCode;
 use unbroken_mqtt_proto::topic::SubscriptionFilter;
 
-use crate::clients::Clients;
 use crate::connection::{ConnectRequest, Connection};
 use crate::ids::{ConnectionId, SessionId};
 use crate::message::Publication;
 use crate::policy::{Identity, Policy, Subject, Verdict};
 use crate::reason::{DropReason, Fault};
+use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::telemetry::Event;
 

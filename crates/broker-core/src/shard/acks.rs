@@ -18,13 +18,13 @@ use unbroken_mqtt_proto::{Ack, Properties, Property, QoS, ReasonCode, Version};
 
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
-use crate::clients::Clients;
 use crate::connection::{Answer, Connection, Held, HeldCopy, Leaving};
 use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{ConnectionId, SessionId, StoreId};
-use crate::mail::Letter;
+use crate::mesh::MeshMessage;
 use crate::reason::{DropReason, Fault};
 use crate::session::{Delivery, Session};
+use crate::shard::Clients;
 use crate::shard::Shard;
 
 impl Shard {
@@ -312,7 +312,7 @@ impl Clients {
         }
     }
 
-    /// A letter with this token is answered.
+    /// A message with this token is answered.
     pub(crate) fn handle_settled(&mut self, now: Instant, token: u64) {
         if let Some(waiter) = self.gate.on_settled(token) {
             self.wake(now, waiter);
@@ -333,7 +333,7 @@ impl Clients {
             Waiter::Shard(shard, token) if shard == self.shard => {
                 self.handle_settled(now, token);
             }
-            Waiter::Shard(shard, token) => self.mail(shard, Letter::Settled { token }),
+            Waiter::Shard(shard, token) => self.send(shard, MeshMessage::Settled { token }),
             Waiter::Will(client_id) => self.end_stored_will(&client_id),
         }
     }

@@ -20,12 +20,12 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter};
 
-use crate::clients::Clients;
 use crate::ids::{GroupId, Holder, HolderRef, Member, Readiness, SessionId, ShardId, Want};
-use crate::mail::Letter;
+use crate::mesh::MeshMessage;
 use crate::placement;
 use crate::routing::{Grant, InterestChange, Subscriber};
 use crate::session::QueueChange;
+use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::shared::{GroupMessage, Keeping, PacketLimit, PendingJoin, share_text};
 
@@ -59,9 +59,9 @@ impl Shard {
                 let barrier = self.barriers.issue();
                 for shard in self.others() {
                     let filter = filter.into();
-                    self.mail(
+                    self.send(
                         shard,
-                        Letter::InterestAdded {
+                        MeshMessage::InterestAdded {
                             filter,
                             want,
                             barrier,
@@ -72,7 +72,7 @@ impl Shard {
             Some(InterestChange::Removed(want)) => {
                 for shard in self.others() {
                     let filter = filter.into();
-                    self.mail(shard, Letter::InterestRemoved { filter, want });
+                    self.send(shard, MeshMessage::InterestRemoved { filter, want });
                 }
             }
         }
@@ -103,7 +103,7 @@ impl Shard {
     /// All that another shard has announced up to here is in force.
     pub(crate) fn answer_barrier(&mut self, from: ShardId, barrier: u64) {
         let (tail, _) = self.clients.gate.log_ends().own();
-        self.mail(from, Letter::BarrierReached { barrier, tail });
+        self.send(from, MeshMessage::BarrierReached { barrier, tail });
     }
 
     pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str, want: Want) {
@@ -226,7 +226,7 @@ impl Shard {
     }
 
     pub(crate) fn send_about_group(&mut self, to: ShardId, message: GroupMessage) {
-        self.mail(to, Letter::Group(message));
+        self.send(to, MeshMessage::Group(message));
     }
 
     /// A session of this shard, as a group knows it.
@@ -433,12 +433,12 @@ impl Shard {
         filters: &[(Box<str>, Grant)],
     ) {
         for shard in self.others() {
-            let letter = Letter::Full {
+            let message = MeshMessage::Full {
                 holder,
                 name: Arc::clone(name),
                 filters: filters.into(),
             };
-            self.mail(shard, letter);
+            self.send(shard, message);
         }
         self.router.add_full(self.holder(holder), name, filters);
     }
@@ -447,7 +447,7 @@ impl Shard {
     pub(crate) fn announce_room(&mut self, holder: Holder) {
         for shard in self.others() {
             let filter = None;
-            self.mail(shard, Letter::Room { holder, filter });
+            self.send(shard, MeshMessage::Room { holder, filter });
         }
         self.router.remove_full(self.holder(holder));
     }
@@ -468,7 +468,7 @@ impl Shard {
             let holder = Holder::Session(id);
             for shard in self.others() {
                 let filter = Some(filter.into());
-                self.mail(shard, Letter::Room { holder, filter });
+                self.send(shard, MeshMessage::Room { holder, filter });
             }
             self.router.remove_full_filter(self.holder(holder), filter);
         }

@@ -15,16 +15,16 @@ use crate::audit::receipt::News;
 use crate::audit::statement;
 use crate::audit::verify::LaneSession;
 use crate::audit::watch::Wants;
-use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::delivery::Item;
 use crate::durability::{LaneState, Record};
 use crate::ids::{SessionId, ShardId};
-use crate::mail::Letter;
+use crate::mesh::MeshMessage;
 use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::Router;
 use crate::session::Session;
+use crate::shard::Clients;
 use crate::timers::Timer;
 
 impl Shard {
@@ -238,13 +238,13 @@ impl Shard {
                 if home == self.options.id {
                     return self.take_news(now, &publisher, epoch, number, news);
                 }
-                let letter = Letter::News {
+                let message = MeshMessage::News {
                     publisher,
                     epoch,
                     number,
                     news,
                 };
-                self.mail(home, letter);
+                self.send(home, message);
             }
         }
     }
@@ -273,7 +273,7 @@ impl Shard {
     /// Sends what other shards are to hear, asks for what the disk is to have, and sets the times.
     fn carry_out_audit(&mut self, now: Instant) {
         while let Some((to, message)) = self.clients.audit.take_message() {
-            self.mail(to, Letter::Lane(message));
+            self.send(to, MeshMessage::Lane(message));
         }
         while let Some(record) = self.clients.audit.take_record() {
             self.clients.gate.ask(record);

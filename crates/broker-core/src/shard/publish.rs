@@ -19,7 +19,6 @@ use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::audit::missed::poses_as_record;
-use crate::clients::Clients;
 use crate::connection::Answer;
 use crate::delivery::{Item, Storing};
 use crate::durability::{Marker, Record, WaitFor};
@@ -29,6 +28,7 @@ use crate::message::{self, Publication};
 use crate::placement;
 use crate::reason::{DropReason, Fault, Flow};
 use crate::session::Session;
+use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::telemetry::Again;
 

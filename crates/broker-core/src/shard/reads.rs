@@ -7,12 +7,12 @@ use std::time::Instant;
 use unbroken_mqtt_proto::QoS;
 
 use super::Shard;
-use crate::clients::Clients;
 use crate::delivery::Item;
 use crate::durability::{Purpose, ReadAnswer};
 use crate::ids::SessionId;
 use crate::message::Message;
 use crate::reason::FaultKind;
+use crate::shard::Clients;
 use crate::timers::Timer;
 
 impl Shard {

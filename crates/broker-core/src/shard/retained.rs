@@ -22,17 +22,17 @@ use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 
 use crate::audit::verdict::finds_verdict;
 use crate::audit::watch::lane_answer;
-use crate::clients::Clients;
 use crate::delivery::{Item, Storing};
 use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{Errand, SessionId, ShardId, StoreId};
-use crate::mail::Letter;
+use crate::mesh::MeshMessage;
 use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
 use crate::retained::{NextStep, QueryStart, Question, RetainedChange, RetainedCopy, Slice};
 use crate::routing::{Grant, Terms};
 use crate::session::{Identifiers, Session};
+use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::timers::Timer;
 
@@ -57,12 +57,12 @@ impl Shard {
             Storing::IfWanted(Some(marker)) => marker.retained,
             _ => None,
         };
-        let letter = Letter::Retain {
+        let message = MeshMessage::Retain {
             message,
             token,
             errand,
         };
-        self.mail(owner, letter);
+        self.send(owner, message);
     }
 
     pub(crate) fn handle_retain(
@@ -285,13 +285,13 @@ impl Shard {
             retained.take_answer(session, token, slice);
             return true;
         }
-        let letter = Letter::RetainedQuery {
+        let message = MeshMessage::RetainedQuery {
             token,
             session,
             filter: (*filter).into(),
             after,
         };
-        self.mail(shard, letter);
+        self.send(shard, message);
         false
     }
 
@@ -321,9 +321,9 @@ impl Shard {
         after: Option<&str>,
     ) {
         let Slice { messages, next } = self.clients.retained.slice(filter, after);
-        self.mail(
+        self.send(
             from,
-            Letter::RetainedAnswer {
+            MeshMessage::RetainedAnswer {
                 token,
                 session,
                 messages,

@@ -6,7 +6,6 @@ use std::time::Instant;
 use unbroken_mqtt_proto::ReasonCode;
 
 use super::Shard;
-use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::delivery::Item;
 use crate::durability::{Purpose, ReadAnswer, StoreSize, Waiting};
@@ -15,6 +14,7 @@ use crate::message::Message;
 use crate::reason::{DropReason, Fault};
 use crate::routing::Terms;
 use crate::session::{Rules, Session};
+use crate::shard::Clients;
 use crate::timers::Timer;
 
 impl Shard {

@@ -33,7 +33,7 @@ use crate::delivery::Item;
 use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{GroupId, GroupRef, Holder, Member, SessionId, ShardId};
 use crate::limits::BUNDLED_FOR_MAX;
-use crate::mail::{Awaited, Letter};
+use crate::mesh::{Awaited, MeshMessage};
 use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
@@ -76,7 +76,7 @@ impl Shard {
             // Whose groups are not known to keep messages may have one that does by now.
             let is_awaited = item.is_awaited && (item.is_owed || sharing & bit != 0);
             let awaited = is_awaited.then(|| self.expect_groups(item));
-            self.mail(shard, Letter::Publish { message, awaited });
+            self.send(shard, MeshMessage::Publish { message, awaited });
         }
         // The broker's own word is not a client's message without a receiver.
         if !wanted && !item.is_own_word() {
@@ -188,7 +188,8 @@ impl Shard {
         self.router.full_receiver(topic, publisher)
     }
 
-    /// A token for a letter about this message, whose answer its acknowledgement waits for.
+    /// A token for a request to another shard about this message, whose answer its acknowledgement
+    /// waits for.
     pub(crate) fn expect_settled(&mut self, item: &mut Item<'_>) -> u64 {
         let token = item.until.settled.unwrap_or_else(|| self.numbers.issue());
         item.until.settled = Some(token);
@@ -272,12 +273,12 @@ impl Shard {
         if self.deliver_as_member(now, member, grant, &mut item) {
             return self.fulfil(now, duty, group.shard, &mut item);
         }
-        let letter = GroupMessage::Return {
+        let message = GroupMessage::Return {
             group,
             message,
             duty,
         };
-        self.send_about_group(group.shard, letter);
+        self.send_about_group(group.shard, message);
     }
 
     /// Brings a message to the session that was chosen. Answers whether that is still a member.
@@ -371,12 +372,12 @@ impl Shard {
         if owner == self.options.id {
             self.hand_on(now, text, &message, duty);
         } else {
-            let letter = GroupMessage::HandOver {
+            let message = GroupMessage::HandOver {
                 group: Arc::clone(text),
                 message,
                 duty,
             };
-            self.send_about_group(owner, letter);
+            self.send_about_group(owner, message);
         }
     }
 

@@ -23,7 +23,6 @@ use unbroken_mqtt_proto::{
     SubscriptionOptions, Unsubscribe, Version,
 };
 
-use crate::clients::Clients;
 use crate::connection::Answer;
 use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, LogId, SessionId, StoreId};
@@ -31,6 +30,7 @@ use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::reason::Fault;
 use crate::routing::{Grant, PendingSubAck, Subscriber};
 use crate::settings::ShardOptions;
+use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::shared::GroupMessage;
 use crate::telemetry::Event;

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::ReasonCode;
 
-use crate::clients::Clients;
 use crate::ids::{ConnectionId, SessionId};
-use crate::mail::Letter;
+use crate::mesh::MeshMessage;
 use crate::position::Frontier;
 use crate::reason::Fault;
+use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::timers::Timer;
 
@@ -237,7 +237,7 @@ impl Shard {
         let (tail, on_disk) = self.clients.gate.log_ends().own();
         (self.log_end_is_due, self.log_end_sent) = (false, (tail, on_disk));
         for shard in self.others() {
-            self.mail(shard, Letter::Tail { tail, on_disk });
+            self.send(shard, MeshMessage::Tail { tail, on_disk });
         }
     }
 }

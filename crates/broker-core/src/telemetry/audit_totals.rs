@@ -43,9 +43,9 @@ pub struct AuditTotals {
     pub handed_on: u64,
     /// Deliveries accepted into a queue that are nowhere.
     pub lost: u64,
-    /// Deliveries or letters that left twice.
+    /// Deliveries or messages between shards that left twice.
     pub duplicated: u64,
-    /// Deliveries or letters that left after later ones.
+    /// Deliveries or messages between shards that left after later ones.
     pub reordered: u64,
     /// Messages that changed inside the broker.
     pub altered: u64,

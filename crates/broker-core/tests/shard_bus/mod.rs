@@ -1,4 +1,4 @@
-//! A broker of some shards without threads or sockets; mail and time move as the test says.
+//! A broker of some shards without threads or sockets; messages and time move as the test says.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::format_push_string, reason = "a test reads better so")]
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Forget, Input, Limits, Mail, Output, Peer,
-    ReadRequest, Record, Room, Settings, Shard, ShardId, ShardOptions, StoreId, StoreSize, Totals,
+    Admission, CloseCause, ConnectionId, Event, Forget, Input, Limits, Output, Peer, ReadRequest,
+    Record, Room, Settings, Shard, ShardId, ShardMessage, ShardOptions, StoreId, StoreSize, Totals,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, ReasonCode,
@@ -39,9 +39,9 @@ pub(crate) struct Broker {
     disk: Box<dyn Disk>,
     /// What was asked to be stored since it was last looked at, each as a short text.
     asked: Vec<String>,
-    mail: VecDeque<(ShardId, ShardId, Mail)>,
-    /// Mail stays where it is until `deliver_mail`.
-    pub(crate) hold_mail: bool,
+    messages: VecDeque<(ShardId, ShardId, ShardMessage)>,
+    /// Messages stay where they are until `deliver_messages`.
+    pub(crate) hold_messages: bool,
     /// Nothing is read until this is false again.
     pub(crate) hold_reads: bool,
     /// Up to when clients have been listened to, if not up to now.
@@ -125,8 +125,8 @@ impl Broker {
             reads: Vec::new(),
             disk: Box::new(Logs::default()),
             asked: Vec::new(),
-            mail: VecDeque::new(),
-            hold_mail: false,
+            messages: VecDeque::new(),
+            hold_messages: false,
             hold_reads: false,
             heard: None,
             hold_admissions: false,
@@ -382,27 +382,27 @@ impl Broker {
         }
     }
 
-    pub(crate) fn deliver_mail(&mut self) {
-        while let Some((from, to, mail)) = self.mail.pop_front() {
-            self.input_one(usize::from(to.0), Input::Mail { from, mail });
+    pub(crate) fn deliver_messages(&mut self) {
+        while let Some((from, to, message)) = self.messages.pop_front() {
+            self.input_one(usize::from(to.0), Input::ShardMessage { from, message });
         }
         self.flush();
     }
 
-    /// The oldest letter that is held arrives. False if there is none.
-    pub(crate) fn deliver_letter(&mut self) -> bool {
-        let Some((from, to, mail)) = self.mail.pop_front() else {
+    /// The oldest message that is held arrives. False if there is none.
+    pub(crate) fn deliver_message(&mut self) -> bool {
+        let Some((from, to, message)) = self.messages.pop_front() else {
             return false;
         };
-        self.input_one(usize::from(to.0), Input::Mail { from, mail });
+        self.input_one(usize::from(to.0), Input::ShardMessage { from, message });
         self.flush();
         true
     }
 
     pub(crate) fn input(&mut self, shard: usize, input: Input<'_>) {
         self.input_one(shard, input);
-        if !self.hold_mail {
-            self.deliver_mail();
+        if !self.hold_messages {
+            self.deliver_messages();
         }
         self.flush();
         self.answer_reads();
@@ -471,9 +471,9 @@ impl Broker {
                         admission,
                     });
                 }
-                Output::Mail { to, mail } => {
-                    self.mail
-                        .push_back((ShardId(u8::try_from(shard).unwrap()), to, mail));
+                Output::ShardMessage { to, message } => {
+                    self.messages
+                        .push_back((ShardId(u8::try_from(shard).unwrap()), to, message));
                 }
                 Output::Store(request) => {
                     self.asked.push(show_record(&request.record));

@@ -126,12 +126,12 @@ fn suback_does_not_leave_before_it_is_stored() {
 fn what_a_client_subscribes_to_twice_is_stored_once_and_both_answers_wait_for_it() {
     let mut broker = durable(3);
     let client = resident(&mut broker, "s", &[]);
-    broker.hold_mail = true;
+    broker.hold_messages = true;
     for _ in 0..2 {
         subscribe(&mut broker, client, "t", QoS::AtLeastOnce);
     }
-    broker.hold_mail = false;
-    broker.deliver_mail();
+    broker.hold_messages = false;
+    broker.deliver_messages();
     let expected = ["SUBACK #1 [01]", "SUBACK #1 [01]"];
     held(&mut broker, client, "subscribed s t q1", &expected);
 }

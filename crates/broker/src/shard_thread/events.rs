@@ -16,9 +16,9 @@ pub(super) fn handle_event(
     event: DriverEvent,
 ) {
     match event {
-        DriverEvent::ShardMessage(mail) => {
+        DriverEvent::ShardMessage(message) => {
             if let Some(from) = from {
-                input(shard, driver, now, Input::Mail { from, mail });
+                input(shard, driver, now, Input::ShardMessage { from, message });
             }
         }
         DriverEvent::Connection(incoming) => open(shard, driver, now, *incoming),

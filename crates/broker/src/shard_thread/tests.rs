@@ -34,7 +34,7 @@ fn a_message_for_an_ended_shard_is_counted_under_a_drop_reason() {
         input(shard, driver, now, Input::Drain);
     }
     let dropped = |shards: &[ShardThread; 2]| shards[1].shard.stats().dropped_total();
-    assert_eq!(dropped(&shards), 0, "the letter was not handed over");
+    assert_eq!(dropped(&shards), 0, "the message was not handed over");
     exchange_final(&mut shards);
     assert_eq!(dropped(&shards), 1);
 }

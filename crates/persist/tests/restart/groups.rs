@@ -87,11 +87,11 @@ fn publish_over_a_kill(
     let mut count = |world: &mut World, group: &str, client| {
         *came.entry(group.to_owned()).or_insert(0) += take_all(world, client);
     };
-    world.broker.hold_mail = true;
+    world.broker.hold_messages = true;
     world.broker.send(from, publish("t", "x", QOS2, 1));
     world.broker.stored();
     if killed != Killed::OnTheWay {
-        world.broker.deliver_mail();
+        world.broker.deliver_messages();
     }
     if !matches!(killed, Killed::OnTheWay | Killed::Given) {
         world.broker.stored();
@@ -104,7 +104,7 @@ fn publish_over_a_kill(
         world.broker.stored();
     }
     if killed == Killed::Answered {
-        world.broker.deliver_mail();
+        world.broker.deliver_messages();
         assert_eq!(world.broker.take(from), ["PUBREC #1 00"]);
     }
     world.restart();
@@ -164,13 +164,13 @@ fn what_a_group_had_for_members_at_qos_0_is_not_given_again_to_one_that_wants_mo
         let mut world = World::new(3);
         let client = world.resident("p", &[(&filter, QoS::AtMostOnce)]);
         world.settle();
-        world.broker.hold_mail = true;
+        world.broker.hold_messages = true;
         world.broker.send(client, publish("t", "x", QOS2, 1));
         world.broker.stored();
         subscribe(&mut world.broker, client, &filter, QOS2);
         world.broker.stored();
         // On another shard the group has not heard of that, and what it gives is not on disk.
-        world.broker.deliver_mail();
+        world.broker.deliver_messages();
         assert_eq!(world.broker.take_payloads(client), [b"x"], "{group}");
         world.restart();
         let (_, received) = world.back("p");
@@ -185,7 +185,7 @@ fn what_a_group_has_given_that_was_not_known_to_keep_messages_is_not_given_again
         .into_iter()
         .flat_map(|group| ["p", "q", "r", "o"].map(|publisher| (group, publisher)))
     {
-        for letters in 0..6 {
+        for carried in 0..6 {
             let filter = format!("$share/{group}/t");
             let mut world = World::new(3);
             world.resident("known", &[("$share/h/t", QOS2)]);
@@ -193,15 +193,15 @@ fn what_a_group_has_given_that_was_not_known_to_keep_messages_is_not_given_again
             let first = join(&mut world.broker, "first");
             subscribe(&mut world.broker, first, &filter, QOS2);
             world.settle();
-            world.broker.hold_mail = true;
+            world.broker.hold_messages = true;
             let member = stay(&mut world.broker, "s", false);
             subscribe(&mut world.broker, member, &filter, QOS2);
-            for _ in 0..letters {
-                world.broker.deliver_letter();
+            for _ in 0..carried {
+                world.broker.deliver_message();
             }
             world.broker.send(from, publish("t", "x", QOS2, 1));
             world.broker.stored();
-            world.broker.deliver_mail();
+            world.broker.deliver_messages();
             // All is on disk, and the publisher's shard does not know.
             world.broker.stored();
             let mut came = world.broker.take_payloads(first).len();
@@ -210,7 +210,7 @@ fn what_a_group_has_given_that_was_not_known_to_keep_messages_is_not_given_again
                 let (_, received) = world.back(client_id);
                 let publishes = received.iter().filter(|one| one.starts_with("PUBLISH"));
                 came = before + publishes.count();
-                assert_eq!(came, 1, "{client_id}: {group} {publisher} {letters}");
+                assert_eq!(came, 1, "{client_id}: {group} {publisher} {carried}");
             }
         }
     }
@@ -223,7 +223,7 @@ fn on_the_way(group: &str, publisher: &str) -> (World, Client, String) {
     let member = world.resident("s", &[(&filter, QOS2)]);
     let from = world.resident(publisher, &[]);
     world.settle();
-    world.broker.hold_mail = true;
+    world.broker.hold_messages = true;
     world.broker.send(from, publish("t", "x", QOS2, 1));
     world.broker.stored();
     (world, member, filter)
@@ -306,7 +306,7 @@ fn what_a_group_owes_that_has_no_member_any_more_is_named() {
     assert!(named > 0, "it never happened");
 }
 
-/// The letter to the member that a group has chosen may be late. Its entry will refer to the log.
+/// The message to the member that a group has chosen may be late. Its entry will refer to the log.
 #[test]
 fn the_log_is_held_while_a_group_gives_a_message() {
     for (group, member) in ["g", "h", "i", "j"].map(|group| (group, format!("of-{group}"))) {
@@ -317,15 +317,15 @@ fn the_log_is_held_while_a_group_gives_a_message() {
             world.settle();
             world.broker.take(publisher);
             let log = LogId(u16::try_from(world.broker.shard_of(publisher)).unwrap());
-            world.broker.hold_mail = true;
+            world.broker.hold_messages = true;
             world.broker.send(publisher, publish("t", "x", qos, 1));
-            let mut letters = 0;
+            let mut carried = 0;
             while world.broker.take(publisher).is_empty() {
                 world.broker.stored();
                 let shards = world.broker.shards.iter();
                 let needed = shards.map(|shard| shard.needed().of(log)).min();
-                assert_eq!(needed, Some(0), "{group} {qos:?}, {letters} letters");
-                letters += u32::from(world.broker.deliver_letter());
+                assert_eq!(needed, Some(0), "{group} {qos:?}, {carried} messages");
+                carried += u32::from(world.broker.deliver_message());
             }
         }
     }

@@ -12,10 +12,10 @@ use crate::{QOS1, QOS2, World};
 
 /// Groups of several shards, whose members are sessions of several shards.
 const GROUPS: [&str; 4] = ["g", "h", "i", "j"];
-/// More letters than are sent about one message.
-const LETTERS: usize = 6;
+/// More messages between shards than are sent about one message.
+const MESSAGES: usize = 6;
 /// More than two shards that have begun send each other first.
-const LETTERS_OF_A_START: usize = 20;
+const MESSAGES_OF_A_START: usize = 20;
 
 /// A session that is away, and that its group has given a message.
 fn given(group: &str, qos: QoS) -> World {
@@ -59,9 +59,9 @@ fn what_a_session_leaves_to_its_group_is_anothers_whenever_the_broker_is_killed(
         .into_iter()
         .flat_map(|group| [(group, QOS1), (group, QOS2)])
     {
-        for (restarts, letters) in [0, 1]
+        for (restarts, carried) in [0, 1]
             .into_iter()
-            .flat_map(|n| (0..LETTERS).map(move |l| (n, l)))
+            .flat_map(|n| (0..MESSAGES).map(move |l| (n, l)))
         {
             let mut world = given(group, qos);
             for _ in 0..restarts {
@@ -72,16 +72,16 @@ fn what_a_session_leaves_to_its_group_is_anothers_whenever_the_broker_is_killed(
                 world.resident(member, &[(&format!("$share/{group}/t"), qos)]);
             }
             world.settle();
-            world.broker.hold_mail = true;
+            world.broker.hold_messages = true;
             let again = stay(&mut world.broker, "s", true);
-            for _ in 0..letters {
-                world.broker.deliver_letter();
+            for _ in 0..carried {
+                world.broker.deliver_message();
             }
             world.broker.stored();
             assert_eq!(world.broker.take(again), ["CONNACK 0 00"]);
             world.restart();
             let came = came(&mut world, &members);
-            let context = format!("{group} {qos:?}, {restarts} restarts, {letters} letters");
+            let context = format!("{group} {qos:?}, {restarts} restarts, {carried} messages");
             assert_eq!(came.len(), 1, "{context}: {came:?}");
             assert_eq!(noted(&world), 0, "{context}");
             assert_eq!(named(&world, DropReason::SessionEnded), 0, "{context}");
@@ -95,7 +95,7 @@ fn what_is_handed_over_is_noted_until_another_has_it_over_any_number_of_kills() 
         let mut world = given(group, QOS2);
         world.resident("o", &[(&format!("$share/{group}/t"), QOS2)]);
         world.settle();
-        world.broker.hold_mail = true;
+        world.broker.hold_messages = true;
         stay(&mut world.broker, "s", true);
         world.broker.stored();
         let first = noted(&world);
@@ -115,7 +115,7 @@ fn what_is_handed_over_is_noted_until_another_has_it_over_any_number_of_kills() 
 fn what_no_member_is_left_for_is_named_after_the_restart() {
     for group in GROUPS {
         let mut world = given(group, QOS1);
-        world.broker.hold_mail = true;
+        world.broker.hold_messages = true;
         stay(&mut world.broker, "s", true);
         world.broker.stored();
         let before = named(&world, DropReason::SessionEnded);
@@ -172,14 +172,14 @@ fn a_message_of_qos_2_that_was_dropped_by_name_is_not_given_at_a_restart() {
         .into_iter()
         .flat_map(|g| ["p", "q", "r", "v"].map(|p| (g, p)))
     {
-        for letters in 1..2 * LETTERS {
+        for carried in 1..2 * MESSAGES {
             let filter = format!("$share/{group}/t");
             let mut world = World::new(3);
             let client = world.resident("s", &[(&filter, QOS2)]);
             let from = world.resident(publisher, &[]);
             let late = world.resident("o", &[]);
             world.settle();
-            world.broker.hold_mail = true;
+            world.broker.hold_messages = true;
             world.broker.send(from, publish("t", "x", QOS2, 1));
             let filters = [&*filter];
             let packet = Unsubscribe {
@@ -188,8 +188,8 @@ fn a_message_of_qos_2_that_was_dropped_by_name_is_not_given_at_a_restart() {
                 filters: TopicFilters::new(&filters),
             };
             world.broker.send(client, Packet::Unsubscribe(packet));
-            for _ in 0..letters {
-                world.broker.deliver_letter();
+            for _ in 0..carried {
+                world.broker.deliver_message();
             }
             let was_named = named(&world, DropReason::SessionEnded);
             dropped += was_named;
@@ -198,7 +198,7 @@ fn a_message_of_qos_2_that_was_dropped_by_name_is_not_given_at_a_restart() {
             world.restart();
             if was_named == 1 {
                 let came = came(&mut world, &["o"]);
-                assert_eq!(came, Vec::<String>::new(), "{group} {publisher} {letters}");
+                assert_eq!(came, Vec::<String>::new(), "{group} {publisher} {carried}");
             }
         }
     }
@@ -242,26 +242,26 @@ fn what_is_on_its_way_to_another_member_is_still_in_the_log_however_long_it_take
         .into_iter()
         .flat_map(|group| [(group, 0), (group, 1)])
     {
-        for letters in 0..LETTERS + restarts * LETTERS_OF_A_START {
+        for carried in 0..MESSAGES + restarts * MESSAGES_OF_A_START {
             let mut world = given(group, QOS1);
             world.resident("o", &[(&format!("$share/{group}/t"), QOS1)]);
             world.settle();
-            world.broker.hold_mail = true;
+            world.broker.hold_messages = true;
             stay(&mut world.broker, "s", true);
             for _ in 0..restarts {
                 world.broker.stored();
                 world.restart_quietly(2);
-                world.broker.hold_mail = true;
+                world.broker.hold_messages = true;
                 world.broker.advance(Duration::ZERO);
             }
-            for _ in 0..letters {
-                world.broker.deliver_letter();
+            for _ in 0..carried {
+                world.broker.deliver_message();
             }
             world.broker.stored();
             trim(&world);
             world.restart();
             let came = came(&mut world, &["o"]);
-            let context = format!("{group}, {restarts} restarts, {letters} letters");
+            let context = format!("{group}, {restarts} restarts, {carried} messages");
             assert_eq!(came.len(), 1, "{context}: {came:?}");
         }
     }

@@ -70,7 +70,7 @@ fn what_came_at_qos_0_comes_again_by_a_subscription_that_was_more_if_the_disk_kn
         let client = world.resident("s", &[("t", QOS2), ("+", QoS::AtMostOnce)]);
         let elsewhere = world.resident("q", &[]);
         world.settle();
-        world.broker.hold_mail = true;
+        world.broker.hold_messages = true;
         world.broker.send(elsewhere, publish("t", "x", QOS2, 1));
         world.broker.stored();
         if ends {
@@ -78,7 +78,7 @@ fn what_came_at_qos_0_comes_again_by_a_subscription_that_was_more_if_the_disk_kn
         } else {
             subscribe(&mut world.broker, client, "t", QoS::AtMostOnce);
         }
-        world.broker.deliver_mail();
+        world.broker.deliver_messages();
         assert_eq!(world.broker.take(client), ["PUBLISH t \"x\" q0"]);
         if stored {
             world.broker.stored();
@@ -213,14 +213,14 @@ fn what_a_group_gave_to_a_session_of_any_shard_is_on_disk_when_its_publisher_hea
             let from = stay(&mut world.broker, publisher, true);
             world.settle();
             world.broker.take(from);
-            world.broker.hold_mail = true;
+            world.broker.hold_messages = true;
             world.broker.send(from, publish("t", "x", qos, 1));
             let mut heard = Vec::new();
             while heard.is_empty() {
                 world.broker.stored_at_most(1);
                 heard = world.broker.take(from);
                 if heard.is_empty() {
-                    world.broker.deliver_mail();
+                    world.broker.deliver_messages();
                 }
             }
             world.restart();
@@ -343,19 +343,19 @@ pub(crate) fn again(packet: Packet<'_>) -> Packet<'_> {
 #[test]
 fn a_message_of_qos_2_that_is_recognized_after_a_kill_is_retained_whoever_keeps_it() {
     for topic in ["a", "b", "c", "d"] {
-        for (letters, stored) in [(0, 1), (0, 9), (1, 0), (1, 1), (1, 2), (1, 3), (1, 9)] {
+        for (carried, stored) in [(0, 1), (0, 9), (1, 0), (1, 1), (1, 2), (1, 3), (1, 9)] {
             for payloads in [&["x"][..], &["x", "y"], &["x", ""]] {
                 let mut world = World::new(3);
                 let publisher = world.resident("p", &[]);
-                world.broker.hold_mail = true;
+                world.broker.hold_messages = true;
                 let packets = || payloads.iter().zip(1..);
                 for (payload, id) in packets() {
                     world
                         .broker
                         .send(publisher, retained(topic, payload, QOS2, id));
                 }
-                for _ in 0..letters {
-                    world.broker.deliver_mail();
+                for _ in 0..carried {
+                    world.broker.deliver_messages();
                 }
                 world.broker.stored_at_most(stored);
                 world.restart();
@@ -371,7 +371,7 @@ fn a_message_of_qos_2_that_is_recognized_after_a_kill_is_retained_whoever_keeps_
                 let found = world.broker.take_payloads(reader);
                 let mut expected = vec![payloads[payloads.len() - 1].as_bytes().to_vec()];
                 expected.retain(|payload| !payload.is_empty());
-                assert_eq!(found, expected, "{topic} {letters} {stored} {payloads:?}");
+                assert_eq!(found, expected, "{topic} {carried} {stored} {payloads:?}");
             }
         }
     }
@@ -398,17 +398,17 @@ fn what_was_acknowledged_is_not_undone_by_an_older_retained_message_after_a_kill
             let publisher = world.resident("p", &[]);
             let other = join(&mut world.broker, other);
             world.broker.take(other);
-            world.broker.hold_mail = true;
+            world.broker.hold_messages = true;
             world.broker.send(publisher, retained(topic, "x", QOS2, 1));
             world.broker.stored();
-            world.broker.deliver_mail();
+            world.broker.deliver_messages();
             world.broker.stored();
             // Its publisher's shard has not heard of that.
             world.broker.send(other, retained(topic, newer, QOS1, 1));
             world.broker.stored();
             let mut heard = world.broker.take(other);
             while heard.is_empty() {
-                world.broker.deliver_mail();
+                world.broker.deliver_messages();
                 world.broker.stored();
                 heard = world.broker.take(other);
             }
@@ -430,10 +430,10 @@ fn what_its_keeper_has_refused_is_not_retained_after_a_kill() {
         let mut limits = Limits::default();
         limits.retained_messages_max = 0;
         world.broker.reconfigure(limits);
-        world.broker.hold_mail = true;
+        world.broker.hold_messages = true;
         world.broker.send(publisher, retained(topic, "x", QOS2, 1));
         world.broker.stored();
-        world.broker.deliver_mail();
+        world.broker.deliver_messages();
         world.broker.stored();
         let found = found_after_a_kill(&mut world, topic, "x");
         assert_eq!(found, Vec::<Vec<u8>>::new(), "{topic}");
@@ -446,16 +446,16 @@ fn what_became_of_an_earlier_message_says_nothing_of_the_next_one_with_its_id() 
         for stored in 0..6 {
             let mut world = World::new(3);
             let first = world.resident("p", &[]);
-            world.broker.hold_mail = true;
+            world.broker.hold_messages = true;
             world.broker.send(first, retained(topics[0], "x", QOS2, 1));
             world.broker.stored();
-            world.broker.deliver_mail();
+            world.broker.deliver_messages();
             world.broker.stored();
             world.broker.cut(first);
             let second = stay(&mut world.broker, "p", true);
             world.broker.stored_at_most(3);
             world.broker.send(second, retained(topics[1], "y", QOS2, 1));
-            world.broker.deliver_mail();
+            world.broker.deliver_messages();
             world.broker.stored_at_most(stored);
             let found = found_after_a_kill(&mut world, topics[1], "y");
             assert_eq!(found, [b"y"], "{topics:?} {stored}");

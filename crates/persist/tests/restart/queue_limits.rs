@@ -321,14 +321,14 @@ fn what_was_under_way_between_shards_is_kept_beyond_the_limit() {
     let away = world.resident("s", &[("t", QOS1)]);
     world.broker.cut(away);
     let publishers = publishers(&mut world);
-    world.broker.hold_mail = true;
+    world.broker.hold_messages = true;
     for publisher in &publishers {
         for id in 1..=4 {
             world.broker.send(*publisher, publish("t", "x", QOS1, id));
         }
     }
-    world.broker.hold_mail = false;
-    world.broker.deliver_mail();
+    world.broker.hold_messages = false;
+    world.broker.deliver_messages();
     world.broker.stored();
     let mut taken = 0;
     for publisher in &publishers {

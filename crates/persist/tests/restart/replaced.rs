@@ -77,7 +77,7 @@ impl History {
         }
         world.broker.take(client);
         world.broker.take(publishers[0]);
-        world.broker.hold_mail = true;
+        world.broker.hold_messages = true;
         Self {
             world,
             choice,
@@ -98,7 +98,7 @@ impl History {
             2..5 => self.publish(),
             5..8 => {
                 for _ in 0..self.choice.below(6) {
-                    self.world.broker.deliver_letter();
+                    self.world.broker.deliver_message();
                 }
             }
             8..10 => {
@@ -181,9 +181,9 @@ fn a_client_that_is_here_gets_each_message_once_however_its_subscription_changes
         for _ in 0..60 {
             history.step();
         }
-        history.world.broker.hold_mail = false;
+        history.world.broker.hold_messages = false;
         history.world.broker.hold_reads = false;
-        history.world.broker.deliver_mail();
+        history.world.broker.deliver_messages();
         history.world.settle();
         history.look();
         let received: Vec<_> = history.received.iter().filter(|(id, _)| *id > 0).collect();
@@ -285,12 +285,12 @@ fn a_subscription_whose_client_goes_before_its_suback_is_raised_all_the_same() {
     for stored in 0..4 {
         let mut world = World::new(3);
         let client = world.resident("s", &[("t", QOS0)]);
-        world.broker.hold_mail = true;
+        world.broker.hold_messages = true;
         subscribe(&mut world.broker, client, "t", QOS1);
         world.broker.stored_at_most(stored);
         world.broker.cut(client);
-        world.broker.hold_mail = false;
-        world.broker.deliver_mail();
+        world.broker.hold_messages = false;
+        world.broker.deliver_messages();
         world.settle();
         assert_eq!(waits(&mut world), 6);
         is_balanced(&world);

@@ -280,10 +280,10 @@ fn a_will_that_is_given_to_somebody_while_the_broker_stops_is_there_after_the_re
                 world.settle();
                 connect_with(&mut world, client_id, 0, Some(PLAIN));
                 // Every shard stops before it hears of the others' last messages.
-                world.broker.hold_mail = true;
+                world.broker.hold_messages = true;
                 world.broker.drain();
                 for _ in 0..4 {
-                    world.broker.deliver_mail();
+                    world.broker.deliver_messages();
                     world.broker.stored();
                 }
                 let shards = world.broker.shards.iter();

@@ -1,4 +1,4 @@
-//! The driver that does what the shards ask for: connections in their tables, mail and bytes on
+//! The driver that does what the shards ask for: connections in their tables, messages and bytes on
 //! their way, events to the oracle.
 
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ impl World {
     }
 
     /// Does all that a shard wants done, and only then gives it the input that follows from that:
-    /// its letters leave in the order in which it wrote them.
+    /// its messages leave in the order in which it sent them.
     pub(super) fn carry_out(&mut self, shard: usize, now: Instant, outputs: Vec<Output>) {
         self.storage.begin_input();
         let mut unsaid = Vec::new();
@@ -84,10 +84,13 @@ impl World {
                     let link = self.tables[shard][connection.index as usize];
                     self.admissions.extend(link);
                 }
-                Output::Mail { to, mail } => {
+                Output::ShardMessage { to, message } => {
                     let to = usize::from(to.0);
-                    self.note(|| format!("mail {shard} -> {to}: {mail:?}"));
-                    self.mail.entry((shard, to)).or_default().push_back(mail);
+                    self.note(|| format!("message {shard} -> {to}: {message:?}"));
+                    self.messages
+                        .entry((shard, to))
+                        .or_default()
+                        .push_back(message);
                 }
                 Output::Store(request) => {
                     self.note(|| format!("shard {shard} asks to store {:?}", request.record));

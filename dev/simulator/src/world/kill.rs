@@ -92,7 +92,7 @@ impl World {
         self.dying = None;
         self.break_links();
         self.remember();
-        self.mail.clear();
+        self.messages.clear();
         self.moves.clear();
         self.admissions.clear();
         self.dirty.clear();
@@ -183,7 +183,7 @@ impl World {
             let heard = self.now;
             self.input(shard, Input::Timeout { heard });
         }
-        while self.carry_mail() {}
+        while self.carry_message() {}
     }
 
     fn remember(&mut self) {

@@ -1,9 +1,9 @@
 //! The broker's shards, the network and the clients of one run: what can happen next, and the
 //! driver that does what the shards ask for.
 //!
-//! Mail is delayed at will, in order for each pair of shards. Bytes are split and delayed at will.
-//! A connection that is cut loses what was on its way to the client and some of what was on its way
-//! to the broker.
+//! Messages between shards are delayed at will, in order for each pair of shards. Bytes are split
+//! and delayed at will. A connection that is cut loses what was on its way to the client and some
+//! of what was on its way to the broker.
 
 mod driver;
 mod kill;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    ConnectionId, Input, Limits, Mail, Shard, ShardId, ShardOptions, Stats, Totals,
+    ConnectionId, Input, Limits, Shard, ShardId, ShardMessage, ShardOptions, Stats, Totals,
 };
 use unbroken_mqtt_proto::Version;
 use unbroken_store::Durability;
@@ -41,7 +41,7 @@ pub(crate) struct World {
     pub(crate) totals: Arc<Totals>,
     /// What a shard takes for now: stands still while a turn lasts.
     clocks: Vec<Instant>,
-    mail: BTreeMap<(usize, usize), VecDeque<Mail>>,
+    messages: BTreeMap<(usize, usize), VecDeque<ShardMessage>>,
     /// Connections on their way to another shard: link, shard, unread bytes.
     moves: VecDeque<(usize, usize, Vec<u8>)>,
     /// Links whose CONNECT the driver has to decide about.
@@ -115,7 +115,7 @@ pub(crate) struct ConnectTerms {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Choice {
     Action,
-    Mail,
+    Message,
     Up,
     Down,
     Write,
@@ -154,7 +154,7 @@ impl World {
             now: start,
             start,
             clocks: vec![start; count],
-            mail: BTreeMap::new(),
+            messages: BTreeMap::new(),
             moves: VecDeque::new(),
             admissions: VecDeque::new(),
             storage: Storage::new(count, durability, start),
@@ -196,7 +196,7 @@ impl World {
         let o = &self.options;
         let weights = [
             (Choice::Action, o.action_weight),
-            (Choice::Mail, o.mail_weight),
+            (Choice::Message, o.message_weight),
             (Choice::Up, 30),
             (Choice::Down, 30),
             (Choice::Write, 30),
@@ -238,7 +238,7 @@ impl World {
             Choice::Notice,
             Choice::Move,
             Choice::Admit,
-            Choice::Mail,
+            Choice::Message,
             Choice::Store,
             Choice::Read,
             Choice::Timeout,
@@ -313,7 +313,7 @@ impl World {
                 self.act();
                 true
             }
-            Choice::Mail => self.carry_mail(),
+            Choice::Message => self.carry_message(),
             Choice::Up => self.carry_up(),
             Choice::Down => self.carry_down(),
             Choice::Write => self.write(),
@@ -352,9 +352,9 @@ impl World {
         self.options.pipe = usize::MAX;
     }
 
-    fn carry_mail(&mut self) -> bool {
+    fn carry_message(&mut self) -> bool {
         let pairs: Vec<_> = self
-            .mail
+            .messages
             .iter()
             .filter(|(_, queue)| !queue.is_empty())
             .map(|(pair, _)| *pair)
@@ -363,12 +363,16 @@ impl World {
             return false;
         }
         let (from, to) = self.rng.pick(&pairs);
-        let Some(mail) = self.mail.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
+        let Some(message) = self
+            .messages
+            .get_mut(&(from, to))
+            .and_then(VecDeque::pop_front)
+        else {
             return false;
         };
-        self.note(|| format!("shard {to} reads from {from}: {mail:?}"));
+        self.note(|| format!("shard {to} reads from {from}: {message:?}"));
         let from = ShardId(u8::try_from(from).expect("at most 64"));
-        self.input(to, Input::Mail { from, mail });
+        self.input(to, Input::ShardMessage { from, message });
         true
     }
 

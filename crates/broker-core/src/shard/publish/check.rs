@@ -4,8 +4,8 @@ use unbroken_mqtt_proto::topic::{TopicError, TopicName};
 use unbroken_mqtt_proto::{Publish, ReasonCode};
 
 use crate::limits::Limits;
-use crate::read_only;
 use crate::reason::{DropReason, Fault};
+use crate::shard::read_only;
 
 pub(super) fn check_topic(limits: &Limits, topic: TopicName<'_>) -> Result<(), Fault> {
     let name = topic.as_str();

@@ -29,18 +29,18 @@ use std::time::{Duration, Instant};
 use unbroken_mqtt_proto::session::{Entry as InFlight, Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter};
 
-use crate::admission::GRACE;
+use super::close::GRACE;
 use crate::audit::watch::Topics;
-use crate::clients::Clients;
 use crate::durability::{Entry, MaybeSent, ReceivedEntry, StoredSubscription, Will};
 use crate::ids::{HandOver, SessionId};
-use crate::mail::Letter;
+use crate::mesh::MeshMessage;
 use crate::message::Message;
 use crate::placement;
 use crate::position::{Frontier, Position};
 use crate::reason::DropReason;
 use crate::routing::Grant;
 use crate::session::{Backlog, Delivery, Kept, SentBefore, Session};
+use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::shared::Duty;
 use crate::telemetry::Telemetry;
@@ -355,7 +355,7 @@ impl Shard {
         // Otherwise the end of the session publishes it.
     }
 
-    /// Sets a timer as soon as this shard knows what the others want: their mail that says so is
+    /// Sets a timer as soon as this shard knows what the others want: their message that says so is
     /// before the answer to a question of this one.
     fn revive(&mut self, now: Instant, at: Instant, timer: Timer) {
         self.await_others(now);
@@ -367,7 +367,7 @@ impl Shard {
             let barrier = self.barriers.issue();
             self.revived.barrier = barrier;
             for shard in self.others() {
-                self.mail(shard, Letter::BarrierAsked { barrier });
+                self.send(shard, MeshMessage::BarrierAsked { barrier });
             }
         }
         self.timers.set(now, Timer::Revive);

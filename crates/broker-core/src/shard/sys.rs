@@ -13,7 +13,7 @@ use unbroken_mqtt_proto::{Properties, QoS};
 use crate::audit::verdict::Asking;
 use crate::delivery::Item;
 use crate::ids::{SessionId, ShardId};
-use crate::mail::Letter;
+use crate::mesh::MeshMessage;
 use crate::message::{Message, Publication};
 use crate::shard::Shard;
 use crate::telemetry::{About, STORE, Stats, VERDICT, sentence};
@@ -34,7 +34,7 @@ impl Shard {
         self.timers.set(now + interval, Timer::Sys);
         let mine = self.stats_now(now);
         if self.options.id != ShardId(0) {
-            return self.mail(ShardId(0), Letter::Stats(Box::new(mine)));
+            return self.send(ShardId(0), MeshMessage::Stats(Box::new(mine)));
         }
         self.clients.telemetry.note_shard(ShardId(0), mine);
         let about = About {
@@ -93,7 +93,7 @@ impl Shard {
         let mine = self.stats_now(now);
         self.clients.audit.verdicts().begin(others, mine);
         for shard in self.others() {
-            self.mail(shard, Letter::StatsAsked);
+            self.send(shard, MeshMessage::StatsAsked);
         }
         if others == 0 {
             self.publish_verdict(now);

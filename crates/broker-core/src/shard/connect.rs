@@ -1,4 +1,4 @@
-//! CONNECT: who comes in, with which session, on which terms; and how a client goes.
+//! CONNECT: which client may connect, with which session, on which terms.
 //!
 //! ```text
 //! CONNECT -> checks -> belongs here? -> driver decides -> takeover -> session -> stored -> CONNACK
@@ -10,37 +10,44 @@
 //! - A client id has at most one connection and one session in the whole broker [MQTT-3.1.4-3]: it
 //!   lives on the shard it hashes to.
 //! - What the client sends behind CONNECT is not looked at before CONNACK may leave [MQTT-3.1.4-6].
+//! - A connection gets one of the broker's places when it is opened, if there is one, or with its
+//!   CONNECT, or takes over that of its client's connection before. Without a place it has a short
+//!   CONNECT, little time, and no session. Whether its client id has a place decides only behind
+//!   the password.
+//! - Of connections that have sent no CONNECT the newest are read: silent ones keep no client out.
+//!
+//! Deliberately absent: how many connections there may be without a place. That is the driver's
+//! limit; it passes it as [`Room`](crate::Room).
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::keepalive;
 use unbroken_mqtt_proto::{
-    ConnAck, Connect, Frame, Packet, Property, PropertyBuf, ReasonCode, Version,
+    ConnAck, Connect, Frame, Packet, Property, PropertyBuf, ReasonCode, Version, frame_length,
 };
 
-use crate::audit::account::Fate;
+use super::read_only;
 use crate::audit::ledger::Ledger;
 use crate::audit::rule::rules_of;
-use crate::clients::Clients;
 use crate::connection::{
     Caller, ConnectRequest, Connection, Terms, check_connect, response_prefix,
 };
 use crate::durability::{Record, Will};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::input::Admission;
-use crate::limits::PATIENCE_WITHOUT_PLACE;
+use crate::limits::{CONNECT_BYTES_MAX, PATIENCE_WITHOUT_PLACE, SMALL_CONNECT_BYTES};
 use crate::message::add;
 use crate::output::{Credentials, Output};
-use crate::places::no_place;
-use crate::reason::{Disconnection, DropReason, Fault};
+use crate::placement;
+use crate::reason::{DropReason, Fault};
 use crate::session::{Kept, Session};
-use crate::shard::{Shard, keep_unanswered};
+use crate::settings::NoPlace;
+use crate::shard::Clients;
+use crate::shard::Shard;
 use crate::telemetry::Event;
 use crate::timers::Timer;
-use crate::will::will_of;
-use crate::{placement, read_only};
 
 impl Shard {
     /// A CONNECT came: moves the connection to the shard that it is for, or asks the driver to
@@ -198,7 +205,7 @@ impl Shard {
             let fault = Fault::new(ReasonCode::QuotaExceeded, "limits.sessions_max is reached");
             return self.refuse(now, id, request.caller_as(client_id), fault);
         };
-        let will = will_of(now, request, &client_id);
+        let will = request.will(now, &client_id);
         self.attach(id, (session_id, present), request, terms, will);
         self.store_will(session_id);
         self.take_subject(session_id, subject);
@@ -461,171 +468,76 @@ impl Shard {
         }
     }
 
-    /// Takes a connection off its session and forgets it; the session stays as long as its expiry
-    /// says. What the connection still had to say is in the answer.
-    pub(crate) fn detach(
+    /// Notes one more connection without a place. If too many of them say nothing, the one that has
+    /// done so for longest ends: else they would keep out those that do.
+    #[cold]
+    pub(crate) fn wait_without_place(&mut self, now: Instant, id: ConnectionId) {
+        let most = self.options.totals.silent_max(self.options.shards);
+        if let Some(oldest) = self.clients.connections.wait_without_place(id, most) {
+            let detail = "no place is free, and it sent no CONNECT before many others came";
+            let fault = Fault::new(ReasonCode::QuotaExceeded, detail);
+            self.refuse(now, oldest, Caller::default(), fault);
+        }
+    }
+
+    /// Why this connection may not send a CONNECT that begins so. `None`: it may. One that is too
+    /// long for any connection is for `next_frame`.
+    #[cold]
+    pub(crate) fn is_too_long_without_place(
         &mut self,
-        now: Instant,
         id: ConnectionId,
-        why: Disconnection,
-    ) -> Option<Box<Connection>> {
-        let mut connection = self.forget_connection(id)?;
-        if let Some(session_id) = connection.session() {
-            if let Some(session) = self.clients.session_mut(session_id) {
-                let copies = keep_unanswered(session, connection.take_held());
-                self.clients.drop_copies(now, session_id, copies);
-            }
-            self.begin_absence(now, session_id, why);
+        bytes: &[u8],
+    ) -> Option<Fault> {
+        let length = frame_length(bytes, CONNECT_BYTES_MAX).ok()??;
+        if length <= SMALL_CONNECT_BYTES as usize {
+            return None;
         }
-        Some(connection)
-    }
-
-    /// A session has lost its connection.
-    fn begin_absence(&mut self, now: Instant, session_id: SessionId, why: Disconnection) {
-        self.clients.telemetry.disconnected();
-        let absence = self.numbers.issue();
-        let Some(session) = self.clients.session_mut(session_id) else {
-            return;
-        };
-        session.connection = None;
-        session.away_since = Some(now);
-        session.absence = absence;
-        session.inbound.handle_disconnected();
-        session.outbound.handle_disconnected();
-        let stays = session.expiry_s > 0;
-        let client_id = Arc::clone(&session.client_id);
-        self.clients.retained.handle_disconnected(session_id);
-        self.clients.fall_behind(session_id);
-        let clients = &mut self.clients;
-        if let Some(session) = clients.sessions.get_mut(session_id.index()) {
-            session.touch_presence(session_id, &mut clients.unsaved);
-        }
-        self.event(Event::Disconnected { client_id, why });
-        self.announce_to_groups(session_id, false);
-        self.schedule_will(now, session_id);
-        // [MQTT-4.1.0-2] [MQTT-3.1.2-23]
-        if stays {
-            self.release_of_absent(now, session_id);
-            self.schedule_end(session_id, now);
-        } else if !self.is_left_on_disk(session_id) {
-            self.end_session(now, session_id, DropReason::SessionEnded);
-        }
-        let sessions = self.clients.by_client_id.len();
-        self.clients.telemetry.note_sessions(sessions);
-    }
-
-    pub(crate) fn expire_session(&mut self, now: Instant, id: SessionId, absence: u64) {
-        // Never one that is connected. [MQTT-4.1.0-1, MQTT311-4.1.0-1, MQTT311-4.1.0-2]
-        let absent = |session: &Session| session.absence == absence && session.connection.is_none();
-        let is_absent = self.clients.sessions.get(id.index()).is_some_and(absent);
-        if !is_absent || self.is_left_on_disk(id) {
-            return;
-        }
-        if self.end_of(id).is_some_and(|end| end <= now) {
-            self.clients.telemetry.session_expired();
-            self.end_session(now, id, DropReason::SessionEnded);
-        } else {
-            // The limit was lower when this timer was set.
-            self.schedule_end(id, now);
-        }
-    }
-
-    /// The limit is lower than before: sessions that sleep end sooner, but not at once.
-    pub(crate) fn shorten_absences(&mut self, now: Instant) {
-        let sessions = self.clients.sessions.iter();
-        let sleeping = sessions.filter(|(_, session)| session.away_since.is_some());
-        let ids = sleeping.filter_map(|(key, _)| u32::try_from(key).ok());
-        for id in ids.collect::<Vec<_>>() {
-            self.schedule_end(SessionId(id), now + GRACE);
-        }
-    }
-
-    /// Sees to it that a session that has no connection ends in its time, and not before
-    /// `earliest`.
-    pub(crate) fn schedule_end(&mut self, id: SessionId, earliest: Instant) {
-        if let Some(end) = self.end_of(id)
-            && let Some(session) = self.clients.sessions.get(id.index())
-        {
-            let (session, absence) = (id, session.absence);
-            let timer = Timer::SessionExpiry { session, absence };
-            self.timers.set(end.max(earliest), timer);
-        }
-    }
-
-    /// When a session that has no connection ends, as the limit is now. `None`: it does not.
-    fn end_of(&self, id: SessionId) -> Option<Instant> {
-        let session = self.clients.sessions.get(id.index())?;
-        let Some(since) = session.away_since else {
-            return Some(self.options.start); // of its client there is only a will
-        };
-        match self.clients.limits.expiry_s(session.expiry_s) {
-            u32::MAX => None,
-            seconds => Some(since + Duration::from_secs(seconds.into())),
-        }
-    }
-
-    /// Forgets a session that has no connection: its will is due, its subscriptions end, what
-    /// waited in it is handed over or named as dropped.
-    pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, reason: DropReason) {
-        // The session's end makes a delayed will due [MQTT-3.1.2-8]. On disk it is there as long as
-        // the session.
-        self.publish_will(now, id);
-        self.clients.catch_up(now, id);
-        let (unread, uncounted_of) = self.clients.drop_backlog(id);
-        self.end_fullness(id);
-        let Clients { sessions, gate, .. } = &mut self.clients;
-        let session = sessions.get_mut(id.index());
-        let was_kept = session.is_some_and(|session| {
-            let was_kept = session.is_durable();
-            session.persist_end(gate);
-            was_kept
-        });
-        self.unsubscribe_all(id);
-        let Some(mut session) = self.clients.sessions.try_remove(id.index()) else {
-            return;
-        };
-        debug_assert!(
-            session.connection.is_none(),
-            "a session ends after its connection"
+        let full = self.take_place(id).err()?;
+        let Fault { reason, detail } = no_place(full);
+        let detail = format!(
+            "{detail}, and its CONNECT has {length} bytes: without a place it may have {SMALL_CONNECT_BYTES}"
         );
-        self.clients.by_client_id.remove(&session.client_id);
-        self.clients.gate.qos2_pending_mut().end(id);
-        self.clients.access.end(id);
-        self.options.totals.sessions.subtract(1);
-        self.clients.telemetry.unqueued(session.queue_bytes);
-        let client_id = Arc::clone(&session.client_id);
-        let telemetry = &mut self.clients.telemetry;
-        telemetry.report_drops(now, &mut session.drops);
-        let mut lost = Vec::new();
-        let waiting: Vec<_> = session.drain().collect();
-        let mut fates = Vec::with_capacity(waiting.len());
-        for (qos, sent, delivery) in waiting {
-            let number = delivery.number;
-            // A QoS 2 message that has left may have arrived: no other member may get it
-            // [MQTT-4.8.2-5].
-            let may_go_on = qos != unbroken_mqtt_proto::QoS::ExactlyOnce || !sent;
-            let group = delivery.group.clone().filter(|_| may_go_on);
-            fates.push((number, Fate::at_the_end(sent, group.is_some())));
-            match group {
-                Some(group) => self.hand_over(now, &group, delivery, was_kept),
-                None => lost.push(delivery),
+        Some(Fault {
+            reason,
+            detail: Cow::Owned(detail),
+        })
+    }
+
+    /// Counts a connection that is not counted, if there is room.
+    pub(crate) fn take_place(&mut self, id: ConnectionId) -> Result<(), NoPlace> {
+        let max = self.clients.limits.connections_max;
+        if let Some(connection) = self.clients.connections.get_mut(id)
+            && !connection.has_place()
+        {
+            self.options.totals.enter(connection.peer().listener, max)?;
+            connection.set_place(true);
+        }
+        Ok(())
+    }
+
+    /// The same, in the place of the connection that it takes over from.
+    pub(crate) fn inherit_place(
+        &mut self,
+        id: ConnectionId,
+        old: Option<SessionId>,
+    ) -> Result<(), NoPlace> {
+        let Some(new) = self.clients.connections.get(id) else {
+            return Ok(());
+        };
+        let (counted, listener) = (new.has_place(), new.peer().listener);
+        let totals = &self.options.totals;
+        let old = old.and_then(|session| self.clients.connection_of(session));
+        if !counted
+            && let Some(old) = old.and_then(|old| self.clients.connections.get_mut(old))
+            && old.has_place()
+            && totals.hand_on_place(old.peer().listener, listener)
+        {
+            old.set_place(false);
+            if let Some(new) = self.clients.connections.get_mut(id) {
+                new.set_place(true);
             }
         }
-        let undelivered = self.clients.drop_all(&client_id, lost, reason) + unread;
-        let telemetry = &mut self.clients.telemetry;
-        let ledger = &mut session.ledger;
-        let aside = ledger.refused_entries(telemetry.audit(), unread);
-        telemetry.dropped_together(&client_id, "", reason, (unread, aside));
-        let findings = self.clients.audit.findings();
-        ledger.close(&client_id, &fates, telemetry.audit(), findings);
-        self.end_lane(now, &client_id, session.ledger.take_lane());
-        let sessions = self.clients.by_client_id.len();
-        self.clients.telemetry.note_sessions(sessions);
-        self.event(Event::SessionEnded {
-            client_id,
-            undelivered,
-            uncounted_of,
-        });
+        self.take_place(id)
     }
 }
 
@@ -644,6 +556,14 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A session whose client could not come, or could not know that it had to, is there for at least
-/// so long.
-pub(crate) const GRACE: Duration = Duration::from_secs(10);
+/// Room may come again; this connection ends. [MQTT311-4.8.0-2]
+fn no_place(full: NoPlace) -> Fault {
+    let detail = match full {
+        NoPlace::Broker => "limits.connections_max is reached",
+        NoPlace::OpenFiles => {
+            "the system's limit of open files is reached; raise it (ulimit -Hn, LimitNOFILE=)"
+        }
+        NoPlace::Listener => "max_connections of the listener is reached",
+    };
+    Fault::new(ReasonCode::QuotaExceeded, detail)
+}

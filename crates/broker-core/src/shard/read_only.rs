@@ -20,13 +20,12 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::ReasonCode;
 
-use crate::clients::Clients;
 use crate::connection::{ConnectRequest, Connection};
 use crate::ids::SessionId;
 use crate::reason::{DropReason, Fault};
 use crate::session::Session;
+use crate::shard::Clients;
 use crate::shard::Shard;
-use crate::will::will_of;
 
 /// What a publisher of MQTT 5.0 is answered, and a client that is disconnected is told.
 pub(crate) const REFUSED: ReasonCode = ReasonCode::ImplementationSpecificError;
@@ -93,7 +92,7 @@ impl Shard {
         }
         let existing = clients.by_client_id.get(client_id);
         let existing = existing.and_then(|id| clients.sessions.get(id.index()));
-        let will = will_of(now, request, client_id);
+        let will = request.will(now, client_id);
         expiry_s > 0
             || existing.is_some_and(|session| session.is_durable() || session.will_on_disk)
             || will.is_some_and(|will| will.outlives_broker(expiry_s))

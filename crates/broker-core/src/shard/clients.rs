@@ -18,7 +18,7 @@ use crate::delivery::Spreads;
 use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::limits::Limits;
-use crate::mesh::{Bundles, LetterNumbers};
+use crate::mesh::{Bundles, MessageNumbers};
 use crate::message::MessagePool;
 use crate::output::Output;
 use crate::policy::AccessControl;
@@ -49,8 +49,8 @@ pub(crate) struct Clients {
     pub(crate) unsaved: Unsaved,
     pub(crate) frames: Frames,
     pub(crate) audit: Audit,
-    /// Of letters to and from other shards.
-    pub(crate) letters: LetterNumbers,
+    /// Of messages to and from other shards.
+    pub(crate) numbers: MessageNumbers,
     pub(crate) bundles: Bundles,
     /// Messages that are on their way to very many.
     pub(crate) spreads: Spreads,
@@ -76,7 +76,7 @@ impl Clients {
             unsaved: Unsaved::default(),
             frames: Frames::default(),
             audit: Audit::new(options),
-            letters: LetterNumbers::default(),
+            numbers: MessageNumbers::default(),
             bundles: Bundles::default(),
             spreads: Spreads::new(options.settings.at_once),
         }

@@ -6,7 +6,6 @@ use unbroken_merkle_log::Epoch;
 
 use crate::audit::owners::LaneMessage;
 use crate::audit::receipt::News;
-use crate::clients::Clients;
 use crate::delivery::Item;
 use crate::ids::{Errand, Holder, SessionId, ShardId, Want};
 use crate::mesh::{Bundle, OutOfOrder, is_plain};
@@ -14,54 +13,58 @@ use crate::message::Message;
 use crate::output::Output;
 use crate::reason::FaultPlace;
 use crate::routing::Grant;
+use crate::shard::Clients;
 use crate::shared::GroupMessage;
 use crate::telemetry::Stats;
 
-/// One letter. Opaque to the driver, which carries it.
+/// A message from one shard to another. Opaque to the driver, which carries it.
 #[derive(Debug)]
-pub struct Mail {
-    pub(crate) letter: Letter,
-    /// Counts the letters from one shard to another, from 0.
+pub struct ShardMessage {
+    pub(crate) message: MeshMessage,
+    /// Counts the messages from one shard to another, from 0.
     pub(crate) number: u64,
 }
 
-impl Mail {
-    /// What it counts for in a feed that is bounded in bytes: those in it, and for a bundle of
+impl ShardMessage {
+    /// What it counts for in a channel that is bounded in bytes: those in it, and for a bundle of
     /// messages more, as its module says.
     pub fn cost(&self) -> u64 {
-        match &self.letter {
-            Letter::Bundle(bundle) => bundle.cost(),
+        match &self.message {
+            MeshMessage::Bundle(bundle) => bundle.cost(),
             _ => self.bytes(),
         }
     }
 
     /// Bytes of topics, filters, properties and payloads in it, about. Those of messages may be
-    /// shared with other letters.
+    /// shared with others.
     pub fn bytes(&self) -> u64 {
         let bytes = |message: &Arc<Message>| message.publication().cost();
         let text = |text: &str| text.len() as u64;
-        match &self.letter {
-            Letter::Publish { message, .. } | Letter::Retain { message, .. } => bytes(message),
-            Letter::Bundle(bundle) => bundle.bytes() as u64,
-            Letter::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
-            Letter::InterestAdded { filter, .. } | Letter::InterestRemoved { filter, .. } => {
-                text(filter)
+        match &self.message {
+            MeshMessage::Publish { message, .. } | MeshMessage::Retain { message, .. } => {
+                bytes(message)
             }
-            Letter::Full { filters, .. } => filters.iter().map(|(filter, _)| text(filter)).sum(),
-            Letter::Room { filter, .. } => filter.as_deref().map_or(0, text),
-            Letter::RetainedQuery { filter, after, .. } => {
+            MeshMessage::Bundle(bundle) => bundle.bytes() as u64,
+            MeshMessage::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
+            MeshMessage::InterestAdded { filter, .. }
+            | MeshMessage::InterestRemoved { filter, .. } => text(filter),
+            MeshMessage::Full { filters, .. } => {
+                filters.iter().map(|(filter, _)| text(filter)).sum()
+            }
+            MeshMessage::Room { filter, .. } => filter.as_deref().map_or(0, text),
+            MeshMessage::RetainedQuery { filter, after, .. } => {
                 text(filter) + after.as_deref().map_or(0, text)
             }
-            Letter::BarrierAsked { .. }
-            | Letter::BarrierReached { .. }
-            | Letter::Tail { .. }
-            | Letter::Settled { .. }
-            | Letter::News { .. }
-            | Letter::Stats(_)
-            | Letter::StatsAsked
-            | Letter::StatsAnswer(_) => 0,
-            Letter::Group(message) => message.bytes(),
-            Letter::Lane(message) => message.bytes(),
+            MeshMessage::BarrierAsked { .. }
+            | MeshMessage::BarrierReached { .. }
+            | MeshMessage::Tail { .. }
+            | MeshMessage::Settled { .. }
+            | MeshMessage::News { .. }
+            | MeshMessage::Stats(_)
+            | MeshMessage::StatsAsked
+            | MeshMessage::StatsAnswer(_) => 0,
+            MeshMessage::Group(message) => message.bytes(),
+            MeshMessage::Lane(message) => message.bytes(),
         }
     }
 }
@@ -77,7 +80,7 @@ pub(crate) struct Awaited {
 }
 
 #[derive(Debug)]
-pub(crate) enum Letter {
+pub(crate) enum MeshMessage {
     /// A message that matches something you told me you want; if that is awaited, answer `Settled`
     /// when what your groups have given to sessions that stay is stored.
     Publish {
@@ -103,7 +106,7 @@ pub(crate) enum Letter {
     /// disk.
     Tail { tail: u64, on_disk: u64 },
     /// My session is at the limit of what may wait for it, or all members of my group are, and has
-    /// these subscriptions: refuse what it would have to keep. A second letter adds to the first,
+    /// these subscriptions: refuse what it would have to keep. A second message adds to the first,
     /// or replaces.
     Full {
         holder: Holder,
@@ -124,7 +127,7 @@ pub(crate) enum Letter {
         token: Option<u64>,
         errand: Option<Errand>,
     },
-    /// A letter that you sent with this token is carried out, and what it asked for is stored.
+    /// A message that you sent with this token is carried out, and what it asked for is stored.
     Settled { token: u64 },
     /// Send my session your retained messages that match, from after this topic on.
     RetainedQuery {
@@ -158,24 +161,24 @@ pub(crate) enum Letter {
 }
 
 impl Clients {
-    pub(crate) fn mail(&mut self, to: ShardId, letter: Letter) {
+    pub(crate) fn send(&mut self, to: ShardId, message: MeshMessage) {
         self.close_bundle(to);
-        self.number(to, letter);
+        self.number(to, message);
     }
 
-    /// Sends a letter as the next one.
-    pub(crate) fn number(&mut self, to: ShardId, letter: Letter) {
-        let number = self.letters.next(to);
-        let mail = Mail { letter, number };
-        self.outputs.push_back(Output::Mail { to, mail });
+    /// Sends a message as the next one.
+    pub(crate) fn number(&mut self, to: ShardId, message: MeshMessage) {
+        let number = self.numbers.next(to);
+        let message = ShardMessage { message, number };
+        self.outputs.push_back(Output::ShardMessage { to, message });
     }
 
-    /// Looks at the number of a letter that came.
-    pub(crate) fn note_letter(&mut self, from: ShardId, number: u64) {
-        if let Some(found) = self.letters.receive(from, number) {
+    /// Looks at the number of a message that came.
+    pub(crate) fn note_message(&mut self, from: ShardId, number: u64) {
+        if let Some(found) = self.numbers.receive(from, number) {
             let OutOfOrder { kind, first, count } = found;
             let findings = self.audit.findings();
-            findings.fault(FaultPlace::Letters(from), kind, first, count);
+            findings.fault(FaultPlace::Messages(from), kind, first, count);
         }
     }
 
@@ -185,16 +188,16 @@ impl Clients {
             return false;
         }
         if let Some(full) = self.bundles.add(to, &item.publication, item.publisher) {
-            self.number(to, Letter::Bundle(full));
+            self.number(to, MeshMessage::Bundle(full));
         }
         true
     }
 
-    /// Puts what is bundled for this shard into the mail.
+    /// Sends what is bundled for this shard.
     #[inline]
     pub(crate) fn close_bundle(&mut self, to: ShardId) {
         if let Some(bundle) = self.bundles.take(to) {
-            self.number(to, Letter::Bundle(bundle));
+            self.number(to, MeshMessage::Bundle(bundle));
         }
     }
 
@@ -212,23 +215,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_costs_the_filters_in_it() {
-        let cost = |letter| Mail { letter, number: 0 }.cost();
+    fn a_message_costs_the_filters_in_it() {
+        let cost = |message| ShardMessage { message, number: 0 }.cost();
         let filter = || Box::from("a".repeat(1_000));
-        let added = Letter::InterestAdded {
+        let added = MeshMessage::InterestAdded {
             filter: filter(),
             want: Want::Passing,
             barrier: 1,
         };
         assert_eq!(cost(added), 1_000);
         assert_eq!(
-            cost(Letter::InterestRemoved {
+            cost(MeshMessage::InterestRemoved {
                 filter: filter(),
                 want: Want::Passing
             }),
             1_000
         );
-        let query = Letter::RetainedQuery {
+        let query = MeshMessage::RetainedQuery {
             token: 1,
             session: SessionId(0),
             filter: filter(),

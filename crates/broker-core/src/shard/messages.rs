@@ -1,8 +1,8 @@
-//! Mail from other shards: each letter to the part of the shard it is for.
+//! Messages from other shards: each goes to the part of the shard it is for.
 //!
-//! A message that came by mail is only dropped when it has been routed: its maker has lent it, and
-//! has it back once nobody else holds it (see [`crate::message`]). So is a bundle; copies that are
-//! made out of one are this shard's.
+//! A publication that another shard sent is only dropped when it has been routed: its maker has
+//! lent it, and has it back once it holds the last reference (see [`crate::message`]). So is a
+//! bundle; copies that are made out of one are this shard's.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,8 +13,8 @@ use crate::audit::receipt::News;
 use crate::delivery::Item;
 use crate::durability::Waiter;
 use crate::ids::{LogId, ShardId};
-use crate::mail::{Awaited, Letter, Mail};
 use crate::mesh::Bundle;
+use crate::mesh::{Awaited, MeshMessage, ShardMessage};
 use crate::message::Message;
 use crate::position::Position;
 use crate::retained::Slice;
@@ -22,49 +22,53 @@ use crate::shard::Shard;
 use crate::shared::GroupMessage;
 
 impl Shard {
-    pub(crate) fn handle_mail(&mut self, now: Instant, from: ShardId, mail: Mail) {
-        self.clients.note_letter(from, mail.number);
-        match mail.letter {
-            Letter::Publish { message, awaited } => self.take_routed(now, from, &message, awaited),
-            Letter::Bundle(bundle) => self.take_bundle(now, &bundle),
-            Letter::InterestAdded {
+    pub(crate) fn handle_message(&mut self, now: Instant, from: ShardId, message: ShardMessage) {
+        self.clients.note_message(from, message.number);
+        match message.message {
+            MeshMessage::Publish { message, awaited } => {
+                self.take_routed(now, from, &message, awaited);
+            }
+            MeshMessage::Bundle(bundle) => self.take_bundle(now, &bundle),
+            MeshMessage::InterestAdded {
                 filter,
                 want,
                 barrier,
             } => {
                 self.handle_interest_added(from, &filter, want, barrier);
             }
-            Letter::InterestRemoved { filter, want } => {
+            MeshMessage::InterestRemoved { filter, want } => {
                 self.handle_interest_removed(from, &filter, want);
             }
-            Letter::BarrierAsked { barrier } => self.answer_barrier(from, barrier),
-            Letter::BarrierReached { barrier, tail } => {
+            MeshMessage::BarrierAsked { barrier } => self.answer_barrier(from, barrier),
+            MeshMessage::BarrierReached { barrier, tail } => {
                 self.barriers.handle_reached(from, barrier);
                 self.begin_revived(now);
-                // What was wanted of what came before has come by mail.
+                // What was wanted of what came before has come.
                 self.take_tail(from, tail);
                 self.release_subacks(now);
             }
-            Letter::Tail { tail, on_disk } => {
+            MeshMessage::Tail { tail, on_disk } => {
                 self.take_tail(from, tail);
                 let log = LogId(from.0.into());
                 let number = on_disk;
                 self.clients.gate.note_on_disk(Position { log, number });
             }
-            Letter::Full {
+            MeshMessage::Full {
                 holder,
                 name,
                 filters,
             } => self.handle_full(from, holder, &name, &filters),
-            Letter::Room { holder, filter } => self.handle_room(from, holder, filter.as_deref()),
-            Letter::Group(message) => self.take_group_message(now, from, message),
-            Letter::Retain {
+            MeshMessage::Room { holder, filter } => {
+                self.handle_room(from, holder, filter.as_deref());
+            }
+            MeshMessage::Group(message) => self.take_group_message(now, from, message),
+            MeshMessage::Retain {
                 message,
                 token,
                 errand,
             } => self.handle_retain(now, from, message, token, errand),
-            Letter::Settled { token } => self.clients.handle_settled(now, token),
-            Letter::RetainedQuery {
+            MeshMessage::Settled { token } => self.clients.handle_settled(now, token),
+            MeshMessage::RetainedQuery {
                 token,
                 session,
                 filter,
@@ -72,7 +76,7 @@ impl Shard {
             } => {
                 self.handle_retained_query(from, token, session, &filter, after.as_deref());
             }
-            Letter::RetainedAnswer {
+            MeshMessage::RetainedAnswer {
                 token,
                 session,
                 messages,
@@ -82,16 +86,16 @@ impl Shard {
                 self.clients.retained.take_answer(session, token, slice);
                 self.pump(now, session);
             }
-            Letter::News {
+            MeshMessage::News {
                 publisher,
                 epoch,
                 number,
                 news,
             } => self.take_news(now, &publisher, epoch, number, news),
-            Letter::Stats(stats) => self.clients.telemetry.note_shard(from, *stats),
-            Letter::Lane(message) => self.take_lane_message(from, message),
-            Letter::StatsAsked => self.answer_stats(now, from),
-            Letter::StatsAnswer(stats) => self.take_stats(now, &stats),
+            MeshMessage::Stats(stats) => self.clients.telemetry.note_shard(from, *stats),
+            MeshMessage::Lane(message) => self.take_lane_message(from, message),
+            MeshMessage::StatsAsked => self.answer_stats(now, from),
+            MeshMessage::StatsAnswer(stats) => self.take_stats(now, &stats),
         }
     }
 
@@ -190,7 +194,7 @@ impl Shard {
 
     fn answer_stats(&mut self, now: Instant, from: ShardId) {
         let stats = Box::new(self.stats_now(now));
-        self.mail(from, Letter::StatsAnswer(stats));
+        self.send(from, MeshMessage::StatsAnswer(stats));
     }
 
     /// A message that came in on another shard.

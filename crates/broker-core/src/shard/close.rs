@@ -1,0 +1,524 @@
+//! The end of a connection and of a session, and the will that is due with it.
+//!
+//! ```text
+//! fault, DISCONNECT, connection lost, stop -> final bytes -> session without connection
+//!                                                             |                     |
+//!                                          will: at once, after         end: at once, or when
+//!                                          its delay, at the end        its expiry is over
+//! ```
+//!
+//! A will is due at the earliest of its delay and the end of its session [MQTT-3.1.3-9]; a client
+//! that comes back before that cancels it.
+//!
+//! A will that a client can receive after a restart of the broker is on disk from CONNACK until it
+//! was published or DISCONNECT has removed it, also that of a session which ends with its
+//! connection. It is removed with the message that it became, as far as that is this shard's; where
+//! another shard has to retain it, or a group delivers it, when that is stored. A crash in between
+//! publishes it again; so may a stop in good order, which does not wait for what other shards store
+//! last.
+//!
+//! A broker that is killed ends all connections. At the restart their wills are due as if they had
+//! ended then; what was waiting for its delay goes on waiting.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::{Disconnect, QoS, ReasonCode, Version};
+
+use super::acks::keep_unanswered;
+use super::{Clients, Shard};
+use crate::audit::account::Fate;
+use crate::connection::{Caller, Connection, LastPacket, LastWords};
+use crate::delivery::{Item, Storing};
+use crate::durability::{Record, WaitFor, Waiter};
+use crate::ids::{ConnectionId, SessionId};
+use crate::output::Output;
+use crate::reason::{CloseCause, Disconnection, DropReason, Fault, stopping};
+use crate::session::Session;
+use crate::telemetry::Event;
+use crate::timers::Timer;
+
+impl Shard {
+    pub(super) fn handle_disconnect(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        disconnect: Disconnect<'_>,
+    ) -> Result<(), Fault> {
+        let expiry_max = self.clients.limits.session_expiry_max_s;
+        let clients = &mut self.clients;
+        let Some(session) = clients.sessions.get_mut(session_id.index()) else {
+            return Ok(());
+        };
+        if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
+            if session.expiry_s == 0 && expiry_s != 0 {
+                // Announced to end with its connection, it cannot be kept now.
+                return Err(Fault::new(
+                    ReasonCode::ProtocolError,
+                    "DISCONNECT revives a session that was to end",
+                ));
+            }
+            let expiry_s = expiry_s.min(expiry_max);
+            let before = std::mem::replace(&mut session.expiry_s, expiry_s);
+            if expiry_s > 0 && expiry_s != before {
+                let opened = |client_id| Record::SessionOpened {
+                    client_id,
+                    expiry_s,
+                    new: false,
+                };
+                session.persist(&mut clients.gate, opened);
+            }
+        }
+        if disconnect.reason == ReasonCode::Success {
+            // [MQTT-3.14.4-3, MQTT311-3.14.4-3] [MQTT-3.1.2-10, MQTT311-3.1.2-10]
+            self.discard_will(session_id);
+        }
+        if let Some((last_words, _)) = self.final_bytes(now, id, LastPacket::None) {
+            let connection = self.clients.connections.get(id);
+            let is_v5 = connection.is_some_and(|it| it.version() == Version::V5);
+            let reason = is_v5.then_some(disconnect.reason);
+            self.detach(now, id, Disconnection::ByClient(reason));
+            self.close(id, last_words);
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
+        if let Some((last_words, _)) = self.final_bytes(now, id, LastPacket::None) {
+            self.clients.drop_unsaid(&last_words);
+            self.detach(now, id, Disconnection::Lost(cause));
+        }
+    }
+
+    /// Takes what a connection has still to say, and behind it the packet by which the broker ends
+    /// it: nothing is to be written to it any more.
+    fn final_bytes(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        last: LastPacket<'_>,
+    ) -> Option<(LastWords, Option<u8>)> {
+        let session = self.clients.connections.get(id)?.session();
+        if let Some(session) = session {
+            self.clients.catch_up(now, session);
+        }
+        let session = session.and_then(|id| self.clients.sessions.get(id.index()));
+        let client = session.map(Session::client);
+        let connection = self.clients.connections.get_mut(id)?;
+        Some(connection.take_final_bytes(client, last))
+    }
+
+    /// Has a forgotten connection closed by the driver, behind what it still had to say: nothing
+    /// follows its last words [MQTT-3.14.4-1], and it is closed whether or not there are any
+    /// [MQTT-3.14.4-2] [MQTT-4.13.2-1].
+    fn close(&mut self, connection: ConnectionId, last_words: LastWords) {
+        self.clients.outputs.push_back(Output::Close {
+            connection,
+            last_words,
+        });
+    }
+
+    /// Ends a connection for the peer's fault, saying so where the protocol has words for it.
+    pub(crate) fn fail(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
+        let Some(connection) = self.clients.connections.get(id) else {
+            return;
+        };
+        // [MQTT-3.1.4-1, MQTT311-3.1.4-1]
+        if connection.session().is_none() {
+            return self.refuse(now, id, Caller::default(), fault);
+        }
+        self.disconnect(now, id, fault);
+    }
+
+    /// Ends an admitted connection: DISCONNECT with the reason for 5.0, a plain close for older
+    /// clients.
+    pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
+        let connection = self.clients.connections.get(id);
+        let stored = self.clients.gate.stored();
+        let is_in = connection.is_some_and(|connection| connection.gate_open(stored));
+        if !is_in && let Some((unsaid, _)) = self.final_bytes(now, id, LastPacket::None) {
+            // Its CONNACK may not leave, nor what stands behind it.
+            self.clients.drop_unsaid(&unsaid);
+        }
+        let last = if is_in {
+            LastPacket::Disconnect(&fault)
+        } else {
+            LastPacket::ConnAck(&fault)
+        };
+        if let Some((last_words, sent)) = self.final_bytes(now, id, last) {
+            let Fault { reason, detail } = fault;
+            let why = Disconnection::ByBroker {
+                reason,
+                sent,
+                detail,
+            };
+            self.detach(now, id, why);
+            self.clients.telemetry.refused(reason);
+            self.close(id, last_words);
+        }
+    }
+
+    /// Answers a client that is not let in: CONNACK where its protocol has one, and closes
+    /// [MQTT-3.2.2-7, MQTT311-3.2.2-5].
+    pub(crate) fn refuse(&mut self, now: Instant, id: ConnectionId, caller: Caller, fault: Fault) {
+        // What it sent behind CONNECT is not looked at. [MQTT-3.1.4-6, MQTT311-3.1.4-5]
+        let last_words = self.final_bytes(now, id, LastPacket::ConnAck(&fault));
+        let Some(((last_words, sent), connection)) = last_words.zip(self.forget_connection(id))
+        else {
+            return;
+        };
+        self.clients.telemetry.refused_connect(fault.reason);
+        self.close(id, last_words);
+        self.event(Event::Refused {
+            client_id: caller.client_id,
+            user_name: caller.user_name,
+            address: connection.peer().address,
+            reason: fault.reason,
+            sent,
+            detail: fault.detail,
+        });
+    }
+    /// The broker stops.
+    pub(super) fn drain(&mut self, now: Instant) {
+        self.clients.finish_spreads(now);
+        let open = self.clients.connections.iter();
+        let ids: Vec<_> = open.map(Connection::id).collect();
+        for id in ids {
+            self.fail(now, id, stopping());
+        }
+        self.drop_sessions(now);
+        self.save_progress();
+        self.lay_lanes_to_rest();
+    }
+
+    /// Takes a connection out of the table; what it still had to say is in it.
+    pub(crate) fn forget_connection(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
+        let connection = self.clients.connections.close(id)?;
+        if connection.has_place() {
+            self.options.totals.leave(connection.peer().listener);
+        }
+        Some(connection)
+    }
+
+    /// Takes a connection off its session and forgets it; the session stays as long as its expiry
+    /// says. What the connection still had to say is in the answer.
+    pub(crate) fn detach(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        why: Disconnection,
+    ) -> Option<Box<Connection>> {
+        let mut connection = self.forget_connection(id)?;
+        if let Some(session_id) = connection.session() {
+            if let Some(session) = self.clients.session_mut(session_id) {
+                let copies = keep_unanswered(session, connection.take_held());
+                self.clients.drop_copies(now, session_id, copies);
+            }
+            self.begin_absence(now, session_id, why);
+        }
+        Some(connection)
+    }
+
+    /// A session has lost its connection.
+    fn begin_absence(&mut self, now: Instant, session_id: SessionId, why: Disconnection) {
+        self.clients.telemetry.disconnected();
+        let absence = self.numbers.issue();
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return;
+        };
+        session.connection = None;
+        session.away_since = Some(now);
+        session.absence = absence;
+        session.inbound.handle_disconnected();
+        session.outbound.handle_disconnected();
+        let stays = session.expiry_s > 0;
+        let client_id = Arc::clone(&session.client_id);
+        self.clients.retained.handle_disconnected(session_id);
+        self.clients.fall_behind(session_id);
+        let clients = &mut self.clients;
+        if let Some(session) = clients.sessions.get_mut(session_id.index()) {
+            session.touch_presence(session_id, &mut clients.unsaved);
+        }
+        self.event(Event::Disconnected { client_id, why });
+        self.announce_to_groups(session_id, false);
+        self.schedule_will(now, session_id);
+        // [MQTT-4.1.0-2] [MQTT-3.1.2-23]
+        if stays {
+            self.release_of_absent(now, session_id);
+            self.schedule_end(session_id, now);
+        } else if !self.is_left_on_disk(session_id) {
+            self.end_session(now, session_id, DropReason::SessionEnded);
+        }
+        let sessions = self.clients.by_client_id.len();
+        self.clients.telemetry.note_sessions(sessions);
+    }
+
+    pub(crate) fn expire_session(&mut self, now: Instant, id: SessionId, absence: u64) {
+        // Never one that is connected. [MQTT-4.1.0-1, MQTT311-4.1.0-1, MQTT311-4.1.0-2]
+        let absent = |session: &Session| session.absence == absence && session.connection.is_none();
+        let is_absent = self.clients.sessions.get(id.index()).is_some_and(absent);
+        if !is_absent || self.is_left_on_disk(id) {
+            return;
+        }
+        if self.end_of(id).is_some_and(|end| end <= now) {
+            self.clients.telemetry.session_expired();
+            self.end_session(now, id, DropReason::SessionEnded);
+        } else {
+            // The limit was lower when this timer was set.
+            self.schedule_end(id, now);
+        }
+    }
+
+    /// The limit is lower than before: sessions that sleep end sooner, but not at once.
+    pub(crate) fn shorten_absences(&mut self, now: Instant) {
+        let sessions = self.clients.sessions.iter();
+        let sleeping = sessions.filter(|(_, session)| session.away_since.is_some());
+        let ids = sleeping.filter_map(|(key, _)| u32::try_from(key).ok());
+        for id in ids.collect::<Vec<_>>() {
+            self.schedule_end(SessionId(id), now + GRACE);
+        }
+    }
+
+    /// Sees to it that a session that has no connection ends in its time, and not before
+    /// `earliest`.
+    pub(crate) fn schedule_end(&mut self, id: SessionId, earliest: Instant) {
+        if let Some(end) = self.end_of(id)
+            && let Some(session) = self.clients.sessions.get(id.index())
+        {
+            let (session, absence) = (id, session.absence);
+            let timer = Timer::SessionExpiry { session, absence };
+            self.timers.set(end.max(earliest), timer);
+        }
+    }
+
+    /// When a session that has no connection ends, as the limit is now. `None`: it does not.
+    fn end_of(&self, id: SessionId) -> Option<Instant> {
+        let session = self.clients.sessions.get(id.index())?;
+        let Some(since) = session.away_since else {
+            return Some(self.options.start); // of its client there is only a will
+        };
+        match self.clients.limits.expiry_s(session.expiry_s) {
+            u32::MAX => None,
+            seconds => Some(since + Duration::from_secs(seconds.into())),
+        }
+    }
+
+    /// Forgets a session that has no connection: its will is due, its subscriptions end, what
+    /// waited in it is handed over or named as dropped.
+    pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, reason: DropReason) {
+        // The session's end makes a delayed will due [MQTT-3.1.2-8]. On disk it is there as long as
+        // the session.
+        self.publish_will(now, id);
+        self.clients.catch_up(now, id);
+        let (unread, uncounted_of) = self.clients.drop_backlog(id);
+        self.end_fullness(id);
+        let Clients { sessions, gate, .. } = &mut self.clients;
+        let session = sessions.get_mut(id.index());
+        let was_kept = session.is_some_and(|session| {
+            let was_kept = session.is_durable();
+            session.persist_end(gate);
+            was_kept
+        });
+        self.unsubscribe_all(id);
+        let Some(mut session) = self.clients.sessions.try_remove(id.index()) else {
+            return;
+        };
+        debug_assert!(
+            session.connection.is_none(),
+            "a session ends after its connection"
+        );
+        self.clients.by_client_id.remove(&session.client_id);
+        self.clients.gate.qos2_pending_mut().end(id);
+        self.clients.access.end(id);
+        self.options.totals.sessions.subtract(1);
+        self.clients.telemetry.unqueued(session.queue_bytes);
+        let client_id = Arc::clone(&session.client_id);
+        let telemetry = &mut self.clients.telemetry;
+        telemetry.report_drops(now, &mut session.drops);
+        let mut lost = Vec::new();
+        let waiting: Vec<_> = session.drain().collect();
+        let mut fates = Vec::with_capacity(waiting.len());
+        for (qos, sent, delivery) in waiting {
+            let number = delivery.number;
+            // A QoS 2 message that has left may have arrived: no other member may get it
+            // [MQTT-4.8.2-5].
+            let may_go_on = qos != QoS::ExactlyOnce || !sent;
+            let group = delivery.group.clone().filter(|_| may_go_on);
+            fates.push((number, Fate::at_the_end(sent, group.is_some())));
+            match group {
+                Some(group) => self.hand_over(now, &group, delivery, was_kept),
+                None => lost.push(delivery),
+            }
+        }
+        let undelivered = self.clients.drop_all(&client_id, lost, reason) + unread;
+        let telemetry = &mut self.clients.telemetry;
+        let ledger = &mut session.ledger;
+        let aside = ledger.refused_entries(telemetry.audit(), unread);
+        telemetry.dropped_together(&client_id, "", reason, (unread, aside));
+        let findings = self.clients.audit.findings();
+        ledger.close(&client_id, &fates, telemetry.audit(), findings);
+        self.end_lane(now, &client_id, session.ledger.take_lane());
+        let sessions = self.clients.by_client_id.len();
+        self.clients.telemetry.note_sessions(sessions);
+        self.event(Event::SessionEnded {
+            client_id,
+            undelivered,
+            uncounted_of,
+        });
+    }
+
+    /// [MQTT-3.1.2-8, MQTT311-3.1.2-8].
+    pub(crate) fn schedule_will(&mut self, now: Instant, id: SessionId) {
+        let Some(session) = self.clients.session_mut(id) else {
+            return;
+        };
+        let Some(will) = &session.will else { return };
+        if will.delay_s == 0 || session.expiry_s == 0 {
+            self.publish_will(now, id);
+        } else if will.delay_s < session.expiry_s || session.expiry_s == u32::MAX {
+            let at = now + Duration::from_secs(will.delay_s.into());
+            let absence = session.absence;
+            self.timers.set(
+                at,
+                Timer::Will {
+                    session: id,
+                    absence,
+                },
+            );
+        }
+        // Otherwise the end of the session publishes it.
+    }
+
+    /// Has the will of a client that connects on disk before its CONNACK, in place of the one
+    /// before.
+    pub(crate) fn store_will(&mut self, id: SessionId) {
+        if !self.options.settings.durable {
+            return;
+        }
+        let clients = &mut self.clients;
+        let Some(session) = clients.sessions.get_mut(id.index()) else {
+            return;
+        };
+        let expiry_s = session.expiry_s;
+        let will = session.will.as_deref();
+        let Some(will) = will.filter(|will| will.outlives_broker(expiry_s)).cloned() else {
+            return self.forget_stored_will(id);
+        };
+        session.will_on_disk = true;
+        let client_id = Arc::clone(&session.client_id);
+        session.asked = clients.gate.ask(Record::Will { client_id, will });
+    }
+
+    /// The client has said DISCONNECT: its will is not published.
+    pub(crate) fn discard_will(&mut self, id: SessionId) {
+        if let Some(session) = self.clients.session_mut(id) {
+            session.will = None;
+        }
+        self.forget_stored_will(id);
+    }
+
+    fn forget_stored_will(&mut self, id: SessionId) {
+        if let Some(session) = self.clients.session_mut(id)
+            && std::mem::take(&mut session.will_on_disk)
+        {
+            let client_id = Arc::clone(&session.client_id);
+            self.clients.end_stored_will(&client_id);
+        }
+    }
+
+    pub(crate) fn publish_due_will(&mut self, now: Instant, id: SessionId, absence: u64) {
+        if self
+            .clients
+            .session_mut(id)
+            .is_some_and(|session| session.absence == absence)
+        {
+            self.publish_will(now, id);
+        }
+    }
+
+    pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId) {
+        if self.stays_on_disk(id) {
+            // It is published at the restart, also when the session has ended.
+            let Clients { sessions, gate, .. } = &mut self.clients;
+            if let Some(session) = sessions.get(id.index()) {
+                gate.block(Arc::clone(&session.client_id));
+            }
+            return;
+        }
+        // Taken out: it is published once. [MQTT-3.1.2-10, MQTT311-3.1.2-10]
+        let Some(session) = self.clients.session_mut(id) else {
+            return;
+        };
+        let Some(will) = session.will.take() else {
+            return;
+        };
+        let on_disk = std::mem::take(&mut session.will_on_disk);
+        let client_id = Arc::clone(&session.client_id);
+        let verdict = self.clients.access.due_will(id, will.message.topic());
+        if verdict.is_denied() {
+            let mut publication = will.message.publication();
+            publication.stamp = now;
+            self.drop_denied(now, id, &publication);
+            if on_disk {
+                self.clients.end_stored_will(&client_id);
+            }
+            return;
+        }
+        self.event(Event::WillPublished {
+            client_id: Arc::clone(&client_id),
+            topic: will.message.topic().into(),
+        });
+        let mut publication = will.message.publication();
+        publication.stamp = now;
+        publication.expires = will.expiry.map(|interval| now + interval);
+        // The last message of its client: accepted like the others, so what it says of itself is
+        // verified, and it has the next number.
+        let own = self.verify_publisher(id, false, &publication);
+        let mut stamped = std::mem::take(&mut self.stamped);
+        self.put_mark(now, id, &mut publication, &mut stamped);
+        let mut item = Item::borrowed(publication, will.message.publisher());
+        // [MQTT-3.1.2-14, MQTT311-3.1.2-16]
+        if publication.retain {
+            // [MQTT-3.1.2-15, MQTT311-3.1.2-17]; nobody but the disk waits for an acknowledgement.
+            let qos = if on_disk {
+                QoS::AtLeastOnce
+            } else {
+                QoS::AtMostOnce
+            };
+            self.retain(now, &mut item, qos);
+        }
+        let mut over_with_message = false;
+        if self.options.settings.durable && publication.qos > QoS::AtMostOnce {
+            item.is_awaited = on_disk;
+            over_with_message =
+                on_disk && item.until.settled.is_none() && !self.is_shared(publication.topic);
+            item.storing = if over_with_message {
+                Storing::WillIfWanted
+            } else {
+                Storing::IfWanted(None)
+            };
+        }
+        self.route(now, &mut item, Some(id));
+        over_with_message &= matches!(item.storing, Storing::Asked);
+        if let Some(token) = item.until.settled.filter(|_| on_disk) {
+            let until = WaitFor {
+                settled: Some(token),
+                ..WaitFor::NOW
+            };
+            let waiter = Waiter::Will(client_id);
+            self.clients.wake_when(now, until, waiter);
+        } else if over_with_message {
+            self.clients.note_will_over(&client_id);
+        } else if on_disk {
+            self.clients.end_stored_will(&client_id);
+        }
+        self.note_so_far(id, &item, own);
+        item.finish(&mut self.clients.pool);
+        self.stamped = stamped;
+    }
+}
+
+/// A session whose client could not come, or could not know that it had to, is there for at least
+/// so long.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
