@@ -101,8 +101,19 @@ pub(crate) const ACCEPTS: usize = 64;
 /// Pause of the acceptor after the system has run out of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Queued log lines; beyond it they are counted instead. Each costs its text.
+/// Characters of a client's text in a log line; the rest is cut.
+pub(crate) const LOG_NAME_CHARACTERS: usize = 512;
+
+/// Queued log lines; beyond it those of the loudest client are counted instead. Each costs its
+/// text, which has up to 512 characters of each name.
 pub(crate) const LOG_LINES: usize = 8_192;
+
+/// Log lines of one kind that one client may cause in a second; beyond it they are counted, and
+/// another line gives the number.
+pub(crate) const LOG_LINES_PER_CLASS: u32 = 50;
+
+/// Clients and kinds that a shard counts lines of in one second. About 100 bytes each.
+pub(crate) const LOG_CLASSES: usize = 4_096;
 
 /// Bytes of log lines that are written at once, and one line more.
 pub(crate) const LOG_WRITE_BYTES: usize = 64 * 1024;

@@ -20,7 +20,7 @@ use crate::authenticator::{AuthRules, Authenticator};
 use crate::bounds::{FIN_GRACE, LINGER};
 use crate::channel::{DriverEvent, IncomingConnection, ShardSender};
 use crate::disk::StoreHandle;
-use crate::log;
+use crate::log::Tallies;
 use crate::request::Watch;
 use crate::sockets::Sockets;
 
@@ -32,6 +32,8 @@ pub(crate) struct Driver {
     authenticator: Authenticator,
     pub(crate) auth_rules: Arc<AuthRules>,
     pub(crate) store_handle: Option<StoreHandle>,
+    /// Which events are logged.
+    pub(crate) log: Tallies,
     /// Threads that receive events.
     pub(crate) watches: Vec<Watch>,
     /// Answers to the shard's requests that need no other thread.
@@ -58,7 +60,7 @@ enum Answer {
 }
 
 impl Driver {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         sockets: Sockets,
         to_shards: Vec<Option<ShardSender>>,
         authenticator: Authenticator,
@@ -71,6 +73,7 @@ impl Driver {
             authenticator,
             auth_rules,
             store_handle,
+            log: Tallies::default(),
             watches: Vec::new(),
             answers: VecDeque::new(),
             closing: Vec::new(),
@@ -96,7 +99,7 @@ impl Driver {
                 self.send(to, DriverEvent::ShardMessage(message));
             }
             Output::Event(event) => {
-                log::event(&event);
+                self.log.event(now, &event);
                 self.watches.retain(|watch| watch.offer(&event));
             }
             Output::Close {
@@ -316,6 +319,7 @@ fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<
     for output in outputs {
         driver.carry_out(now, output);
     }
+    driver.log.end_packet(now);
     if let Some(store_handle) = &mut driver.store_handle {
         store_handle.submit_gathered();
     }

@@ -5,24 +5,32 @@
 //! - Text chosen by a client is written with [`Escaped`], so that it can neither break nor forge a
 //!   line.
 //! - A payload is never logged.
+//! - One client causes a bounded number of records ([`Tallies`]).
 //! - A reason code is logged only where it was sent or received: a client of 3.x gets a return
 //!   code, or its connection is only closed.
 //!
-//! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`, `return_code`,
-//! `detail`, `count`; `full`: the client whose full session caused the drop; of faults `kind`,
-//! `first`, `lane`.
+//! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`,
+//! `return_code`, `detail`, `count`, `kind`; `full`: the client whose full session caused the drop;
+//! of faults `kind`, `first`, `lane`.
+
+mod tallies;
 
 use std::fmt::{self, Display};
+use std::sync::Arc;
 
 use unbroken_broker_core::{CloseCause, Disconnection, Event, FaultPlace};
 use unbroken_mqtt_proto::ReasonCode;
 
+use crate::bounds::LOG_NAME_CHARACTERS;
+
 /// The target of records about clients, for filters such as `unbroken::client=debug`.
 const CLIENT: &str = "unbroken::client";
 
+pub(crate) use self::tallies::Tallies;
+
 /// Writes one record.
 #[cold]
-pub(crate) fn event(event: &Event) {
+fn event(event: &Event) {
     match event {
         Event::Connected { .. }
         | Event::Refused { .. }
@@ -115,15 +123,7 @@ fn message_event(event: &Event) {
             sent,
         } => {
             if reason.is_error() {
-                tracing::warn!(
-                    target: CLIENT,
-                    client = %Escaped(client_id),
-                    filter = %Escaped(filter),
-                    reason = reason_field(*reason, Some(*sent)),
-                    return_code = return_code(*reason, Some(*sent)),
-                    detail = detail_field(*reason, Some(*sent), reason.name()),
-                    "subscription refused"
-                );
+                subscription_refused(client_id, filter, *reason, *sent, 1);
             } else {
                 tracing::debug!(
                     target: CLIENT,
@@ -173,6 +173,40 @@ fn message_event(event: &Event) {
             "messages not delivered"
         ),
         _ => {}
+    }
+}
+
+/// So many filters of one packet, the first of which is named.
+fn subscription_refused(client_id: &str, filter: &str, reason: ReasonCode, sent: u8, count: u64) {
+    tracing::warn!(
+        target: CLIENT,
+        client = %Escaped(client_id),
+        filter = %Escaped(filter),
+        reason = reason_field(reason, Some(sent)),
+        return_code = return_code(reason, Some(sent)),
+        detail = detail_field(reason, Some(sent), reason.name()),
+        count = (count > 1).then_some(count),
+        "subscription refused"
+    );
+}
+
+/// The client that an event is about, as far as it has a name.
+fn client_of(event: &Event) -> Option<&Arc<str>> {
+    match event {
+        Event::Refused { client_id, .. } => client_id.as_ref(),
+        Event::Connected { client_id, .. }
+        | Event::Disconnected { client_id, .. }
+        | Event::SessionEnded { client_id, .. }
+        | Event::Subscribed { client_id, .. }
+        | Event::Unsubscribed { client_id, .. }
+        | Event::SubscriptionRevoked { client_id, .. }
+        | Event::WillPublished { client_id, .. }
+        | Event::Dropped { client_id, .. }
+        | Event::PublisherFault { client_id, .. }
+        | Event::LaneIntruded { client_id, .. }
+        | Event::LaneOwner { client_id, .. }
+        | Event::LaneRefused { client_id, .. } => Some(client_id),
+        _ => None,
     }
 }
 
@@ -348,12 +382,9 @@ impl Display for ReasonText {
 /// can have 65,535 bytes.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
-/// Characters of an [`Escaped`] text.
-const ESCAPED_MAX: usize = 512;
-
 impl Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        unbroken_mqtt_proto::Escaped::at_most(self.0, ESCAPED_MAX).fmt(f)
+        unbroken_mqtt_proto::Escaped::at_most(self.0, LOG_NAME_CHARACTERS).fmt(f)
     }
 }
 
@@ -459,6 +490,6 @@ pub(crate) mod tests {
     #[test]
     fn endless_text_is_cut() {
         let shown = Escaped(&"x".repeat(70_000)).to_string();
-        assert_eq!(shown.chars().count(), ESCAPED_MAX + 1);
+        assert_eq!(shown.chars().count(), LOG_NAME_CHARACTERS + 1);
     }
 }

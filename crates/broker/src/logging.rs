@@ -1,9 +1,9 @@
 //! The log: standard error, as text or JSON, with a level that can change while the broker runs.
 //!
 //! A shard thread never waits for the reader of the log. The thread that logs formats the record
-//! and queues it for a writing thread. When the queue is full, the record is lost and counted. The
-//! count is written as soon as there is room, as a record like the others, so that every line of a
-//! JSON log is JSON.
+//! and queues it for a writing thread. When the queue is full, a record of the client with the most
+//! of them is suppressed and counted ([`queue`]). The count is written as soon as there is room, as
+//! a record like the others, so that every line of a JSON log is JSON.
 //!
 //! A record that comes alone is written at once. After each write the writing thread pauses for
 //! [`LOG_PAUSE`] and then writes all queued records together; queueing during the pause wakes no
@@ -12,13 +12,13 @@
 //! Invariant: at the end of the program [`Logging`] is dropped, and queued records are written
 //! first if standard error takes them.
 
-use std::fmt::Write as _;
+mod queue;
+
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::Subscriber;
 use tracing_subscriber::fmt::MakeWriter;
@@ -28,16 +28,19 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
+use unbroken_mqtt_proto::Escaped;
 
-use crate::bounds::{LOG_LINES, LOG_PAUSE, LOG_WRITE_BYTES};
+pub(crate) use self::queue::about;
+use self::queue::{Queue, Suppressed};
+use crate::bounds::{LOG_LINES, LOG_NAME_CHARACTERS, LOG_PAUSE, LOG_WRITE_BYTES};
 use crate::config::{Log, LogFormat, LogLevel};
 
 /// The log of this process, one per process; dropping it writes the queued records.
 #[derive(Debug)]
 pub(crate) struct Logging {
     filter: reload::Handle<EnvFilter, Registry>,
-    lines: SyncSender<Line>,
-    /// Ends when everything up to [`Line::End`] is written.
+    queue: Arc<Queue>,
+    /// Ends when everything is written.
     written: Receiver<()>,
 }
 
@@ -60,27 +63,19 @@ pub enum LogError {
     Reload(#[from] reload::Error),
 }
 
-enum Line {
-    Text(Vec<u8>),
-    End,
-}
-
 impl Logging {
     /// Starts logging for the whole process. An existing subscriber (of a test) stays.
     pub(crate) fn start(config: &Log) -> Result<Self, LogError> {
         let (filter, handle) = reload::Layer::new(filter(config)?);
-        let (lines, queue) = sync_channel(LOG_LINES);
-        let lost = Arc::new(AtomicU64::new(0));
-        let queued = Queued {
-            lines: lines.clone(),
-            lost: Arc::clone(&lost),
-        };
+        let queue = Arc::new(Queue::new(LOG_LINES));
+        let queued = Queued(Arc::clone(&queue));
+        let waiting = Arc::clone(&queue);
         let (writing, written) = sync_channel(0);
         let format = config.format;
         thread::Builder::new()
             .name("log".to_owned())
             .spawn(move || {
-                write(&queue, &lost, format, &mut io::stderr());
+                write(&waiting, format, &mut io::stderr());
                 drop(writing);
             })?;
         let _ = tracing_subscriber::registry()
@@ -89,7 +84,7 @@ impl Logging {
             .try_init();
         Ok(Self {
             filter: handle,
-            lines,
+            queue,
             written,
         })
     }
@@ -107,14 +102,8 @@ impl Logging {
 
 impl Drop for Logging {
     fn drop(&mut self) {
+        self.queue.end();
         // If standard error takes no more, the broker ends without its last lines.
-        let until = Instant::now() + FLUSH_TIMEOUT;
-        while self.lines.try_send(Line::End).is_err() {
-            if Instant::now() >= until {
-                return;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
         let _ = self.written.recv_timeout(FLUSH_TIMEOUT);
     }
 }
@@ -158,65 +147,78 @@ where
 }
 
 /// The writing thread.
-fn write(queue: &Receiver<Line>, lost: &AtomicU64, format: LogFormat, out: &mut dyn Write) {
+fn write(queue: &Queue, format: LogFormat, out: &mut dyn Write) {
     let mut text = Vec::new();
-    while let Ok(Line::Text(first)) = queue.recv() {
-        text.extend_from_slice(&first);
-        let ended = gather(queue, &mut text);
-        let count = lost.swap(0, Ordering::Relaxed);
-        if count > 0 {
-            text.extend_from_slice(lost_record(count, format).as_bytes());
+    let mut writes = 0;
+    loop {
+        let piece = queue.take(LOG_WRITE_BYTES);
+        text.extend(piece.records.into_iter().flatten());
+        // Under a load that does not end, not with each write.
+        writes += 1;
+        if piece.is_last || writes >= WRITES_PER_REPORT {
+            writes = 0;
+            report_suppressed(queue.take_suppressed(), format, &mut text);
         }
         // If standard error is gone, there is nowhere to report it.
         let _ = out.write_all(&text);
-        text.clear();
-        text.shrink_to(LOG_WRITE_BYTES);
-        if ended {
+        if piece.has_ended {
             break;
         }
+        text.clear();
+        text.shrink_to(LOG_WRITE_BYTES);
         thread::sleep(LOG_PAUSE);
     }
     let _ = out.flush();
 }
 
-/// Takes queued records, up to the size of one write. Returns whether the log ends with them.
-fn gather(queue: &Receiver<Line>, text: &mut Vec<u8>) -> bool {
-    while text.len() < LOG_WRITE_BYTES {
-        match queue.try_recv() {
-            Ok(Line::Text(next)) => text.extend_from_slice(&next),
-            Ok(Line::End) | Err(TryRecvError::Disconnected) => return true,
-            Err(TryRecvError::Empty) => return false,
-        }
+/// About a second of writes.
+const WRITES_PER_REPORT: u32 = 200;
+
+/// The records in place of the suppressed ones. They do not go through the queue, which is full.
+fn report_suppressed(suppressed: Suppressed, format: LogFormat, text: &mut Vec<u8>) {
+    let Suppressed {
+        of_clients,
+        of_others,
+    } = suppressed;
+    for (client, count) in of_clients {
+        text.extend_from_slice(suppressed_record(client.as_deref(), count, format).as_bytes());
     }
-    false
+    if of_others > 0 {
+        text.extend_from_slice(suppressed_record(None, of_others, format).as_bytes());
+    }
 }
 
-/// The record in place of the lost ones. It does not go through the queue, which is full.
-fn lost_record(count: u64, format: LogFormat) -> String {
+fn suppressed_record(client: Option<&str>, count: u64, format: LogFormat) -> String {
     let mut time = String::new();
     // A time that cannot be written is left out.
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
-    let message = "log records were lost here: the log could not be written fast enough";
-    let mut line = String::new();
-    // Writing to a String cannot fail.
-    let _ = match format {
-        LogFormat::Human => writeln!(line, "{time}  WARN {message} count={count}"),
-        LogFormat::Json => writeln!(
-            line,
-            "{{\"timestamp\":\"{time}\",\"level\":\"WARN\",\"message\":\"{message}\",\
-             \"count\":{count},\"target\":\"{}\"}}",
-            module_path!()
-        ),
-    };
-    line
+    let message = "log lines suppressed: the log could not be written fast enough";
+    let client = client.map(|client| Escaped::at_most(client, LOG_NAME_CHARACTERS).to_string());
+    match format {
+        LogFormat::Human => {
+            let client = client.map(|client| format!("client={client} "));
+            let client = client.unwrap_or_default();
+            format!("{time}  WARN {message} {client}count={count}\n")
+        }
+        LogFormat::Json => {
+            let mut record = serde_json::json!({
+                "timestamp": time,
+                "level": "WARN",
+                "message": message,
+                "count": count,
+                "target": module_path!(),
+            });
+            if let Some(client) = client {
+                record["client"] = client.into();
+            }
+            format!("{record}\n")
+        }
+    }
 }
 
 /// Queues the records of a thread.
 #[derive(Clone)]
-struct Queued {
-    lines: SyncSender<Line>,
-    lost: Arc<AtomicU64>,
-}
+struct Queued(Arc<Queue>);
 
 impl<'a> MakeWriter<'a> for Queued {
     type Writer = Record;
@@ -224,7 +226,7 @@ impl<'a> MakeWriter<'a> for Queued {
     fn make_writer(&'a self) -> Record {
         Record {
             text: Vec::new(),
-            to: self.clone(),
+            to: Arc::clone(&self.0),
         }
     }
 }
@@ -232,7 +234,7 @@ impl<'a> MakeWriter<'a> for Queued {
 /// One record; it is queued when it is complete.
 struct Record {
     text: Vec<u8>,
-    to: Queued,
+    to: Arc<Queue>,
 }
 
 impl Write for Record {
@@ -248,10 +250,8 @@ impl Write for Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let text = std::mem::take(&mut self.text);
-        if let Err(TrySendError::Full(_)) = self.to.lines.try_send(Line::Text(text)) {
-            self.to.lost.fetch_add(1, Ordering::Relaxed);
-        }
+        self.to
+            .push(queue::client(), std::mem::take(&mut self.text));
     }
 }
 
@@ -261,18 +261,15 @@ mod tests {
 
     /// The log of `happens`, with room for this many records.
     fn written(log: &Log, room: usize, happens: impl FnOnce()) -> String {
-        let (lines, queue) = sync_channel(room);
-        let lost = Arc::new(AtomicU64::new(0));
-        let queued = Queued {
-            lines,
-            lost: Arc::clone(&lost),
-        };
+        let queue = Arc::new(Queue::new(room));
+        let queued = Queued(Arc::clone(&queue));
         let subscriber = tracing_subscriber::registry()
             .with(filter(log).unwrap())
             .with(layer(log.format, queued));
         tracing::subscriber::with_default(subscriber, happens);
+        queue.end();
         let mut out = Vec::new();
-        write(&queue, &lost, log.format, &mut out);
+        write(&queue, log.format, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -282,9 +279,12 @@ mod tests {
             format: LogFormat::Json,
             ..Log::default()
         };
+        let client = Arc::from("a\"b\n\u{1b}");
         let text = written(&log, 2, || {
             for count in 0..5 {
-                tracing::info!(client = "a\"b\n\u{1b}", count, "connected");
+                about(Some(&client), || {
+                    tracing::info!(client = "a\"b\n\u{1b}", count, "connected");
+                });
             }
         });
         let lines: Vec<serde_json::Value> = text
@@ -294,6 +294,7 @@ mod tests {
         assert_eq!(lines.len(), 3, "two that fit, and the count: {text}");
         let lost = lines.iter().find(|line| line["level"] == "WARN").unwrap();
         assert_eq!(lost["count"], 3);
+        assert_eq!(lost["client"], "a\"b\\n\\u{1b}");
         let keys = |line: &serde_json::Value| {
             let keys = line.as_object().unwrap().keys();
             keys.filter(|key| *key != "client")
@@ -321,13 +322,13 @@ mod tests {
     #[test]
     fn records_that_wait_are_written_together() {
         let line = vec![b'x'; LOG_WRITE_BYTES / 10];
-        let (lines, queue) = sync_channel(100);
+        let queue = Queue::new(100);
         for _ in 0..15 {
-            lines.send(Line::Text(line.clone())).unwrap();
+            queue.push(None, line.clone());
         }
-        lines.send(Line::End).unwrap();
+        queue.end();
         let mut out = Writes::default();
-        write(&queue, &AtomicU64::new(0), LogFormat::Human, &mut out);
+        write(&queue, LogFormat::Human, &mut out);
         let lengths: Vec<_> = out.0.iter().map(|bytes| bytes.len() / line.len()).collect();
         assert_eq!(
             lengths,

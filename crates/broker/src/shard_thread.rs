@@ -151,6 +151,7 @@ impl ShardThread {
             self.driver.flush_channels();
             self.driver.close(now);
             self.report_unsent(now);
+            self.driver.log.report_due(now);
             if self.driver.has_drained(now) {
                 self.driver.sockets.close_all();
                 self.report_unsent(now);
@@ -526,6 +527,7 @@ impl ShardThread {
             self.shard.next_timeout(),
             self.driver.sockets.next_deadline(),
             self.driver.drained_at(),
+            self.driver.log.next_report(),
             // While this shard is behind no connection is accepted; it is notified when that ends.
             self.acceptor
                 .as_ref()
