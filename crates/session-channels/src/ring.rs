@@ -7,18 +7,8 @@
 //! ```
 //!
 //! Publishing and looking are a store and a load, and so are raising the sign and looking again:
-//! one of the two sides must see the other's, which takes a full barrier on both (Dekker). Who
-//! pays:
-//!
-//! - A receiver sleeps often. Its sign is a bit of the tail itself, and the sender publishes by an
-//!   exchange: it takes the sign down, sees that it was up, and is such a barrier, all in one.
-//! - A receiving *thread* that seldom sleeps has its sign in its gate instead and asks the sender
-//!   to publish by a plain store ([`PLAIN`]); it pays itself when it does sleep, by a barrier on
-//!   all cores ([`crate::barrier`]). It never goes back: the sender may be between two instructions
-//!   for any time.
-//! - A sender sleeps only when the ring is full, and a task first gives way once, after which there
-//!   mostly is room. So it always pays, and the receiver publishes the head by a plain store. Where
-//!   there is no barrier on all cores the receiver exchanges as well.
+//! one of the two sides must see the other's, which takes a full barrier on both (Dekker). Which
+//! side executes it is explained at [`Ring`].
 //!
 //! Invariants:
 //! - Indices count in steps of [`STEP`], the lowest bit of the tail being the sign. `head <= tail
@@ -95,7 +85,19 @@ struct Own {
     slots: *mut u8,
 }
 
-/// Read at every message and written when somebody sleeps, wakes or closes.
+/// Read at every message and written when a side sleeps, wakes or closes.
+///
+/// Which side executes the barrier between publishing and looking:
+///
+/// - A receiver sleeps often. Its sign is a bit of the tail, and the sender publishes by an
+///   exchange, which takes the sign down, shows that it was up, and is the barrier.
+/// - A receiving *thread* that seldom sleeps has its sign in its gate instead, and asks the sender
+///   to publish by a plain store ([`PLAIN`]). When it does sleep, it executes a barrier on all
+///   cores ([`crate::barrier`]). It never changes back: the sender may be between two instructions
+///   for any time.
+/// - A sender sleeps only when the ring is full, and a task first yields once, after which there
+///   mostly is room. So the sender always executes the barrier, and the receiver publishes the head
+///   by a plain store. Without a barrier on all cores the receiver exchanges too.
 #[repr(C, align(64))]
 pub(crate) struct Ring {
     receiver: Gate,

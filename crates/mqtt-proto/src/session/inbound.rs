@@ -20,20 +20,6 @@
 //!   never sends their PUBREL is not locked out by them. What they cost is bounded by the id space,
 //!   at 4 bytes an id.
 //!
-//! What a durable session must have on disk before something leaves: the id of a QoS 2 message,
-//! together with the message, before PUBREC; that the id is forgotten, before PUBCOMP. The id of a
-//! message that is refused must not be on disk when that PUBREC leaves: a restart would take the
-//! next message with this id for a repetition. So must an id not be that is found to be over when
-//! it comes for a new message ([`Arrival::Instead`], [`settle_doubt`](Inbound::settle_doubt)): that
-//! message may be refused. [`iter`](Inbound::iter) gives the ids,
-//! [`restore`](Inbound::restore) takes them back.
-//!
-//! A store that has lost what it knew last may have an id that is free by now. Of such an id
-//! ([`restore_doubted`](Inbound::restore_doubted)) the next PUBLISH tells: a repetition has DUP
-//! `[MQTT-3.3.1-1]` `[MQTT311-3.3.1-1]`, so one without is a new message
-//! ([`settle_doubt`](Inbound::settle_doubt)). One with DUP may be a repetition of a new message
-//! that was lost on its way; that cannot be told, and it is taken for one of the old.
-//!
 //! Deliberately absent: the order of the answers. They go in the order of the messages
 //! `[MQTT-4.6.0-2]` `[MQTT-4.6.0-3]` because the owner's storage finishes in that order.
 
@@ -44,6 +30,25 @@ use thiserror::Error;
 use crate::{PacketId, QoS};
 
 /// The packet ids in use by the other side in one session.
+///
+/// What a durable session must have on disk before something leaves:
+///
+/// | leaves              | on disk before it                             |
+/// |---------------------|-----------------------------------------------|
+/// | PUBREC              | the id of the QoS 2 message, with the message |
+/// | PUBREC that refuses | that the id is not in use                     |
+/// | PUBCOMP             | that the id is not in use                     |
+///
+/// Otherwise a restart takes the next message with this id for a repetition. For the same reason
+/// an id that a new message shows to be free ([`Arrival::Instead`],
+/// [`settle_doubt`](Self::settle_doubt)) leaves the disk first: that message may be refused.
+/// [`iter`](Self::iter) gives the ids, [`restore`](Self::restore) takes them back.
+///
+/// A store that lost its latest changes may contain an id that is free by now
+/// ([`restore_doubted`](Self::restore_doubted)). The next PUBLISH with that id decides: a
+/// repetition has DUP `[MQTT-3.3.1-1]` `[MQTT311-3.3.1-1]`, so one without is a new message. One
+/// with DUP may repeat a new message that was lost on its way; this cannot be distinguished, and it
+/// counts as a repetition of the old one.
 #[derive(Clone, Debug)]
 pub struct Inbound {
     /// Sorted by id. Clients count upwards, so entries come at the back and leave at the front.

@@ -10,42 +10,17 @@
 //!                              +---------------------------------------> done, message back
 //! ```
 //!
-//! A QoS 2 message that was sent and that its owner gives up goes the way of a PUBREC
-//! ([`let_go`](Outbound::let_go)): the other side may have it, and its id.
-//!
 //! Invariants:
-//! - A message is unfinished until PUBACK `[MQTT-4.3.2-3]` `[MQTT311-4.3.2-1]`, or until PUBREC and
-//!   then PUBCOMP `[MQTT-4.3.3-3]` `[MQTT-4.3.3-5]` `[MQTT311-4.3.3-1]`, whatever has expired since
-//!   `[MQTT-4.3.3-13]`.
-//! - At most Receive Maximum messages are unfinished, counted over the session and not over the
-//!   connection `[MQTT-3.3.4-9]` `[MQTT-4.9.0-1]`. QoS 0 does not pass through here and is never
-//!   held up `[MQTT-3.3.4-10]` `[MQTT-4.9.0-3]`.
-//! - After a reconnect everything unfinished is sent again, in the order in which it was begun and
-//!   before any new message `[MQTT-4.4.0-1]` `[MQTT-4.6.0-1]` `[MQTT311-4.4.0-1]`
-//!   `[MQTT311-4.6.0-1]`, never more of it at a time than the new connection's window. There is no
-//!   other reason to send again.
-//! - DUP is set exactly on what was sent before `[MQTT-3.3.1-1]` `[MQTT311-3.3.1-1]`
-//!   `[MQTT-4.3.2-2]` `[MQTT-4.3.3-2]`.
-//! - PUBREL is sent again in the same order too, which is that of the PUBRECs `[MQTT-4.6.0-4]`
-//!   `[MQTT311-4.6.0-4]`.
-//!
-//! What a durable session must have on disk before something leaves:
-//!
-//! | leaves           | on disk before it                | how                                    |
-//! |------------------|----------------------------------|----------------------------------------|
-//! | PUBLISH of QoS 2 | [`Entry::Publish`]               | [`begin_unsent`], store, [`mark_sent`] |
-//! | ... with its id ahead | the same | [`begin_ahead`], store, [`start`], [`mark_sent`] |
-//! | PUBREL           | [`Entry::PubRel`]                | [`PubRec::SendPubRel`], store, send    |
-//! | what is re-sent  | all that was to be stored so far | store, then [`poll_resend`]            |
-//!
-//! The end of an entry may be stored late: a restart then repeats what the other side recognizes.
-//! [`iter`](Outbound::iter) gives the entries, [`restore`](Outbound::restore) takes them back.
-//!
-//! [`begin_unsent`]: Outbound::begin_unsent
-//! [`begin_ahead`]: Outbound::begin_ahead
-//! [`start`]: Outbound::start
-//! [`mark_sent`]: Outbound::mark_sent
-//! [`poll_resend`]: Outbound::poll_resend
+//! - A message is unfinished until PUBACK, or until PUBREC and then PUBCOMP, also after it expires.
+//!   `[MQTT-4.3.2-3]` `[MQTT311-4.3.2-1]` `[MQTT-4.3.3-3]` `[MQTT-4.3.3-5]` `[MQTT311-4.3.3-1]`
+//!   `[MQTT-4.3.3-13]`
+//! - At most Receive Maximum messages of the session are unfinished. QoS 0 does not pass through
+//!   here. `[MQTT-3.3.4-9]` `[MQTT-4.9.0-1]` `[MQTT-3.3.4-10]` `[MQTT-4.9.0-3]`
+//! - Only a reconnect makes messages repeat: in the order in which they were begun, before new
+//!   ones, within the new window; each PUBREL in the order of the PUBRECs. `[MQTT-4.4.0-1]`
+//!   `[MQTT-4.6.0-1]` `[MQTT-4.6.0-4]` `[MQTT311-4.4.0-1]` `[MQTT311-4.6.0-1]` `[MQTT311-4.6.0-4]`
+//! - DUP is set exactly on a message that was sent before. `[MQTT-3.3.1-1]` `[MQTT311-3.3.1-1]`
+//!   `[MQTT-4.3.2-2]` `[MQTT-4.3.3-2]`
 
 use thiserror::Error;
 
@@ -60,6 +35,24 @@ pub const INFLIGHT_MAX: u16 = MAX_ENTRIES;
 /// `M` is the owner's handle of a message, small enough to be moved. The number of entries is
 /// limited by [`set_receive_maximum`](Self::set_receive_maximum), and by [`INFLIGHT_MAX`] in any
 /// case; only after [`restore`](Self::restore) there may be more.
+///
+/// What a durable session must have on disk before something leaves:
+///
+/// | leaves           | on disk before it                | how                                    |
+/// |------------------|----------------------------------|----------------------------------------|
+/// | PUBLISH of QoS 2 | [`Entry::Publish`]               | [`begin_unsent`], store, [`mark_sent`] |
+/// | ... with its id ahead | the same | [`begin_ahead`], store, [`start`], [`mark_sent`] |
+/// | PUBREL           | [`Entry::PubRel`]                | [`PubRec::SendPubRel`], store, send    |
+/// | a repetition     | everything to be stored so far   | store, then [`poll_resend`]            |
+///
+/// The end of an entry may be stored late: a restart then repeats what the other side recognizes.
+/// [`iter`](Self::iter) gives the entries, [`restore`](Self::restore) takes them back.
+///
+/// [`begin_unsent`]: Self::begin_unsent
+/// [`begin_ahead`]: Self::begin_ahead
+/// [`start`]: Self::start
+/// [`mark_sent`]: Self::mark_sent
+/// [`poll_resend`]: Self::poll_resend
 #[derive(Clone, Debug)]
 pub struct Outbound<M> {
     table: Table<State<M>>,
