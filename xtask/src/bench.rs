@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_peers_installs_them() {
+    fn peers_are_installed_where_they_are_wanted() {
         for (words, expected) in [
             (&["brokers"][..], Some(&[][..])),
             (&["fairness", "--secs", "3"], Some(&["mosquitto", "nats"])),

@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_contradict_each_other_are_told() {
+    fn flags_that_contradict_each_other_are_reported() {
         for (flags, why) in [
             ("-h host:7 -p 8", "names port 7"),
             ("-h host:x", "does not end in a port"),

@@ -398,7 +398,7 @@ fn mistakes_in_the_arguments_end_alike() {
 }
 
 #[test]
-fn who_asks_for_help_with_h_is_told_why_that_is_not_it() {
+fn h_without_a_host_names_the_flag_for_help() {
     for (words, code, help) in [
         (&["serve", "-h"][..], 2, "`unbroken serve --help`"),
         (&["check", "-h"], 2, "`unbroken check --help`"),
@@ -429,7 +429,7 @@ fn who_asks_for_help_with_h_is_told_why_that_is_not_it() {
 }
 
 #[test]
-fn a_wrong_password_is_told_apart_from_a_missing_right_before_version_5() {
+fn a_wrong_password_and_a_missing_right_differ_before_version_5() {
     let broker = Broker::start();
     // Mosquitto's broker says 5 for both; the code for a wrong password is 4. [MQTT311-3.2.2-4]
     let ours = unbroken(

@@ -93,7 +93,7 @@ fn path(directory: &Path, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_processor_that_is_killed_goes_on_in_its_lane_and_nobody_names_a_fault() {
+async fn a_processor_that_is_killed_continues_its_lane_and_no_stage_names_a_fault() {
     let (_broker, port) = broker();
     let directory = tempfile::tempdir().unwrap();
     let spool = path(directory.path(), "spool");

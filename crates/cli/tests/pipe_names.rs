@@ -117,7 +117,7 @@ fn until(lines: &Lines, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_message_that_is_not_the_producers_is_named_though_nobody_answers() {
+async fn a_message_that_is_not_the_producers_is_named_without_an_answer() {
     for (json, root, window) in [
         (&[][..], "the root of the window differs", ""),
         (&["--json"], r#""root_differs":true"#, ""),

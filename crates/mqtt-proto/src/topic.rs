@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_is_told_which_kind_was_invalid() {
+    fn the_reason_code_says_which_kind_was_invalid() {
         let name = TopicName::parse("#").unwrap_err();
         assert_eq!(name.reason(), ReasonCode::TopicNameInvalid);
         let filter = SubscriptionFilter::parse("#a").unwrap_err();

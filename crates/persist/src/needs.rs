@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_needed_for_some_rounds_is_let_go() {
+    fn what_no_session_needed_for_some_rounds_is_discarded() {
         let mut needs = Needs::new(2);
         for _ in 0..ROUNDS_BEFORE {
             assert_eq!(round(&mut needs, [(0, GIVEN), (1, TAIL)]), None);

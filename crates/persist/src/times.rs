@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_after_a_sleep_is_told_by_the_moment_after_it() {
+    fn a_write_after_a_sleep_is_dated_by_the_moment_after_it() {
         let (start, hour) = (Instant::now(), Duration::from_hours(1));
         let began = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let before = Times::new(start, began);

@@ -380,7 +380,7 @@ fn who_waits_on_a_packet_and_a_ring_hears_of_both_ends() {
 }
 
 #[test]
-fn an_offer_is_taken_or_dropped_once_whoever_goes_first() {
+fn an_offer_is_taken_or_dropped_once_whichever_side_goes_first() {
     for takes in [false, true] {
         loom::model(move || {
             let dropped = counter();

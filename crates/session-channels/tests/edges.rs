@@ -233,7 +233,7 @@ proto! {
 }
 
 #[test]
-fn endpoints_in_messages_that_nobody_takes_tell_their_other_sides() {
+fn endpoints_in_untaken_messages_notify_their_other_sides() {
     // in a packet, in a ring, and an endpoint within a message of an endpoint within a message
     let (far, near) = oneshot();
     let (client, server) = errand::init();

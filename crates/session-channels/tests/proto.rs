@@ -86,7 +86,7 @@ fn a_protocol_runs_to_its_end() {
 }
 
 #[test]
-fn names_are_told() {
+fn names_are_shown() {
     type Start = bank::client::Login;
     assert_eq!((Start::PROTOCOL, Start::STATE), ("bank", "login"));
     assert_eq!(<Start as Endpoint>::Dual::STATE, "login");

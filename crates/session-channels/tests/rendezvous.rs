@@ -71,7 +71,7 @@ fn an_offer_outlives_its_sender() {
 }
 
 #[test]
-fn an_untaken_message_is_dropped_once_whoever_goes_first() {
+fn an_untaken_message_is_dropped_once_whichever_side_goes_first() {
     for sender_first in [false, true] {
         let dropped = Arc::new(AtomicU32::new(0));
         let (mut sender, receiver) = rendezvous();

@@ -93,7 +93,7 @@ fn a_service_that_cannot_be_begun_is_an_error() {
 }
 
 #[test]
-fn a_service_that_panics_is_told_of() {
+fn a_service_that_panics_is_reported() {
     let client = serve("greeting", greeting::init, |_server| {
         panic!("as the test wants it")
     });

@@ -115,7 +115,7 @@ fn every_clone_of_a_shared_sender_reaches_the_receiver() {
 }
 
 #[test]
-fn a_clone_made_when_the_receiver_is_gone_is_told() {
+fn a_clone_made_when_the_receiver_is_gone_reports_that() {
     let (sender, receiver) = shared::<u8>(4);
     drop(receiver);
     let mut clone = sender.clone();
@@ -124,7 +124,7 @@ fn a_clone_made_when_the_receiver_is_gone_is_told() {
 }
 
 #[test]
-fn a_oneshot_gives_its_message_back_when_nobody_waits() {
+fn a_oneshot_gives_its_message_back_without_a_receiver() {
     let (sender, receiver) = oneshot();
     drop(receiver);
     let unsent = sender.send(String::from("back")).unwrap_err();

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_can_look_into_a_directory_that_was_made() {
+    fn a_new_directory_is_private() {
         let temp = tempfile::tempdir().unwrap();
         // As another test may have left it.
         keep_files_private();

@@ -130,7 +130,7 @@ fn a_store_that_was_not_made_to_its_end_is_made_anew() {
 }
 
 #[test]
-fn what_a_new_file_system_has_in_it_is_in_nobodys_way() {
+fn files_of_a_new_file_system_are_no_obstacle() {
     let volume = Volume::new();
     volume.names();
     fs::create_dir(volume.path().join("lost+found")).unwrap();

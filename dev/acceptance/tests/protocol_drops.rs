@@ -160,7 +160,7 @@ fn messages_a_client_refuses_are_counted_and_named() {
 }
 
 #[test]
-fn messages_nobody_may_publish_are_counted_and_named() {
+fn messages_that_are_not_allowed_are_counted_and_named() {
     let broker = broker("");
     let mut liar = broker.connect("liar");
     assert_eq!(
@@ -174,7 +174,7 @@ fn messages_nobody_may_publish_are_counted_and_named() {
 /// A client that does not read holds up nobody: what is at most once is dropped for it, what is
 /// more waits in its queue.
 #[test]
-fn a_client_that_does_not_read_loses_only_quality_0_and_holds_up_nobody() {
+fn a_client_that_does_not_read_loses_only_quality_0_and_delays_no_other() {
     let broker = broker("output_bytes_max = \"64KiB\"");
     let mut lazy = broker.connect("lazy");
     lazy.subscribe_to("a/#", 1);

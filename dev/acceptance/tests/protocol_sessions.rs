@@ -106,7 +106,7 @@ fn session_present_is_right_in_every_combination_of_3_1_1() {
 
 /// [MQTT-3.1.4-3]
 #[test]
-fn a_second_connection_takes_the_session_over_and_the_first_is_told() {
+fn a_second_connection_takes_the_session_over_and_the_first_learns_why() {
     let broker = Broker::start();
     let connect = Connect::v5("c").persistent();
     let mut first = broker.accept(&connect);

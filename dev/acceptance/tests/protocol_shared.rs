@@ -279,7 +279,7 @@ fn messages_a_member_leaves_unacknowledged_go_elsewhere_unless_of_quality_2() {
 
 /// [MQTT-4.8.2-6]
 #[test]
-fn a_message_a_member_refuses_goes_to_nobody_else() {
+fn a_message_a_member_refuses_goes_to_no_other_member() {
     let broker = Broker::start();
     let mut members = group(&broker, "g", "a", 1, 2);
     let mut publisher = broker.connect("publisher");

@@ -411,7 +411,7 @@ fn a_subscription_to_many_filters_at_once_is_answered_completely() {
 
 /// A client that sends half a SUBSCRIBE and goes leaves the broker standing.
 #[test]
-fn a_truncated_subscribe_harms_nobody() {
+fn a_truncated_subscribe_harms_no_other_client() {
     let broker = Broker::start();
     let mut other = broker.connect("other");
     let whole = Subscribe::to("some/filter", 1).encode(Version::V5, 1);

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_a_connection_is_there_is_seen_behind_the_messages_that_nobody_read() {
+    fn whether_a_connection_is_there_is_seen_behind_unread_messages() {
         assert!(pinged(&[0xd0, 0]).is_ok());
         assert!(pinged(&[]).is_err());
         assert!(pinged(&[0x90, 0]).is_err());

@@ -220,7 +220,7 @@ impl Observer for Faults {
 }
 
 #[test]
-fn a_loss_between_others_is_told_while_the_run_goes_on() {
+fn a_loss_between_others_is_reported_during_the_run() {
     let mut faults = Faults(0);
     // When nothing moves any more at the end, there is time to be told.
     let change = |_: &mut Settings| {};

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes_are_told_in_their_largest_unit() {
+    fn times_and_sizes_are_printed_in_their_largest_unit() {
         for (ms, told) in [
             (999, "0 s"),
             (59_999, "59 s"),

@@ -5,7 +5,7 @@ use crate::backup::mode;
 
 /// A broker could open nothing of what is made there by somebody else.
 #[test]
-fn another_users_directory_is_left_as_it_is_and_told_also_where_nobody_else_can_look() {
+fn another_users_directory_is_left_as_it_is_and_reported_even_if_it_is_private() {
     let store = Filled::new();
     // Only root can give a directory to somebody else.
     if chown(store.path(), Some(OTHER), None).is_err() {
@@ -30,7 +30,7 @@ fn another_users_directory_is_left_as_it_is_and_told_also_where_nobody_else_can_
 
 /// Stores of versions before this one could be looked into.
 #[test]
-fn a_broker_that_answers_only_another_user_is_told_with_who_may_ask_it() {
+fn a_broker_that_answers_only_another_user_is_reported_with_that_user() {
     let store = Filled::new();
     for directory in [store.path(), store.path().join("store")] {
         fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).unwrap();

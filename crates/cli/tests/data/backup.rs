@@ -59,7 +59,7 @@ pub(crate) fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_backup_that_was_killed_is_told_with_what_to_do() {
+fn a_backup_that_was_killed_is_reported_with_the_next_step() {
     let store = Filled::new();
     let file = store.temp.path().join("monday.backup");
     fs::write(store.temp.path().join("monday.backup.partial"), "half").unwrap();

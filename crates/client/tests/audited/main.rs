@@ -157,7 +157,7 @@ fn sent_again(packet: &[u8]) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_loss_at_qos_0_is_named_and_repaired_and_nobody_had_promised_it() {
+async fn a_loss_at_qos_0_is_named_and_repaired_though_delivery_was_not_promised() {
     for kind in Kind::installed() {
         let broker = Broker::start(kind);
         let relay = Relay::to(broker.address()).await;

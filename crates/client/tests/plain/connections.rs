@@ -28,7 +28,7 @@ async fn a_lost_client_leaves_its_will_and_one_that_says_goodbye_does_not() {
 }
 
 #[tokio::test]
-async fn a_client_that_nobody_answers_gives_up_when_its_patience_ends() {
+async fn a_client_without_an_answer_gives_up_when_its_patience_ends() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

@@ -251,7 +251,7 @@ async fn a_message_that_is_not_acknowledged_by_hand_comes_again() {
 }
 
 #[tokio::test]
-async fn a_message_that_nobody_acknowledges_holds_up_no_other_subscription() {
+async fn an_unacknowledged_message_holds_up_no_other_subscription() {
     for kind in Kind::installed() {
         let broker = Broker::start(kind);
         for session in [Session::Temporary, Session::Kept { expiry_s: 60 }] {

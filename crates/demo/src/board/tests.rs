@@ -139,7 +139,7 @@ fn a_fault_that_no_receiver_saw_is_no_incident() {
 }
 
 #[test]
-fn a_fault_that_nobody_made_keeps_the_sentence_red() {
+fn a_fault_that_was_not_injected_keeps_the_sentence_red() {
     let mut board = Board::default();
     board.begin_incident(injected(Injection::Lose, 5), SECOND);
     board.fault(fault(Kind::Lost, 5), SECOND);

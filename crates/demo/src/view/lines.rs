@@ -135,7 +135,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn each_step_of_an_incident_is_told_once() {
+    fn each_step_of_an_incident_is_printed_once() {
         let mut board = Board::default();
         let mut out = Vec::new();
         let mut lines = Lines::new(&mut out);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stayed_open_is_told_at_the_end() {
+    fn what_stayed_open_is_printed_at_the_end() {
         let mut board = Board::default();
         board.begin_incident(What::Part("network cut".to_owned()), SECOND);
         let mut out = Vec::new();

@@ -81,7 +81,7 @@ mod tests {
     use crate::tally::CLASSES;
 
     #[test]
-    fn a_new_phase_is_told_at_once() {
+    fn a_new_phase_is_printed_at_once() {
         let mut out = Vec::new();
         let mut lines = Lines::new(&mut out);
         let mut progress = Progress {

@@ -330,7 +330,7 @@ mod tests {
 
     // [MQTT-4.3.3-11]
     #[test]
-    fn pubrel_of_an_unknown_id_is_told_apart() {
+    fn pubrel_of_an_unknown_id_is_distinguished() {
         let mut inbound = Inbound::new();
         assert!(!inbound.handle_pubrel(id(1)));
         publish(&mut inbound, AtLeastOnce, 1, Ok(New));

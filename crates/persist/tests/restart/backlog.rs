@@ -178,7 +178,7 @@ fn a_session_that_is_away_for_too_long_loses_the_oldest_by_name() {
 }
 
 #[test]
-fn what_nobody_needs_may_be_trimmed() {
+fn what_no_session_needs_may_be_trimmed() {
     let mut world = World::new(1);
     let client = world.resident("s", &[("t", QOS1)]);
     let publisher = join(&mut world.broker, "p");

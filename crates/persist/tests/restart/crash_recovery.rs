@@ -136,7 +136,7 @@ fn a_message_that_is_stored_tells_of_those_before_it_that_are_not() {
 }
 
 #[test]
-fn a_session_that_ends_while_somebody_is_away_is_told_whole() {
+fn a_session_that_ends_during_an_absence_is_reported_whole() {
     for kills in [false, true] {
         let mut world = World::new(1);
         let away = receiver(&mut world);
@@ -345,7 +345,7 @@ fn who_is_away_does_not_find_that_nothing_was_new() {
 }
 
 #[test]
-fn the_end_of_an_epoch_is_told_once_to_who_is_away_however_often_the_broker_is_killed() {
+fn the_end_of_an_epoch_reaches_an_offline_receiver_once_however_often_the_broker_is_killed() {
     let mut world = World::new(2);
     let away = receiver(&mut world);
     world.broker.cut(away);
@@ -420,7 +420,7 @@ fn a_will_is_the_last_message_of_its_lane() {
 }
 
 #[test]
-fn an_end_that_is_told_waits_for_who_is_away() {
+fn a_published_end_of_an_epoch_waits_for_an_offline_receiver() {
     let mut world = World::new(1);
     let away = receiver(&mut world);
     let device = join(&mut world.broker, "forwarded");

@@ -94,7 +94,7 @@ fn place(message: &Message) -> String {
 }
 
 #[test]
-fn what_was_given_is_found_wherever_it_lies_and_what_is_nowhere_is_told_once() {
+fn a_delivery_is_found_in_any_log_and_one_in_none_is_reported_once() {
     let store = store_with_messages();
     let mut expected: BTreeMap<String, Vec<(u64, String)>> = BTreeMap::new();
     let mut lost = 0;

@@ -341,7 +341,7 @@ pub(crate) fn again(packet: Packet<'_>) -> Packet<'_> {
 }
 
 #[test]
-fn a_message_of_qos_2_that_is_recognized_after_a_kill_is_retained_whoever_keeps_it() {
+fn a_message_of_qos_2_that_is_recognized_after_a_kill_is_retained_on_any_shard() {
     for topic in ["a", "b", "c", "d"] {
         for (carried, stored) in [(0, 1), (0, 9), (1, 0), (1, 1), (1, 2), (1, 3), (1, 9)] {
             for payloads in [&["x"][..], &["x", "y"], &["x", ""]] {

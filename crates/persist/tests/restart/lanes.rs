@@ -86,7 +86,7 @@ fn no_number_is_given_twice_when_the_broker_is_killed() {
 }
 
 #[test]
-fn nobody_is_let_in_before_what_was_at_rest_is_void() {
+fn no_client_is_accepted_before_stored_lanes_are_void() {
     let mut world = World::new(1);
     let client = world.resident("p", &[]);
     publish_some(&mut world, client, 1..3);

@@ -126,7 +126,7 @@ fn who_is_behind_by_very_many_moves_is_read_in_order() {
 }
 
 #[test]
-fn a_move_in_a_log_that_is_gone_keeps_nobody_waiting() {
+fn a_move_in_a_log_that_is_gone_keeps_no_session_waiting() {
     let mut world = away_over_two_moves();
     let of_gone = Position {
         log: LogId(7),

@@ -349,7 +349,7 @@ fn what_was_under_way_between_shards_is_kept_beyond_the_limit() {
 }
 
 #[test]
-fn a_session_that_was_full_is_full_after_a_restart_though_nobody_comes_for_it() {
+fn a_session_that_was_full_is_full_after_a_restart_without_its_client() {
     for shards in [1, 3] {
         let mut world = world(shards, refusing(3));
         let away = world.resident("s", &[("t", QOS1)]);

@@ -338,7 +338,7 @@ fn ask_while_behind(world: &mut World, asked: impl Iterator<Item = Option<QoS>>)
 }
 
 #[test]
-fn whoever_is_behind_and_subscribes_again_and_again_is_refused_at_a_limit() {
+fn a_session_that_is_behind_and_subscribes_again_and_again_is_refused_at_a_limit() {
     let changes = |count| (0..count).map(|at| Some([QOS1, QOS2][at % 2]));
     let leaves = |count| (0..count).map(|at| [Some(QOS1), None][at % 2]);
     let mut limits = Limits::default();

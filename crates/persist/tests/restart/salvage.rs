@@ -86,7 +86,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 
 /// One that is not has its messages lost in silence: the client does not subscribe again.
 #[test]
-fn a_client_is_told_that_its_session_is_there_if_all_of_it_came_out_of_a_damaged_store() {
+fn session_present_is_set_if_all_of_a_session_came_out_of_a_damaged_store() {
     let mut world = World::new(1);
     let last = format!("to/be/found/{}", "l".repeat(100));
     for id in ["cut", "whole"] {

@@ -9,7 +9,7 @@ use unbroken_store::session::{Carried, Inbound, Outbound, Part, ToRetain, key};
 use unbroken_store::{Batch, Fault, Faulty, Memory, MessageRecord, On, Space, Store, StoreError};
 
 #[test]
-fn of_a_message_that_is_in_no_log_it_is_told_once() {
+fn a_message_that_is_in_no_log_is_reported_once() {
     let mut world = World::new(1);
     world.resident("s", &[("t", QOS1)]);
     let lost = Outbound {

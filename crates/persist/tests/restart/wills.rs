@@ -123,7 +123,7 @@ fn a_will_is_on_disk_before_its_client_is_let_in() {
 }
 
 #[test]
-fn a_will_that_nobody_could_get_after_a_restart_does_not_touch_the_disk() {
+fn a_will_without_a_persistent_receiver_does_not_touch_the_disk() {
     let mut world = World::new(1);
     let words = Words {
         qos: QoS::AtMostOnce,

@@ -282,7 +282,7 @@ mod tests {
 
     /// Commits, until the error that ends it.
     #[test]
-    fn whoever_waits_for_a_commit_is_told_that_the_store_is_damaged() {
+    fn a_waiting_commit_reports_that_the_store_is_damaged() {
         let tables = four();
         let options = Options::default();
         let opened = open(tables.path(), options, OnCorruption::Quarantine).unwrap();
@@ -308,7 +308,7 @@ mod tests {
 
     /// What is to be removed is looked for first.
     #[test]
-    fn damage_that_is_met_by_removing_all_of_a_prefix_is_told_as_damage() {
+    fn damage_that_is_met_by_removing_all_of_a_prefix_is_reported_as_damage() {
         let mut tables = Tables::new();
         let mut batch = Batch::new();
         batch.put(SPACE, key(1), value(1, 1));

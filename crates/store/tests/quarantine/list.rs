@@ -73,7 +73,7 @@ fn a_bad_block_in_the_list_of_trees_costs_nothing_that_is_in_them() {
 
 /// As a run without room for another copy leaves it.
 #[test]
-fn an_old_copy_of_the_list_gives_what_it_names_and_the_rest_is_told() {
+fn an_old_copy_of_the_list_gives_what_it_names_and_the_rest_is_reported() {
     let temp = tempfile::tempdir().unwrap();
     let store = Damaged { temp };
     let mut options = options();

@@ -133,7 +133,7 @@ fn a_byte_deep_in_a_table_is_found_with_its_file_by_who_reads_them_all() {
 }
 
 #[test]
-fn who_looks_is_told_of_all_damage_and_not_of_the_first() {
+fn an_examination_reports_all_damage_and_not_only_the_first() {
     let store = Damaged::in_tables();
     let mut bytes = fs::read(store.journal(0)).unwrap();
     bytes[20] ^= 1;
@@ -158,7 +158,7 @@ fn who_looks_is_told_of_all_damage_and_not_of_the_first() {
 
 /// Which trees there are is then known by their directories alone.
 #[test]
-fn who_looks_is_told_of_all_damage_also_where_the_names_of_trees_cannot_be_read() {
+fn an_examination_reports_all_damage_even_if_the_names_of_trees_cannot_be_read() {
     let store = Damaged::in_tables();
     let tables = store.tables();
     let [list, .., log] = &tables[..] else {

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_names_fails_when_it_is_told_to() {
+    fn a_call_that_changes_names_fails_on_request() {
         let room = Room::new();
         assert!(room.shell("mkdir d"));
         for (fault, command) in [
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_refuses_after_as_many_writes_as_it_was_told() {
+    fn a_full_disk_refuses_after_the_requested_number_of_writes() {
         let room = Room::new();
         room.disk.fail(Fault::Full, 2).unwrap();
         assert!(room.write("one two", ""));

@@ -402,7 +402,7 @@ fn an_identifier_still_in_flight_is_passed_over_when_the_numbers_run_round() {
 
 /// [MQTT-3.4.2-1, MQTT-3.5.2-1]
 #[test]
-fn a_publisher_learns_that_nobody_subscribes() {
+fn a_publisher_learns_that_there_is_no_subscriber() {
     let broker = Broker::start();
     let mut publisher = broker.connect("publisher");
     for qos in [1, 2] {

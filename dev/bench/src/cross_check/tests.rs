@@ -155,7 +155,7 @@ fn what_has_no_row_of_ours_is_compared_with_peers_only() {
 }
 
 #[test]
-fn why_a_program_panicked_is_told_and_not_where() {
+fn a_panic_is_reported_with_its_reason_and_not_its_place() {
     let said = "all started\npanic: nil pointer\n\ngoroutine 7:\n\tmain.go:121 +0x1a9\n";
     let error = PROGRAMS[0].failed("ended with 2", said).to_string();
     assert_eq!(error, "loadtest ended with 2: panic: nil pointer");

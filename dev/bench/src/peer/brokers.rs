@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_is_warmed_up_longer_and_nobody_in_a_run_without_a_warm_up() {
+    fn one_peer_is_warmed_up_longer_and_none_in_a_run_without_a_warm_up() {
         let names = ["hivemq", "mosquitto"].map(String::from);
         let peers = choose(Path::new("unbroken"), None, &names, false).unwrap();
         let [hivemq, mosquitto] = &peers[..] else {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_is_told_with_those_there_are() {
+    fn an_unknown_name_is_reported_with_the_known_ones() {
         let names = [String::from("mosquito")];
         let error = choose(Path::new("unbroken"), None, &names, false).unwrap_err();
         assert!(error.to_string().contains("mosquitto"));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn every_new_filter_is_told_to_all_other_shards_and_answered() {
+    fn every_new_filter_is_announced_to_all_other_shards_and_answered() {
         check(Model::letters(600.0, 8.0), 14.0);
     }
 }

@@ -295,7 +295,7 @@ fn a_held_message_comes_after_its_time_and_others_pass_unchanged_until_then() {
 }
 
 #[test]
-fn what_nobody_had_acknowledged_when_the_connection_ends_is_undone_and_ordered_again() {
+fn an_unacknowledged_fault_is_undone_and_ordered_again_when_the_connection_ends() {
     let injections = [
         Injection::Alter,
         Injection::Swap,

@@ -83,7 +83,7 @@ fn a_repeated_pubrec_is_answered_again() {
 }
 
 #[test]
-fn acknowledgements_of_the_wrong_kind_are_told_apart_and_change_nothing() {
+fn acknowledgements_of_the_wrong_kind_are_distinguished_and_change_nothing() {
     let mut outbound = Outbound::new();
     let one = outbound.begin(AtLeastOnce, 'a').unwrap();
     let two = outbound.begin(ExactlyOnce, 'b').unwrap();

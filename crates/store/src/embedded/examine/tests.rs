@@ -20,7 +20,7 @@ fn says(kind: ErrorKind) -> Result<Journals, StoreError> {
 
 /// What clients publish is linked there, in a directory that may be open to everybody.
 #[test]
-fn nobody_else_can_look_into_what_is_made_to_look_at_a_store() {
+fn a_copy_that_is_made_to_examine_a_store_is_private() {
     let temp = tempfile::tempdir().unwrap();
     let store = filled(temp.path());
     let trees = Trees::new(&store.join("engine"), Path::new(""), false);
