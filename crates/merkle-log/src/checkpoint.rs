@@ -1,32 +1,11 @@
 //! What a producer says about its lane now and then: how many messages, and their root.
 //!
-//! 128 bytes, big-endian, then the detail if any. A checkpoint travels in band, takes no sequence
-//! number, and processors pass it on unchanged. One that is lost costs nothing once the next one
-//! arrives, whose lane root covers everything before it.
+//! 128 bytes, big-endian, then the detail if any; the layout is at [`Checkpoint`]. A checkpoint
+//! travels in band, takes no sequence number, and processors pass it on unchanged. One that is lost
+//! costs nothing once the next one arrives, whose lane root covers everything before it.
 //!
-//! | at | bytes | field |
-//! |---|---|---|
-//! | 0 | 4 | magic `cdaace9a` |
-//! | 4 | 1 | version = 1 |
-//! | 5 | 1 | algorithm |
-//! | 6 | 1 | log2 of the window, 0 to 16 |
-//! | 7 | 1 | bits 0 to 4: detail; 5: the epoch is cut; 6: the window is not full; 7: it is closed |
-//! | 8 | 8 | lane |
-//! | 16 | 4 | epoch |
-//! | 20 | 4 | number of the checkpoint in the epoch, dense |
-//! | 24 | 8 | first sequence of the window, a multiple of the window |
-//! | 32 | 8 | size: messages issued so far, at most 2^63 |
-//! | 40 | 8 | time, µs since 1970 |
-//! | 48 | 32 | window root: leaves first … size − 1; left-aligned, zero behind |
-//! | 80 | 32 | lane root: leaves 0 … size − 1; left-aligned, zero behind |
-//! | 112 | 16 | tag over bytes 0 to 111 and the detail |
-//! | 128 | | detail |
-//!
-//! Detail 0 is none; 1 is the fingerprint of each leaf of the window, 4 bytes; 2 is each leaf; 3 is
-//! a [directory](crate::Directory).
-//!
-//! Invariant: a [`Checkpoint`] that was read has passed its tag. Whoever reads meets a
-//! [`SealedCheckpoint`] first, which tells only what is needed to find the lane's key.
+//! Invariant: a [`Checkpoint`] that was read has passed its tag. Before that, a
+//! [`SealedCheckpoint`] shows only what is needed to find the lane's key.
 
 use crate::{
     Algorithm, Digest, Epoch, Hash, LaneId, Tag,
@@ -35,6 +14,27 @@ use crate::{
 };
 
 /// What a producer says about one epoch of a lane.
+///
+/// | at | bytes | field |
+/// |---|---|---|
+/// | 0 | 4 | magic `cdaace9a` |
+/// | 4 | 1 | version = 1 |
+/// | 5 | 1 | algorithm |
+/// | 6 | 1 | log2 of the window, 0 to 16 |
+/// | 7 | 1 | bits 0 to 4: detail; 5: the epoch is cut; 6: the window is not full; 7: it is closed |
+/// | 8 | 8 | lane |
+/// | 16 | 4 | epoch |
+/// | 20 | 4 | number of the checkpoint in the epoch, dense |
+/// | 24 | 8 | first sequence of the window, a multiple of the window |
+/// | 32 | 8 | size: messages issued so far, at most 2^63 |
+/// | 40 | 8 | time, µs since 1970 |
+/// | 48 | 32 | window root: leaves first … size − 1; left-aligned, zero behind |
+/// | 80 | 32 | lane root: leaves 0 … size − 1; left-aligned, zero behind |
+/// | 112 | 16 | tag over bytes 0 to 111 and the detail |
+/// | 128 | | detail |
+///
+/// Detail 0 is none; 1 is the fingerprint of each leaf of the window, 4 bytes; 2 is each leaf; 3 is
+/// a [directory](crate::Directory).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// In which lane.

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_nodes_empty_and_tags_are_told_apart_under_every_algorithm() {
+    fn leaves_nodes_empty_and_tags_differ_under_every_algorithm() {
         for hasher in all() {
             let (a, b) = (hasher.leaf(&[b"a"]), hasher.leaf(&[b"b"]));
             let pair = [a.as_bytes(), b.as_bytes()];

@@ -33,7 +33,7 @@ pub(crate) struct BrokerSide {
     lanes: BTreeMap<Key, Said>,
     /// By client.
     accounts: BTreeMap<String, Account>,
-    /// The client that listens, whose account says only what it was told.
+    /// The client that listens, whose account counts only deliveries to it.
     listener: String,
     /// What it says counts only of these; of all, if there are none.
     heard: Option<Heard>,
@@ -94,7 +94,7 @@ pub(crate) struct Said {
     faults_elsewhere: u64,
     /// Messages that it did not take in, and said why.
     refused: u64,
-    /// The state as it was told last: messages, and what became of their deliveries.
+    /// The state as last published: messages, and what became of their deliveries.
     state: Option<State>,
     /// Its publisher numbers it itself.
     stamps_itself: bool,
@@ -129,8 +129,8 @@ impl BrokerSide {
     /// The topic of its sentence.
     pub(crate) const VERDICT: &str = "$SYS/audit/verdict";
 
-    /// What to subscribe to. Receipts are told for each message, and accounts for each session, so
-    /// only who wants them asks.
+    /// What to subscribe to. There is a receipt for each message and an account for each session,
+    /// so only a listener that needs them asks.
     pub(crate) fn topics(more: Option<More>) -> Vec<&'static str> {
         let mut topics = vec![
             Self::VERDICT,

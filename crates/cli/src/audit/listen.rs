@@ -87,7 +87,7 @@ impl Listening<'_> {
         mut each: impl FnMut(&mut Observer) -> Heard,
     ) -> Result<Observer, ListenError> {
         let (begin, wall) = (Instant::now(), Wall::start());
-        // A day that never comes, where nobody says when to end.
+        // Without a time to end, a day that never comes.
         let end = begin + self.total.unwrap_or(Duration::from_hours(24 * 36_500));
         let started = timeout_at(end.into(), self.start()).await;
         let (client, mut broker, mut lanes, mut events) =

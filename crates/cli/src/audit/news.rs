@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_and_several_are_told_apart() {
+    fn one_number_and_several_are_distinguished() {
         assert_eq!(numbers(&(5..6)), "number 5");
         assert_eq!(numbers(&(5..8)), "numbers 5 to 7");
     }

@@ -1,7 +1,7 @@
 //! What somebody who only listens can say of the lanes that pass: a value that takes what an
 //! audited subscriber delivers, and gives what became known; beside it what the broker says.
 //!
-//! It asks nobody for anything, so a message that is lost here is named and not repaired. It joins
+//! It sends no requests, so a message that is lost here is named and not repaired. It joins
 //! each lane where it happens to be, and claims nothing of what came before the next window.
 //!
 //! **Absent:** lanes of another algorithm or key than the observer's, which are named and left
@@ -31,7 +31,8 @@ use super::watched::Watched;
 /// of an idle one.
 const EVERY_LANE_SPOKE: Duration = Duration::from_secs(20);
 /// The first checkpoint of an epoch follows its first message within one heartbeat, which is half
-/// of this. So whoever hears that checkpoint, and was there for so long, was there before it began.
+/// of this. So a listener that hears that checkpoint, and was there for so long, was there before
+/// the epoch began.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(2);
 /// Epochs of lanes that are remembered for which there was no room; about 30 bytes each.
 const NO_ROOM_MAX: usize = 1_024;
@@ -65,7 +66,7 @@ pub(crate) struct Observer {
     awaited: BTreeSet<LaneId>,
     /// When it was subscribed.
     pub(crate) there_since: Duration,
-    /// The time since the beginning, as far as it was told.
+    /// The time since the beginning, as of the last input.
     now: Duration,
 }
 
@@ -323,7 +324,7 @@ impl Observer {
         })
     }
 
-    /// Takes it that these numbers of an epoch were told and have not come, and are not given up.
+    /// These numbers of an epoch were announced, have not come, and are not given up.
     pub(crate) fn outstanding(&mut self, lane: LaneKey, numbers: Range<u64>) {
         self.watched(lane).outstanding = Some(numbers);
     }

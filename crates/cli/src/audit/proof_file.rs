@@ -1,4 +1,4 @@
-//! A proof file: one message, and why whoever holds a root can be sure that it was issued.
+//! A proof file: one message, and why the holder of a root can be sure that it was issued.
 //!
 //! A JSON object. It can be checked without a broker: the message fits its stamp, the stamp's
 //! digest leads by the path to the root of its window, and by the rest of the path to the root of
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_with_a_key_is_proven_to_whoever_has_it() {
+    fn a_lane_with_a_key_is_proven_to_an_owner_of_the_key() {
         let hasher = Hasher::blake3(&Key([7; 32]));
         let file = keyed(5, &hasher);
         assert!(file.verify(None, Some(&hasher)).is_ok());

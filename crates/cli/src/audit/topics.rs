@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_without_a_stamp_take_no_place_of_those_with_one_and_a_full_table_is_told() {
+    fn topics_without_a_stamp_take_no_place_of_those_with_one_and_a_full_table_is_reported() {
         let mut topics = Topics::default();
         for number in 0..TOPICS_MAX {
             assert!(!topics.unstamped(&format!("junk/{number}")));

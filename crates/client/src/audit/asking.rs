@@ -104,7 +104,7 @@ fn ask(asked: &mut Vec<Asked>, requests: Vec<Request>, now: Duration) -> Vec<Req
 }
 
 /// Where answers come to: one for each client and what it takes, which stays the same. A session
-/// may outlive its client, and what was asked for then comes to whoever takes it up. Who has no
+/// may outlive its client, and the client that resumes it receives the answers. A client without a
 /// name has no such session.
 pub(super) fn token(client_id: &str, filters: &[Filter]) -> String {
     if client_id.is_empty() {

@@ -75,7 +75,7 @@ impl AuditedMessage {
     }
 
     /// Whether it fits its stamp and there is no room for its lane
-    /// ([`Delivery::NoRoom`](super::Delivery::NoRoom)): nobody says whether it was here before.
+    /// ([`Delivery::NoRoom`](super::Delivery::NoRoom)): whether it was here before is unknown.
     pub fn is_unjudged(&self) -> bool {
         self.is_unjudged
     }

@@ -7,8 +7,8 @@
 //! first window that it saw begin ([`Scope::FromNow`](super::Scope)) it passes on without a claim.
 //!
 //! Checkpoints of its inputs' lanes are passed on behind the outputs of all that they cover, and
-//! not before what is lost of them has come again or cannot, so that whoever follows does not name
-//! the same loss.
+//! not before what is lost of them has come again or cannot: the next stage then does not name the
+//! same loss.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -177,8 +177,8 @@ impl<Claim> Processor<Claim> {
 
     /// One output of many inputs. They are all unacknowledged until it is, and the broker sends no
     /// more than [`receive_maximum`](crate::Limits::receive_maximum) before (1,024 by default):
-    /// whoever waits for one more than that waits for ever. Checkpoints count too, so gather fewer,
-    /// by a quarter to be safe, or raise the limit.
+    /// a caller that waits for one more than that waits for ever. Checkpoints count too, so gather
+    /// fewer, by a quarter to be safe, or raise the limit.
     pub async fn emit_batch(
         &self,
         inputs: Vec<Input>,
@@ -220,10 +220,10 @@ impl<Claim> Processor<Claim> {
         self.send(vec![input], parts).await
     }
 
-    /// No output of these inputs, and why: said to whoever follows, so that they are not missed.
-    /// It is said for many at once: behind [`left_out_max`](crate::Limits::left_out_max) of them,
-    /// with the next checkpoint that is passed on, or a second later; the inputs are acknowledged
-    /// after that.
+    /// No output of these inputs, and why: published to the next stage, which then does not miss
+    /// them. One record covers many: it leaves after
+    /// [`left_out_max`](crate::Limits::left_out_max) of them, with the next checkpoint that is
+    /// passed on, or a second later; the inputs are acknowledged after that.
     pub async fn filter_out(
         &self,
         inputs: Vec<Input>,
@@ -384,7 +384,7 @@ impl Input {
         self.message.payload()
     }
 
-    /// Its own property, in the lane of whoever published it.
+    /// Its own property, in the lane of its publisher.
     pub fn property(&self) -> &Property {
         &self.property
     }

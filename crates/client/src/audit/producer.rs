@@ -42,7 +42,7 @@ pub(super) enum Order {
     End(Ending),
 }
 
-/// Messages that another processor has dropped. Nobody is told again.
+/// Messages that another processor has dropped. That is not published again.
 #[derive(Debug)]
 pub(super) struct Elsewhere {
     pub(super) record: DropRecord,
@@ -207,25 +207,25 @@ impl Producer {
             Err(error) => (Err(error), None),
         };
         let why = end.as_ref().err().cloned().unwrap_or(AuditError::Ended);
-        // Before any channel ends by which it is heard of. Nobody may be left to be told.
+        // Before any channel ends that also shows it. There may be no receiver left.
         let _ = self.why_ended.send(Some(why));
         // The spool is free before anybody hears of it.
         drop(self);
         if let Some(reply) = reply {
-            // Whoever ended it may have stopped waiting.
+            // The caller that ended it may have stopped waiting.
             let _ = reply.send(end);
         }
     }
 
-    /// Returns when nobody holds the publisher any more, or with how it is to end; an error when it
-    /// cannot go on.
+    /// Returns when no handle of the publisher is left, or with how it is to end; an error when it
+    /// cannot continue.
     async fn work(
         &mut self,
         orders: &mut mpsc::Receiver<Order>,
         requests: &mut Subscription,
     ) -> Result<Option<Ending>, AuditError> {
         self.send_left().await?;
-        // Before the first message of a new epoch: whoever expects the lane knows it from there on.
+        // Before the first message of a new epoch: receivers that expect the lane know it by then.
         self.tell_directory(true).await?;
         let mut is_over = false;
         loop {
@@ -350,7 +350,7 @@ impl Producer {
     async fn number(&mut self, jobs: Vec<Job>, batch: &mut Vec<Ready>) -> Result<(), AuditError> {
         if let Err(full) = self.make_room(&jobs, batch).await? {
             for job in jobs {
-                // Nobody need be waiting.
+                // The caller may have stopped waiting.
                 let _ = job.reply.send(Err(full.clone().into()));
             }
             return Ok(());
@@ -462,7 +462,7 @@ impl Producer {
             Err(error) => Err(AuditError::Publish(error)),
         };
         if let About::Number(property, Some(reply)) = sent.about {
-            // Nobody need be waiting.
+            // The caller may have stopped waiting.
             let _ = reply.send(result.map(|acknowledged| Published {
                 property,
                 acknowledged,
@@ -703,9 +703,9 @@ pub(super) fn is_derived(message: &Message) -> bool {
 
 /// Messages in one frame of the spool.
 const BATCH_MAX: usize = 256;
-/// Acknowledged messages after which the spool is told.
+/// Acknowledged messages after which the spool notes them.
 const ACKNOWLEDGED_STEP: u64 = 256;
-/// Properties kept before those are looked through that nobody can ask for any more.
+/// Properties kept before those are removed that no receiver can ask for any more.
 const PROPERTIES_STEP: usize = 4_096;
 /// How often to look for a connection.
 const CONNECTING_STEP: Duration = Duration::from_millis(100);

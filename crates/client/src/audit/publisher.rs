@@ -123,7 +123,7 @@ impl PublisherOptions {
     /// The QoS of messages and checkpoints: one for the lane, since brokers keep order only within
     /// one.
     ///
-    /// At QoS 0 nobody promises delivery, and an acknowledgement means only that the message was
+    /// At QoS 0 delivery is not promised, and an acknowledgement means only that the message was
     /// given to the connection. Losses are still named, and receivers still ask for them; the
     /// producer sends again what it [holds](Self::lane_limits), at QoS 0 too, so a repair may take
     /// several tries. A checkpoint that is lost costs nothing once a later one comes.

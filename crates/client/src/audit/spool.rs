@@ -9,22 +9,16 @@
 //! | 8 | XXH3-64 of the body |
 //! | | body: entries |
 //!
-//! An entry is a kind and its fields: 1, a saved lane; 2, a message with number, QoS, retain flag,
-//! topic, properties and payload; 3, a checkpoint that was told, with its size; 4, the number below
-//! which everything is acknowledged; 5, the end of an epoch. Of a processor: 6, its inputs so far,
-//! as [`Taken`] saves them; 7, a drop record; 8, a lane of inputs; 10, a drop record of another
-//! processor's. 9: a start of the producer.
-//!
 //! **One policy of syncing.** A frame is written and synced (`fdatasync`) before the first message
 //! in it is sent; messages that wait together share a frame. So neither the end of the process nor
-//! of the machine makes a number mean two messages. That something was acknowledged is synced with
-//! the next frame: after a crash it may be sent again, flagged re-sent.
+//! of the machine makes a number mean two messages. An acknowledgement is synced with the next
+//! frame: after a crash the message may be sent again, flagged re-sent.
 //!
 //! **Invariants.** A frame that was cut off at the end of the file was never acted upon, and is cut
 //! away, as is a damaged last one, which looks the same; damage before that is an error, never
-//! skipped. One process has a spool at a time. What is
-//! acknowledged is trimmed when it is no longer held for repair, or takes room that others need:
-//! the file is written anew beside the old one and takes its name.
+//! skipped. One process has a spool at a time. An acknowledged message is trimmed when it is no
+//! longer held for repair, or takes room that others need: the file is written anew beside the old
+//! one and takes its name.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -43,15 +37,26 @@ use crate::Message;
 const MAGIC: &[u8; 8] = b"ubspool1";
 const HEAD: usize = 16;
 
+// Kinds of entries; behind each are its fields.
+/// A saved lane.
 const LANE: u8 = 1;
+/// A message: number, QoS, retain flag, topic, properties, payload.
 const MESSAGE: u8 = 2;
+/// A published checkpoint, with its size.
 const TOLD: u8 = 3;
+/// The number below which everything is acknowledged.
 const ACKNOWLEDGED: u8 = 4;
+/// The end of an epoch.
 const CLOSED: u8 = 5;
+/// The inputs of a processor so far, as [`Taken`] saves them.
 const TAKEN: u8 = 6;
+/// A drop record of this processor.
 const DROPPED: u8 = 7;
+/// A lane of inputs of a processor.
 const HEARD: u8 = 8;
+/// A start of the producer.
 const STARTED: u8 = 9;
+/// A drop record of another processor.
 const ELSEWHERE: u8 = 10;
 
 /// An open spool. Its methods block on the disk.
@@ -81,7 +86,7 @@ pub(super) struct Remembered {
     pub(super) messages: VecDeque<Message>,
     /// Everything below is acknowledged.
     pub(super) acknowledged: u64,
-    /// The last checkpoint that was told, and its size.
+    /// The last checkpoint that was published, and its size.
     pub(super) told: Option<(u32, u64)>,
     /// The inputs that a processor has seen to.
     pub(super) taken: Taken,
@@ -184,7 +189,7 @@ impl Spool {
         put_message(number, message, &mut self.body);
     }
 
-    /// Notes that a checkpoint is told.
+    /// Notes that a checkpoint is published.
     pub(super) fn put_told(&mut self, checkpoint: u32, size: u64) {
         self.body.push(TOLD);
         self.body.extend_from_slice(&checkpoint.to_be_bytes());
@@ -209,7 +214,7 @@ impl Spool {
         put_bytes(saved, &mut self.body);
     }
 
-    /// Notes a drop record that is to be told.
+    /// Notes a drop record that is to be published.
     pub(super) fn put_dropped(&mut self, record: &[u8]) {
         self.body.push(DROPPED);
         put_bytes(record, &mut self.body);

@@ -5,7 +5,7 @@
 //!
 //! Invariants: where the owner saves, nothing that changed the ledger is acknowledged before it is
 //! saved, whether it was a message or word of the audit's own; the lateness clock runs only while
-//! the client is connected and nothing waits; a retained copy is judged by nobody; a copy that the
+//! the client is connected and nothing waits; a retained copy is not judged; a copy that the
 //! broker repeats is replayed, not a duplicate; nothing is asked for before it is lost; a lane of
 //! which only checkpoints are heard is not audited, since this subscriber may not subscribe to its
 //! topics.
@@ -138,9 +138,9 @@ impl AuditedSubscriber {
         self.direct.contains(&lane)
     }
 
-    /// Whether messages of a lane come at QoS 0. Then nobody has promised them: one that is lost is
-    /// named like any other and asked for, and the producer sends it again at QoS 0 while it still
-    /// has it, but its loss is no broken promise of the broker's.
+    /// Whether messages of a lane come at QoS 0. Then their delivery was not promised: one that is
+    /// lost is named like any other and asked for, and the producer sends it again at QoS 0 while
+    /// it still has it, but its loss is no broken promise of the broker's.
     pub fn is_at_most_once(&self, lane: LaneId) -> bool {
         self.at_most_once.contains(&lane)
     }

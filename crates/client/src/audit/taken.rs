@@ -169,7 +169,7 @@ impl Taken {
         self.ledger.is_some() && self.direct.insert(lane)
     }
 
-    /// Whoever follows judges for itself.
+    /// The next stage judges for itself.
     fn forget_events(&mut self) {
         if let Some(ledger) = &mut self.ledger {
             ledger.take_events().for_each(drop);

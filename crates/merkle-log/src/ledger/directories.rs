@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_for_which_there_is_no_room_is_told() {
+    fn a_lane_for_which_there_is_no_room_is_reported() {
         let limits = LedgerLimits {
             lanes_max: 2,
             ..LedgerLimits::default()

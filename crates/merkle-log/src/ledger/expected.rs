@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_of_which_nothing_comes_is_absent_once_and_its_coming_is_told() {
+    fn a_lane_of_which_nothing_comes_is_absent_once_and_its_coming_is_reported() {
         let mut ledger = ledger();
         ledger.poll(SECOND * 60);
         assert_eq!(ledger.take_presences(), [], "the clock stands");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_presence_is_told_with_the_seconds_that_it_took() {
+    fn a_presence_is_reported_with_the_seconds_that_it_took() {
         let check = |presence: Presence, expect: &str| {
             let text = presence.to_string();
             assert!(text.contains(expect), "{text}");

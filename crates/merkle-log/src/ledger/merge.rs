@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merged_window_that_one_member_proved_is_told_with_what_was_dropped() {
+    fn a_merged_window_that_one_member_proved_is_reported_with_its_drops() {
         let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
         let id = LaneId::new(1).expect("1 is a lane");
         let mut lane = Lane::new(id, Epoch(0), LaneLimits::default(), NOW);

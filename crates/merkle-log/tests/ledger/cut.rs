@@ -52,7 +52,7 @@ fn what_came_beyond_a_cut_is_neither_injected_nor_proven() {
 }
 
 #[test]
-fn what_was_told_before_a_cut_and_comes_behind_it_is_no_contradiction() {
+fn a_checkpoint_from_before_a_cut_that_comes_after_it_is_no_contradiction() {
     let mut pair = Pair::new(Join::Beginning);
     pair.run(8, |_| true);
     let before = pair.checkpoint(SECOND);

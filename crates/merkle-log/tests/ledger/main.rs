@@ -194,7 +194,7 @@ fn miss(ledger: &mut Ledger<Hasher>, epoch: Epoch) -> Vec<u64> {
 }
 
 #[test]
-fn an_epoch_that_was_under_way_begins_at_the_next_window_and_that_is_told() {
+fn an_epoch_that_was_under_way_begins_at_the_next_window_and_that_is_reported() {
     let mut ledger = late(None);
     let lane = LaneId::new(1).unwrap();
     let property = Property::stamp(&Hasher::xxh3(), lane, Epoch(7), 1, b"t", b"p");
@@ -398,7 +398,7 @@ fn a_checkpoint_that_comes_behind_later_messages_claims_nothing_false() {
 }
 
 #[test]
-fn events_that_nobody_takes_are_counted_beyond_the_limit() {
+fn untaken_events_are_counted_beyond_the_limit() {
     use unbroken_merkle_log::ledger::limits::EVENTS_MAX;
     let mut pair = Pair::new(Join::Beginning);
     let rounds = u64::try_from(EVENTS_MAX).unwrap() + 10;

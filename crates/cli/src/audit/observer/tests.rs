@@ -115,7 +115,7 @@ fn keyed() -> Hasher {
 }
 
 #[test]
-fn a_late_message_is_told_at_once_and_is_no_fault_yet() {
+fn a_late_message_is_reported_at_once_and_is_no_fault_yet() {
     let mut scene = Scene::new();
     let key = scene.key();
     let overtaken = Event::Overtaken { number: 5, by: 3 };
@@ -237,7 +237,7 @@ fn what_is_forgotten_is_counted_and_told() {
 }
 
 #[test]
-fn what_may_be_missing_and_who_is_silent_is_told_with_its_end_and_is_no_fault() {
+fn a_possible_loss_and_a_silent_producer_are_reported_with_their_end_and_are_no_fault() {
     let mut scene = Scene::new();
     let key = scene.key();
     let tell = |scene: &mut Scene, events: &[Event]| {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_that_adler_32_takes_for_the_same_are_told_apart() {
+    fn leaves_with_the_same_adler_32_are_distinguished() {
         // The sums of both are the same, and so is their order's.
         let swapped = |a: &str, b: &str| [a, b, "c", "d"].map(str::to_owned);
         let (one, other) = (swapped("ad", "bc"), swapped("bc", "ad"));

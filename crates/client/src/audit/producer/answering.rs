@@ -25,7 +25,7 @@ impl Producer {
         let Some(topic) = properties.response_topic() else {
             return Ok(());
         };
-        // Nobody is made to write where others read.
+        // A request cannot make the producer write to topics of others.
         if !matches!(self.names.kind(topic), Some(Kind::Answer(_)))
             || TopicName::parse(topic).is_err()
         {
@@ -42,7 +42,7 @@ impl Producer {
                 let repair = self.lane.repair(&missing);
                 for numbers in repair.held {
                     if self.repairs.len() >= REPAIRS_MAX {
-                        // Whoever asked asks again.
+                        // The receiver asks again.
                         break;
                     }
                     self.repairs.push_back(Repair {
@@ -80,7 +80,7 @@ impl Producer {
         };
         for number in repair.numbers.by_ref().take(REPAIRED_AT_ONCE) {
             let Some(resend) = self.lane.resend(number, &self.hasher) else {
-                // No longer held since; whoever asked asks again and is told.
+                // No longer held; the receiver asks again and gets that answer.
                 continue;
             };
             let mut property = resend.property;

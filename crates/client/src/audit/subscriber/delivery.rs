@@ -38,7 +38,7 @@ pub enum Delivery {
         bytes: Vec<u8>,
     },
     /// These messages will not come, and why: a processor decided so, or a limit of the broker's
-    /// kept them from this client. They are not lost, and nobody is asked for them. A processor
+    /// kept them from this client. They are not lost, and not asked for. A processor
     /// hears it once more when the broker repeats it.
     Dropped {
         /// Which, and why.

@@ -45,7 +45,7 @@ pub struct SubscriberOptions {
     saved: Option<Vec<u8>>,
 }
 
-/// What is to come, whoever else does.
+/// The lanes that must come; others may come too.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Expected {
     pub(super) lanes: BTreeSet<LaneId>,

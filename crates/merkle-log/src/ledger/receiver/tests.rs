@@ -186,7 +186,7 @@ fn a_copy_of_a_known_checkpoint_is_no_sign_of_its_producer() {
 }
 
 #[test]
-fn what_was_told_and_is_not_yet_late_is_outstanding() {
+fn announced_messages_that_are_not_yet_late_are_outstanding() {
     let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
     let mut ledger = LaneLedger::new(Join::Beginning);
     assert_eq!(ledger.outstanding(), None);

@@ -57,7 +57,7 @@ fn behind_a_proven_window_of_a_silent_lane_more_may_be_lost() {
 }
 
 #[test]
-fn what_was_told_and_has_not_come_when_the_listener_ends_is_in_doubt() {
+fn announced_messages_that_have_not_come_when_the_listener_ends_are_in_doubt() {
     let mut scene = Scene::new();
     proven_window(&mut scene);
     let key = scene.key();
@@ -327,7 +327,7 @@ fn what_is_refused_of_other_lanes_is_no_fault_where_some_topics_are_listened_to(
 }
 
 #[test]
-fn what_a_limit_or_another_window_keeps_from_judging_is_told() {
+fn messages_that_a_limit_or_another_window_keeps_unjudged_are_reported() {
     let mut scene = Scene::new();
     proven_window(&mut scene);
     scene.observer.take_news();
@@ -358,7 +358,7 @@ fn what_a_limit_or_another_window_keeps_from_judging_is_told() {
 }
 
 #[test]
-fn which_of_two_is_real_is_told_with_the_conflict() {
+fn a_conflict_names_the_real_one_of_two_messages() {
     let mut scene = Scene::new();
     scene.hear(b"a", Verdict::InOrder);
     scene.hear(b"b", Verdict::Conflict);
