@@ -23,7 +23,6 @@ mod by_filter;
 mod connection;
 mod delivery;
 mod durability;
-mod hand_back;
 mod ids;
 pub mod input;
 mod limits;

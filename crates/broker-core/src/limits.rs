@@ -320,10 +320,10 @@ pub(crate) const RETAINED_SLICE: usize = 256;
 /// once more for each layout in use (protocol, QoS and retain flag: 12 at most), and with a bit for
 /// each receiver. Those of one topic share the route as long as nobody subscribes meanwhile: 32
 /// bytes a receiver, and 4 for each number of a session up to the highest in it.
-pub(crate) const SPREADS_MAX: usize = 32;
+pub(crate) const FAN_OUTS_MAX: usize = 32;
 /// So many, or half the bytes, and the publisher of the last is not read until that one has
 /// arrived, or less than half of so much is left.
-pub(crate) const SPREADS_WAITED_FOR: usize = 16;
+pub(crate) const FAN_OUTS_WAITED_FOR: usize = 16;
 /// Topics remembered for a session that is still to be sent what is retained, to leave out copies
 /// older than what was delivered meanwhile: some 100 bytes and the topic each. Beyond it such a
 /// copy may arrive late: allowed by MQTT, never a loss.
@@ -402,7 +402,7 @@ const _: () = assert!(
 );
 const _: () = assert!(RETAINED_SLICE > 0, "an answer must make progress");
 const _: () = assert!(
-    SPREADS_WAITED_FOR < SPREADS_MAX,
+    FAN_OUTS_WAITED_FOR < FAN_OUTS_MAX,
     "a publisher waits before it makes others hurry"
 );
 

@@ -127,13 +127,13 @@ impl Shard {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
             Input::Closed { connection, cause } => self.handle_closed(now, connection, cause),
-            Input::Unsaid(last_words) => self.clients.drop_unsaid(&last_words),
+            Input::Unsaid(last_words) => self.deliverer(now).drop_unsaid(&last_words),
             Input::Authenticated {
                 connection,
                 admission,
             } => self.handle_admission(now, connection, admission),
             Input::Stored(id) => {
-                self.clients.handle_stored(now, id);
+                self.handle_stored(now, id);
                 self.release_subacks(now);
             }
             Input::Read(answer) => self.handle_read(now, &answer),
@@ -204,7 +204,7 @@ impl Shard {
     pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) -> Work {
         let before = self.clients.telemetry.work();
         if let Some(session) = self.clients.wrote(now, connection, bytes)
-            && !self.clients.is_at_rest(connection, session)
+            && !self.is_at_rest(connection, session)
         {
             self.pump(now, session);
             self.consume_unread(now, connection);
@@ -284,10 +284,19 @@ impl Shard {
     /// Sends what a session may have now: what waits for it, then what is retained for its new
     /// subscriptions.
     pub(crate) fn pump(&mut self, now: Instant, session: SessionId) {
-        self.clients.pump(now, session);
+        if !self.has_room_and_nothing(session) {
+            self.deliverer(now).pump(session);
+        }
         self.read_on(session);
         self.clients.note_room(session);
-        self.pump_retained(now, session);
+        let Clients {
+            retained,
+            deliveries,
+            ..
+        } = &self.clients;
+        if retained.has_queries(session) || deliveries.has_fan_outs() {
+            self.pump_retained(now, session);
+        }
     }
 
     fn open(&mut self, now: Instant, id: ConnectionId, peer: Peer) {
@@ -443,7 +452,7 @@ impl Shard {
             Packet::PubAck(ack) => self.handle_puback(now, session, ack),
             Packet::PubRec(ack) => self.handle_pubrec(now, id, session, version, ack),
             Packet::PubRel(ack) => {
-                self.handle_pubrel(id, session, version, ack);
+                self.handle_pubrel(now, id, session, version, ack);
                 Ok(())
             }
             Packet::PubComp(ack) => self.handle_pubcomp(now, session, ack),

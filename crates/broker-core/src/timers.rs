@@ -31,7 +31,7 @@ pub(crate) enum Timer {
     /// A query for retained messages goes on, after the others had their turn.
     Query(SessionId),
     /// What is on its way to very many goes on.
-    Spread,
+    FanOut,
     /// What was dropped and only counted is to be told.
     TellDrops,
     /// The disk is to be told how far sessions are.

@@ -114,6 +114,16 @@ impl Connections {
         self.writer(connection?)
     }
 
+    /// The same if its output has room.
+    pub(crate) fn writer_with_room(
+        &mut self,
+        connection: Option<u32>,
+        limits: &Limits,
+    ) -> Option<Writer<'_>> {
+        let writer = self.writer_of(connection)?;
+        (writer.unwritten() < limits.output_bytes_max as usize).then_some(writer)
+    }
+
     /// Puts a connection on the list of those that the driver is to look at.
     pub(crate) fn mark_dirty(&mut self, id: ConnectionId) {
         if let Some(mut writer) = self.writer(id.index)

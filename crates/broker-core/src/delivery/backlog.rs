@@ -1,40 +1,37 @@
 //! How a session falls behind what is routed. What waits is in [`crate::session::Backlog`]; how it
 //! is read until the session is live again, in [`crate::shard`].
 
-use std::time::Instant;
-
 use unbroken_mqtt_proto::{QoS, TopicName};
 
+use super::Deliverer;
 use super::item::{Item, note_given};
 use crate::ids::SessionId;
 use crate::message::Publication;
 use crate::position::Position;
 use crate::reason::DropReason;
 use crate::routing::{Receiver, Terms};
-use crate::session::{Backlog, TermsThen};
-use crate::shard::Clients;
+use crate::session::{Backlog, Session, TermsThen};
 
-impl Clients {
-    /// The session has no client, or one that does not keep up: what is routed to it from now on is
-    /// read from the disk when it can take it.
+impl Deliverer<'_> {
+    /// The session has no client: what is routed to it from now on is read from the disk when it
+    /// can take it.
     pub(crate) fn fall_behind(&mut self, id: SessionId) {
         let ends = self.gate.log_ends().all();
-        if let Some(session) = self.sessions.get_mut(id.index())
-            && let Some(kept) = session.kept.as_deref_mut()
+        let Some(session) = self.sessions.get_mut(id.index()) else {
+            return;
+        };
+        if let Some(kept) = session.kept.as_deref_mut()
             && kept.backlog.is_none()
         {
             kept.backlog = Some(Box::new(Backlog::from(ends.clone())));
         }
-        let Self { sessions, gate, .. } = self;
-        if let Some(session) = sessions.get_mut(id.index()) {
-            session.list_for_scan(id, gate.scan_mut());
-        }
+        session.list_for_scan(id, self.gate.scan_mut());
+        session.touch_presence(id, self.unsaved);
     }
 
     /// Counts a message that the session will read from the disk. False if it is not there.
     pub(crate) fn leave_on_disk(
         &mut self,
-        now: Instant,
         id: SessionId,
         terms: Terms<'_>,
         item: &mut Item<'_>,
@@ -42,23 +39,28 @@ impl Clients {
         if terms.group.is_some() {
             return false;
         }
-        item.store(&mut self.pool, &mut self.gate);
+        item.store(self.deliveries, self.gate);
         let Some(position) = item.position() else {
             return false;
         };
-        let message = item.message(&mut self.pool);
+        let message = item.message(self.deliveries);
         let session = self.sessions.get(id.index());
         let is_early = session.is_some_and(|session| {
             let kept = session.kept.as_deref();
             kept.is_some_and(|kept| !kept.finds(&session.client_id, position, &message))
         });
-        if is_early && self.backlog_of(id).is_some_and(|b| b.has_many_early()) {
-            self.refuse_entry(now, id, terms, item, DropReason::QueueFull);
+        if is_early
+            && self
+                .session_mut(id)
+                .and_then(Session::backlog_mut)
+                .is_some_and(|b| b.has_many_early())
+        {
+            self.refuse_entry(id, terms, item, DropReason::QueueFull);
             return true;
         }
-        note_given(&mut self.retained, id, item, QoS::AtLeastOnce);
+        note_given(self.retained, id, item, QoS::AtLeastOnce);
         self.count_behind(id, position, &item.publication);
-        if is_early && let Some(backlog) = self.backlog_of(id) {
+        if is_early && let Some(backlog) = self.session_mut(id).and_then(Session::backlog_mut) {
             let early = backlog.early.get_or_insert_default();
             let terms = TermsThen::of(terms, item.publication.qos);
             early.messages.insert(position, terms);
@@ -126,7 +128,7 @@ impl Clients {
         let Some(backlog) = backlog else {
             return (0, 0);
         };
-        self.uncount(backlog.messages, backlog.bytes);
+        self.telemetry.uncount(backlog.messages, backlog.bytes);
         let ends = self.gate.scan().ends();
         (backlog.messages, backlog.uncounted_of(ends))
     }
@@ -149,15 +151,5 @@ impl Clients {
             telemetry.queued(bytes);
             self.note_fill(id);
         }
-    }
-
-    pub(crate) fn backlog_of(&mut self, id: SessionId) -> Option<&mut Backlog> {
-        let session = self.sessions.get_mut(id.index())?;
-        session.kept.as_deref_mut()?.backlog.as_deref_mut()
-    }
-
-    pub(crate) fn uncount(&mut self, messages: u64, bytes: u64) {
-        self.telemetry.ended(messages);
-        self.telemetry.unqueued(bytes);
     }
 }

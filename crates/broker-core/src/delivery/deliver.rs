@@ -16,58 +16,42 @@
 //! - The window ([MQTT-3.3.4-9]) and the output limit hold back QoS 1 and 2 into the queue, never
 //!   QoS 0 or acknowledgements [MQTT-3.3.4-10].
 
-use std::time::Instant;
-
 use unbroken_mqtt_proto::QoS;
 
+use super::Deliverer;
 use super::copy::{ReceiverCopy, write_publish};
 use super::item::{Item, note_given};
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
-use crate::connection::Leaving;
-use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, SessionId};
 use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX};
 use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::Terms;
-use crate::session::{Delivery, Session};
-use crate::shard::Clients;
+use crate::session::Session;
 
-impl Clients {
+impl Deliverer<'_> {
     /// Begins the delivery of another message: what was encoded for the last one is forgotten.
     /// `shared`: several may receive it.
     #[inline]
     pub(crate) fn begin_item(&mut self, shared: bool) {
-        self.frames.begin(shared);
+        self.deliveries.frames.begin(shared);
     }
 
     /// Brings a message to one session.
-    pub(crate) fn deliver(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        terms: Terms<'_>,
-        item: &mut Item<'_>,
-    ) {
-        self.catch_up(now, session_id);
+    pub(crate) fn deliver(&mut self, session_id: SessionId, terms: Terms<'_>, item: &mut Item<'_>) {
+        self.catch_up(session_id);
         if terms.is_denied {
-            return self.deliver_denied(now, session_id, terms, item);
+            return self.deliver_denied(session_id, terms, item);
         }
-        self.give(now, session_id, terms, item);
+        self.give(session_id, terms, item);
     }
 
     /// The same, after what was on its way to the session.
-    pub(crate) fn give(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        terms: Terms<'_>,
-        item: &mut Item<'_>,
-    ) {
+    pub(crate) fn give(&mut self, session_id: SessionId, terms: Terms<'_>, item: &mut Item<'_>) {
         let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8, MQTT311-3.8.4-6]
         if qos == QoS::AtMostOnce {
-            return self.give_qos0(now, session_id, terms, item);
+            return self.give_qos0(session_id, terms, item);
         }
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
@@ -78,14 +62,14 @@ impl Clients {
         if let Some(mut writer) = writer
             && !session.is_behind()
             && session.queue.is_empty()
-            && session.window_open(&self.limits)
+            && session.window_open(self.limits)
             && writer.unwritten() < self.limits.output_bytes_max as usize
         {
             if session.holds(qos) || session.is_behind_answers(&writer, item.publisher) {
                 let id = writer.id();
-                note_given(&mut self.retained, session_id, item, qos);
+                note_given(self.retained, session_id, item, qos);
                 if session.is_durable() {
-                    item.store(&mut self.pool, &mut self.gate);
+                    item.store(self.deliveries, self.gate);
                 }
                 return self.deliver_held(id, session_id, qos, terms, item);
             }
@@ -95,18 +79,17 @@ impl Clients {
                 retain: terms.retain,
                 identifiers: terms.identifiers,
             };
-            let start = match write_publish(&mut self.frames, &mut writer, copy, now) {
+            let frames = &mut self.deliveries.frames;
+            let start = match write_publish(frames, &mut writer, copy, self.now) {
                 Ok(start) => start,
-                Err(reason) => {
-                    return self.refuse_entry(now, session_id, terms, item, reason);
-                }
+                Err(reason) => return self.refuse_entry(session_id, terms, item, reason),
             };
-            note_given(&mut self.retained, session_id, item, qos);
+            note_given(self.retained, session_id, item, qos);
             let durable = session.is_durable();
             if durable {
-                item.store(&mut self.pool, &mut self.gate);
+                item.store(self.deliveries, self.gate);
             }
-            let mut delivery = item.delivery(terms, &mut self.pool);
+            let mut delivery = item.delivery(terms, self.deliveries);
             session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
             let number = delivery.number;
             self.telemetry.accepted();
@@ -116,12 +99,13 @@ impl Clients {
                     session.inflight_bytes += item.publication.cost();
                     if durable && terms.group.is_some() {
                         // No subscription of the session finds it in the log.
-                        let kept = session.persist_sent(&mut self.gate, packet_id, qos);
+                        let kept = session.persist_sent(self.gate, packet_id, qos);
                         item.wait_for(kept);
                     } else if durable {
-                        session.touch_sent(session_id, packet_id, &mut self.unsaved);
+                        session.touch_sent(session_id, packet_id, self.unsaved);
                     }
-                    self.settle_delivery(session_id, number, Fate::Sent);
+                    let findings = self.audit.findings();
+                    session.settle(number, Fate::Sent, self.telemetry.audit(), findings);
                     self.sent(&item.publication);
                 }
                 Err(delivery) => {
@@ -135,17 +119,11 @@ impl Clients {
             }
             return;
         }
-        self.enqueue(now, session_id, qos, terms, item);
+        self.enqueue(session_id, qos, terms, item);
     }
 
     #[inline]
-    fn give_qos0(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        terms: Terms<'_>,
-        item: &mut Item<'_>,
-    ) {
+    fn give_qos0(&mut self, session_id: SessionId, terms: Terms<'_>, item: &mut Item<'_>) {
         let qos = QoS::AtMostOnce;
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
@@ -161,7 +139,7 @@ impl Clients {
             Some(writer)
                 if !item.was_held && session.is_behind_answers(&writer, item.publisher) =>
             {
-                return self.deliver_copy_held(now, session_id, terms, item);
+                return self.deliver_copy_held(session_id, terms, item);
             }
             Some(mut writer) => {
                 let copy = ReceiverCopy {
@@ -170,13 +148,13 @@ impl Clients {
                     retain: terms.retain,
                     identifiers: terms.identifiers,
                 };
-                write_publish(&mut self.frames, &mut writer, copy, now)
+                write_publish(&mut self.deliveries.frames, &mut writer, copy, self.now)
                     .inspect(|_| writer.mark_dirty())
             }
         };
         match outcome {
             Ok(_) => {
-                note_given(&mut self.retained, session_id, item, qos);
+                note_given(self.retained, session_id, item, qos);
                 let totals = self.telemetry.audit();
                 let (topics, findings) = self.audit.topics_and_findings();
                 let topic = item.publication.topic;
@@ -184,72 +162,37 @@ impl Clients {
                 item.news_of_copy(terms, counting, News::Sent, findings);
                 self.sent(&item.publication);
             }
-            Err(reason) => self.refuse_entry(now, session_id, terms, item, reason),
+            Err(reason) => self.refuse_entry(session_id, terms, item, reason),
         }
     }
 
     /// A message was routed to a session that may not receive it.
     #[cold]
-    pub(crate) fn deliver_denied(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        terms: Terms<'_>,
-        item: &mut Item<'_>,
-    ) {
+    pub(crate) fn deliver_denied(&mut self, id: SessionId, terms: Terms<'_>, item: &mut Item<'_>) {
         let session = self.sessions.get(id.index());
         let is_behind = session.is_some_and(Session::is_behind);
         if is_behind && terms.qos.min(item.publication.qos) > QoS::AtMostOnce {
-            self.give(now, id, terms, item);
+            self.give(id, terms, item);
         } else if !item.is_own_word() {
-            self.refuse_entry(now, id, terms, item, DropReason::NotAuthorized);
+            self.refuse_entry(id, terms, item, DropReason::NotAuthorized);
         }
-    }
-
-    /// Holds a message of QoS 0 for its own publisher, behind what is held for that already.
-    #[cold]
-    fn deliver_copy_held(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        terms: Terms<'_>,
-        item: &mut Item<'_>,
-    ) {
-        let limit = self.limits.output_bytes_max as usize;
-        let id = self.connection_of(session_id);
-        let connection = id.and_then(|id| self.connections.get(id));
-        let has_room = connection.is_some_and(|connection| connection.held_bytes() < limit);
-        let Some(id) = id.filter(|_| has_room) else {
-            return self.refuse_entry(now, session_id, terms, item, DropReason::SlowReceiver);
-        };
-        note_given(&mut self.retained, session_id, item, QoS::AtMostOnce);
-        let what = Leaving::Copy(Box::new(item.held_copy(terms, &mut self.pool)));
-        self.connections
-            .hold(&mut self.gate, id, WaitFor::NOW, what);
     }
 
     /// Puts a message behind those that wait already: a session also gathers them while its client
     /// is away [MQTT-4.5.0-1, MQTT311-4.5.0-1, MQTT311-3.1.2-5].
-    fn enqueue(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        qos: QoS,
-        terms: Terms<'_>,
-        item: &mut Item<'_>,
-    ) {
+    fn enqueue(&mut self, session_id: SessionId, qos: QoS, terms: Terms<'_>, item: &mut Item<'_>) {
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
         if self.stopping && !session.is_durable() {
-            return self.refuse_entry(now, session_id, terms, item, DropReason::SessionEnded);
+            return self.refuse_entry(session_id, terms, item, DropReason::SessionEnded);
         }
         let cost = item.publication.cost();
         let crowded = session.queue.len() >= LIVE_MESSAGES_MAX
             || session.queue_bytes + cost > LIVE_BYTES_MAX && !session.queue.is_empty();
         if session.is_durable()
             && (crowded || session.is_behind())
-            && self.leave_on_disk(now, session_id, terms, item)
+            && self.leave_on_disk(session_id, terms, item)
         {
             return;
         }
@@ -269,21 +212,21 @@ impl Clients {
         let keeps_beyond =
             durable && item.publisher.is_some() && self.limits.keeps_beyond(has, has_bytes);
         if full && !keeps_beyond {
-            return self.refuse_entry(now, session_id, terms, item, DropReason::QueueFull);
+            return self.refuse_entry(session_id, terms, item, DropReason::QueueFull);
         }
         if durable {
-            item.store(&mut self.pool, &mut self.gate);
+            item.store(self.deliveries, self.gate);
         }
         session.queue_bytes += cost;
-        let mut delivery = item.delivery(terms, &mut self.pool);
+        let mut delivery = item.delivery(terms, self.deliveries);
         session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
         let behind = session.is_behind();
         if durable && (behind || terms.group.is_some()) {
             // No subscription of the session finds it in the log.
-            let kept = session.persist_waiting(&mut self.gate, qos, &mut delivery);
+            let kept = session.persist_waiting(self.gate, qos, &mut delivery);
             item.wait_for(kept);
         }
-        note_given(&mut self.retained, session_id, item, qos);
+        note_given(self.retained, session_id, item, qos);
         session.queue.push_back((qos, delivery));
         self.telemetry.accepted();
         self.telemetry.queued(cost);
@@ -300,7 +243,7 @@ impl Clients {
         terms: Terms<'_>,
         item: &mut Item<'_>,
     ) {
-        let mut delivery = item.delivery(terms, &mut self.pool);
+        let mut delivery = item.delivery(terms, self.deliveries);
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
             session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
         }
@@ -322,12 +265,7 @@ impl Clients {
         }
     }
 
-    /// Gives back a message that its receiver has acknowledged.
-    pub(crate) fn delivered(&mut self, delivery: Delivery) {
-        self.telemetry.ended(1);
-        self.pool.release(delivery.message);
-    }
-
+    #[inline]
     pub(super) fn sent(&mut self, publication: &Publication<'_>) {
         self.telemetry.sent_payload(publication.payload.len());
         self.telemetry.sent_publish();

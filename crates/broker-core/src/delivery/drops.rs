@@ -2,53 +2,47 @@
 //! follow the message. How it is counted and reported is [`crate::telemetry`]'s.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use unbroken_mqtt_proto::{PacketId, QoS};
 
+use super::Deliverer;
 use super::item::{Item, terms_of_copy};
 use crate::audit::account::Fate;
 use crate::audit::missed::OwnRecord;
 use crate::audit::receipt::News;
-use crate::connection::{HeldCopy, LastWords, anonymous};
+use crate::connection::{HeldCopy, LastWords};
 use crate::ids::{SessionId, StoreId};
 use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::Terms;
 use crate::session::{Delivery, Session};
-use crate::shard::Clients;
-use crate::shard::Shard;
 use crate::telemetry::Dropped;
-use crate::timers::Timer;
 
-impl Clients {
+impl Deliverer<'_> {
     /// Counts and tells a message that this session does not get.
     pub(crate) fn drop_message(
         &mut self,
-        now: Instant,
         session_id: SessionId,
         publication: &Publication<'_>,
         reason: DropReason,
     ) {
-        self.drop_for(now, session_id, publication, reason, None);
+        self.drop_for(session_id, publication, reason, None);
     }
 
     /// The same; with a session that was full, it was refused to this one because of that.
     pub(crate) fn drop_for(
         &mut self,
-        now: Instant,
         session_id: SessionId,
         publication: &Publication<'_>,
         reason: DropReason,
         full: Option<&Arc<str>>,
     ) {
         let is_aside = self.audit.topics().is_aside(publication.topic);
-        self.drop_counted(now, session_id, publication, reason, full, !is_aside);
+        self.drop_counted(session_id, publication, reason, full, !is_aside);
     }
 
     fn drop_counted(
         &mut self,
-        now: Instant,
         session_id: SessionId,
         publication: &Publication<'_>,
         reason: DropReason,
@@ -66,13 +60,12 @@ impl Clients {
             full,
         };
         self.telemetry
-            .dropped(now, session_id, &mut session.drops, &drop);
+            .dropped(self.now, session_id, &mut session.drops, &drop);
     }
 
     /// The same for one that was to be accepted for it.
     pub(crate) fn refuse_entry(
         &mut self,
-        now: Instant,
         session_id: SessionId,
         terms: Terms<'_>,
         item: &Item<'_>,
@@ -91,13 +84,12 @@ impl Clients {
             self.note_missed(session_id, &item.publication, reason, before);
         }
         let is_shown = counting.is_shown();
-        self.drop_counted(now, session_id, &item.publication, reason, None, is_shown);
+        self.drop_counted(session_id, &item.publication, reason, None, is_shown);
     }
 
     /// The same for one that was waiting.
     pub(crate) fn drop_waiting(
         &mut self,
-        now: Instant,
         session_id: SessionId,
         delivery: Delivery,
         reason: DropReason,
@@ -109,29 +101,29 @@ impl Clients {
         {
             session.ledger.note_reason(reason);
         }
-        self.drop_counted(now, session_id, &publication, reason, None, is_shown);
+        self.drop_counted(session_id, &publication, reason, None, is_shown);
         if !delivery.retain {
             self.note_missed(session_id, &publication, reason, delivery.number);
         }
         delivery.news(News::Dropped(reason), self.audit.findings());
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            session.land_waiting(session_id, &delivery, &mut self.unsaved);
-            session.touch(session_id, &mut self.unsaved);
+            session.land_waiting(session_id, &delivery, self.unsaved);
+            session.touch(session_id, self.unsaved);
         }
-        self.delivered(delivery);
+        self.end(delivery);
     }
 
-    /// The same for one that was taken out of the queue.
-    pub(crate) fn drop_queued(
+    /// The same, with what becomes of it in the account.
+    pub(crate) fn drop_settled(
         &mut self,
-        now: Instant,
         session_id: SessionId,
         delivery: Delivery,
         reason: DropReason,
+        fate: Fate,
     ) {
         let number = delivery.number;
-        self.drop_waiting(now, session_id, delivery, reason);
-        self.settle_delivery(session_id, number, Fate::Dropped);
+        self.drop_waiting(session_id, delivery, reason);
+        self.settle(session_id, number, fate);
     }
 
     /// Gives up a message under way: it cannot be sent, or may not wait any longer. One of QoS 2
@@ -141,7 +133,6 @@ impl Clients {
     #[cold]
     pub(crate) fn give_up(
         &mut self,
-        now: Instant,
         session_id: SessionId,
         packet_id: PacketId,
         was_sent: bool,
@@ -156,22 +147,26 @@ impl Clients {
         let is_its_clients = let_go.is_some();
         let mut delivery = let_go.or_else(|| session.outbound.forget(packet_id))?;
         session.landed(&delivery);
-        let gate = &mut self.gate;
+        let gate = &mut *self.gate;
         let pubrel = is_its_clients.then(|| session.persist_received(gate, packet_id, &delivery));
         if is_its_clients {
             delivery.entry = 0; // After a restart that is the entry of the id, which stays.
         } else {
-            session.land(session_id, packet_id, &mut self.unsaved);
+            session.land(session_id, packet_id, self.unsaved);
         }
-        let number = delivery.number;
-        self.drop_waiting(now, session_id, delivery, why);
         let fate = if was_sent {
             Fate::GivenUp
         } else {
             Fate::Dropped
         };
-        self.settle_delivery(session_id, number, fate);
+        self.drop_settled(session_id, delivery, why, fate);
         pubrel
+    }
+
+    /// Gives back a message that was accepted and has come to its end.
+    fn end(&mut self, delivery: Delivery) {
+        self.telemetry.ended(1);
+        self.deliveries.pool.release(delivery.message);
     }
 
     /// Counts and tells what waited in a session that is over. Answers how many that were.
@@ -189,7 +184,7 @@ impl Clients {
             topic.clear();
             topic.push_str(delivery.message.topic());
             delivery.news(News::Dropped(reason), self.audit.findings());
-            self.delivered(delivery);
+            self.end(delivery);
         }
         self.telemetry
             .dropped_together(client_id, &topic, reason, (count, aside));
@@ -197,16 +192,11 @@ impl Clients {
     }
 
     /// Names the messages of QoS 0 that were held for a connection that has ended.
-    pub(crate) fn drop_copies(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        copies: Vec<HeldCopy>,
-    ) {
+    pub(crate) fn drop_copies(&mut self, session_id: SessionId, copies: Vec<HeldCopy>) {
         for copy in copies {
             let (terms, item) = (terms_of_copy(&copy), Item::kept(&copy.message));
-            self.refuse_entry(now, session_id, terms, &item, DropReason::ConnectionLost);
-            self.pool.release(copy.message);
+            self.refuse_entry(session_id, terms, &item, DropReason::ConnectionLost);
+            self.deliveries.pool.release(copy.message);
         }
     }
 
@@ -232,10 +222,10 @@ impl Clients {
     }
 }
 
-impl Clients {
+impl Deliverer<'_> {
     /// Accounts for what became of an accepted delivery.
     #[inline]
-    pub(crate) fn settle_delivery(&mut self, id: SessionId, number: u64, fate: Fate) {
+    pub(crate) fn settle(&mut self, id: SessionId, number: u64, fate: Fate) {
         if let Some(session) = self.sessions.get_mut(id.index()) {
             let findings = self.audit.findings();
             session.settle(number, fate, self.telemetry.audit(), findings);
@@ -264,18 +254,21 @@ impl Clients {
         }
     }
 
-    /// The client of a session has come back: what it may not have heard is due again.
-    pub(crate) fn repeat_missed(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(id.index())
-            && session.ledger.repeat_missed()
+    /// A session has missed something: tells its client at once, if nothing waits for it.
+    #[cold]
+    pub(crate) fn tell_due(&mut self, id: SessionId) {
+        if let Some(session) = self.session_mut(id)
+            && session.ledger.begin_sending_missed()
+            && session.queue.is_empty()
+            && !session.outbound.resending()
         {
-            self.audit.list_missing(id);
+            self.tell_missed(id, u64::MAX);
         }
     }
 
     /// Tells the client of a session what it missed before the delivery of this number, as far as
     /// its connection has room.
-    pub(crate) fn tell_missed(&mut self, now: Instant, id: SessionId, number: u64) {
+    pub(crate) fn tell_missed(&mut self, id: SessionId, number: u64) {
         while let Some(session) = self.sessions.get_mut(id.index())
             && session.unsent == 0
             && !session.ledger.misses_nothing()
@@ -290,91 +283,11 @@ impl Clients {
             // Otherwise it has unsubscribed since.
             if let Some(record) = OwnRecord::of(&record, subscriptions, drops, receiver) {
                 self.begin_item(false);
-                let mut item = Item::borrowed(record.publication(now), None);
+                let mut item = Item::borrowed(record.publication(self.now), None);
                 let mut terms = record.terms();
                 terms.is_denied = !self.access.may_receive(id, item.publication.topic);
-                self.deliver(now, id, terms, &mut item);
+                self.deliver(id, terms, &mut item);
                 self.begin_item(false);
-            }
-        }
-    }
-}
-
-impl Shard {
-    /// Tells those for whom nothing waits what the present input has made them miss.
-    pub(crate) fn tell_missed(&mut self, now: Instant) {
-        while let Some(id) = self.clients.audit.take_missing() {
-            let Some(session) = self.clients.session_mut(id) else {
-                continue;
-            };
-            let is_due = session.ledger.begin_sending_missed();
-            if is_due && session.queue.is_empty() && !session.outbound.resending() {
-                self.clients.tell_missed(now, id, u64::MAX);
-            }
-        }
-    }
-
-    /// Counts and tells a message that has no receiver to be told of: its publisher is named.
-    pub(crate) fn drop_of_publisher(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
-        let is_aside = self.clients.audit.topics().is_aside(item.publication.topic);
-        self.clients.telemetry.count_drop(reason, is_aside);
-        let client_id = item.publisher.map_or_else(anonymous, Arc::clone);
-        let drop = Dropped {
-            client_id: &client_id,
-            topic: item.publication.topic,
-            reason,
-            full: None,
-        };
-        self.clients.telemetry.dropped_of_publisher(now, &drop);
-    }
-
-    /// Sees to it that what was counted is reported, even if nothing more is dropped.
-    pub(crate) fn schedule_report(&mut self, now: Instant) {
-        if let Some(at) = self.clients.telemetry.next_report(now) {
-            self.timers.set(at, Timer::TellDrops);
-        }
-    }
-
-    pub(crate) fn report_drops(&mut self, now: Instant) {
-        let Clients {
-            sessions,
-            telemetry,
-            ..
-        } = &mut self.clients;
-        for id in telemetry.take_unreported(now) {
-            if let Some(session) = sessions.get_mut(id.index()) {
-                telemetry.report_drops(now, &mut session.drops);
-            }
-        }
-    }
-
-    /// The broker stops, and what its sessions hold is in memory: names all that is lost with them.
-    pub(crate) fn drop_sessions(&mut self, now: Instant) {
-        self.report_drops(now);
-        self.clients.stopping = true;
-        let ids: Vec<_> = self.clients.sessions.iter().map(|(key, _)| key).collect();
-        for id in ids {
-            let Some(session) = self.clients.sessions.get_mut(id) else {
-                continue;
-            };
-            if session.is_durable() {
-                continue; // it is on disk
-            }
-            let client_id = Arc::clone(&session.client_id);
-            let bytes = std::mem::take(&mut session.queue_bytes);
-            session.inflight_bytes = 0;
-            let (mut waiting, mut fates) = (Vec::new(), Vec::new());
-            for (_, sent, delivery) in session.drain() {
-                fates.push((delivery.number, Fate::at_the_end(sent, false)));
-                waiting.push(delivery);
-            }
-            self.clients.telemetry.unqueued(bytes);
-            self.clients
-                .drop_all(&client_id, waiting, DropReason::SessionEnded);
-            if let Some(session) = self.clients.sessions.get_mut(id) {
-                let totals = self.clients.telemetry.audit();
-                let findings = self.clients.audit.findings();
-                session.ledger.close(&client_id, &fates, totals, findings);
             }
         }
     }

@@ -17,74 +17,74 @@
 //!   session is in the log, is as if nothing were on its way. So a kill loses nothing that is.
 //! - A session is in the route of what is on its way for as long as its number is its own.
 //! - The acknowledgement leaves when all on the publisher's shard have it. A publisher on this
-//!   shard with whose message [`SPREADS_WAITED_FOR`] are under way, or half the bytes that an
+//!   shard with whose message [`FAN_OUTS_WAITED_FOR`] are under way, or half the bytes that an
 //!   output has room for, is not read before all have that one, or few are left: it does not wait
 //!   for what came later.
 //! - What is under way has room in the output of a receiver that has taken what came before, so
 //!   that none loses it for being served late.
 //! - Publishers on other shards do not wait. Where more comes than may be under way, the oldest
 //!   goes to everybody who has not got it, and with it all that is behind it: in a flood from
-//!   another shard one turn brings up to [`SPREADS_MAX`] messages to all.
+//!   another shard one turn brings up to [`FAN_OUTS_MAX`] messages to all.
 //!
 //! Deliberately absent: groups, each of which gives to one member, at once; and other shards, each
 //! of which does this for its own receivers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::topic::TopicName;
 
+use super::Deliverer;
 use super::frames::{Frames, encoded_bytes};
 use super::item::Item;
 use crate::ids::{ConnectionId, SessionId};
-use crate::limits::{SPREADS_MAX, SPREADS_WAITED_FOR};
+use crate::limits::{FAN_OUTS_MAX, FAN_OUTS_WAITED_FOR};
 use crate::message::Message;
 use crate::reason::DropReason;
 use crate::routing::{Receiver, Route, Routed, Terms, WideRoute};
 use crate::session::Session;
-use crate::shard::Clients;
-use crate::shard::Shard;
-use crate::timers::Timer;
 
 /// What is on its way, oldest first.
 #[derive(Debug)]
-pub(crate) struct Spreads {
-    under_way: VecDeque<Spread>,
+pub(crate) struct FanOuts {
+    under_way: VecDeque<FanOut>,
     /// Of these, as a receiver gets them, each once.
     bytes: u64,
     /// Receivers up to which a message goes to all of them in one turn.
     at_once: usize,
-    /// [`Timer::Spread`] is set.
+    /// [`Timer::FanOut`] is set.
     is_due: bool,
+    /// What was waited for until everybody had a message.
+    settled: Vec<u64>,
 }
 
 /// One message on its way.
 #[derive(Debug)]
-struct Spread {
+struct FanOut {
     message: Arc<Message>,
     route: Arc<WideRoute>,
-    /// Those who have it, or are not to have it, by their place in the route: a bit each.
-    done: Box<[u64]>,
-    /// Everybody before this place is done: `0..=route.len()`.
-    next: usize,
+    /// Receivers that wait for it, by their place in the route: a bit each.
+    waiting: Box<[u64]>,
+    /// In the words before this one nobody waits: `0..waiting.len()`, or 0.
+    first_word: usize,
     frames: Frames,
     /// What these say of the Message Expiry Interval.
     seconds_left: Option<u32>,
     /// Settled when everybody has it.
     token: Option<u64>,
     /// Its publisher, if that is not read before everybody has it.
-    waiting: Option<ConnectionId>,
+    paused: Option<ConnectionId>,
 }
 
-impl Spreads {
+impl FanOuts {
     pub(crate) fn new(at_once: u32) -> Self {
         Self {
             under_way: VecDeque::new(),
             bytes: 0,
             at_once: at_once as usize,
             is_due: false,
+            settled: Vec::new(),
         }
     }
 
@@ -92,10 +92,13 @@ impl Spreads {
         self.under_way.is_empty()
     }
 
-    /// Whether a message on this route goes to its receivers over several turns.
-    #[inline]
-    pub(crate) fn is_wide(&self, route: &Route) -> bool {
-        route.receivers.len() > self.at_once
+    /// Whether a turn is to be asked for, in which what is on its way goes on.
+    pub(super) fn schedule(&mut self) -> bool {
+        !self.is_empty() && !std::mem::replace(&mut self.is_due, true)
+    }
+
+    pub(super) fn pop_settled(&mut self) -> Option<u64> {
+        self.settled.pop()
     }
 
     /// Whether so many messages, or so many bytes of them, are on their way.
@@ -109,19 +112,19 @@ impl Spreads {
     }
 }
 
-impl Spread {
+impl FanOut {
     fn new(message: Arc<Message>, route: Arc<WideRoute>) -> Self {
         let mut frames = Frames::default();
         frames.begin(true);
         Self {
             message,
-            done: vec![0; route.len().div_ceil(BITS)].into(),
+            waiting: vec![0; route.len().div_ceil(BITS)].into(),
             route,
-            next: 0,
+            first_word: 0,
             frames,
             seconds_left: None,
             token: None,
-            waiting: None,
+            paused: None,
         }
     }
 
@@ -129,103 +132,110 @@ impl Spread {
         encoded_bytes(&self.message.publication())
     }
 
-    /// Answers whether it was not done before.
-    fn set_done(&mut self, place: usize) -> bool {
-        let (word, bit) = (&mut self.done[place / BITS], 1 << (place % BITS));
-        let was_open = *word & bit == 0;
-        *word |= bit;
-        was_open
+    /// The receiver at this place waits for it.
+    fn add(&mut self, place: usize) {
+        self.waiting[place / BITS] |= 1 << (place % BITS);
     }
 
-    /// The first who has not got it.
-    fn first_open(&mut self) -> Option<&Receiver> {
-        while self.next < self.route.len() {
-            let open = !self.done[self.next / BITS] >> (self.next % BITS);
-            if open & 1 == 1 {
-                break;
-            }
-            // Within its word; a word of which nothing is open is left behind whole.
-            self.next += (open.trailing_zeros() as usize).min(BITS - self.next % BITS);
-        }
-        self.next = self.next.min(self.route.len());
-        self.route.receiver(self.next)
+    /// The receiver at this place gets it now. Returns whether it waited.
+    fn take(&mut self, place: usize) -> bool {
+        let (word, bit) = (&mut self.waiting[place / BITS], 1 << (place % BITS));
+        let was_waiting = *word & bit != 0;
+        *word &= !bit;
+        was_waiting
+    }
+
+    /// The first receiver that waits.
+    fn first_waiting(&mut self) -> Option<SessionId> {
+        let mut words = self.waiting.iter().enumerate().skip(self.first_word);
+        let (index, word) = words.find(|(_, word)| **word != 0)?;
+        self.first_word = index;
+        let place = index * BITS + word.trailing_zeros() as usize;
+        self.route.receiver(place).map(|receiver| receiver.session)
     }
 }
 
-impl Clients {
+impl Deliverer<'_> {
     /// Gives a session what is on its way to it, before something else happens to it.
     #[inline]
-    pub(crate) fn catch_up(&mut self, now: Instant, session: SessionId) {
-        if !self.spreads.is_empty() {
-            self.give_what_is_on_its_way(now, session);
+    pub(crate) fn catch_up(&mut self, session: SessionId) {
+        if !self.deliveries.fan_outs.is_empty() {
+            self.deliver_pending(session);
         }
     }
 
     #[cold]
-    fn give_what_is_on_its_way(&mut self, now: Instant, session: SessionId) {
+    fn deliver_pending(&mut self, session: SessionId) {
         // What the giving leads to finds nothing on its way.
-        let mut under_way = std::mem::take(&mut self.spreads.under_way);
-        for spread in &mut under_way {
-            if let Some(place) = spread.route.place_of(session)
-                && spread.set_done(place)
+        let mut under_way = std::mem::take(&mut self.deliveries.fan_outs.under_way);
+        for fan_out in &mut under_way {
+            if let Some(place) = fan_out.route.place_of(session)
+                && fan_out.take(place)
             {
-                self.give_one(now, spread, place);
+                self.give_one(fan_out, place);
             }
         }
-        debug_assert!(self.spreads.is_empty(), "giving routes nothing");
-        self.spreads.under_way = under_way;
+        debug_assert!(self.deliveries.fan_outs.is_empty(), "giving routes nothing");
+        self.deliveries.fan_outs.under_way = under_way;
     }
 
-    fn give_one(&mut self, now: Instant, spread: &mut Spread, place: usize) {
-        let Some(receiver) = spread.route.receiver(place) else {
+    fn give_one(&mut self, fan_out: &mut FanOut, place: usize) {
+        let Some(receiver) = fan_out.route.receiver(place) else {
             return;
         };
-        let mut item = Item::kept(&spread.message);
+        let mut item = Item::kept(&fan_out.message);
         let terms = Terms::of(receiver, item.publication.retain);
-        if item.publication.expired(now) {
+        if item.publication.expired(self.now) {
             // [MQTT-3.3.2-5]
             let reason = DropReason::Expired;
-            return self.refuse_entry(now, receiver.session, terms, &item, reason);
+            return self.refuse_entry(receiver.session, terms, &item, reason);
         }
-        let seconds_left = item.publication.seconds_left(now);
-        if spread.seconds_left != seconds_left {
+        let seconds_left = item.publication.seconds_left(self.now);
+        if fan_out.seconds_left != seconds_left {
             // [MQTT-3.3.2-6]
-            spread.frames.begin(true);
-            spread.seconds_left = seconds_left;
+            fan_out.frames.begin(true);
+            fan_out.seconds_left = seconds_left;
         }
-        std::mem::swap(&mut self.frames, &mut spread.frames);
+        std::mem::swap(&mut self.deliveries.frames, &mut fan_out.frames);
         if terms.is_denied {
-            self.deliver_denied(now, receiver.session, terms, &mut item);
+            self.deliver_denied(receiver.session, terms, &mut item);
         } else {
-            self.give(now, receiver.session, terms, &mut item);
+            self.give(receiver.session, terms, &mut item);
         }
-        std::mem::swap(&mut self.frames, &mut spread.frames);
+        std::mem::swap(&mut self.deliveries.frames, &mut fan_out.frames);
     }
 
-    /// Begins to give a message to many. Answers the publisher's own session if some of its
-    /// subscriptions say No Local: that is for the caller.
+    /// Makes room for a message to very many.
     #[cold]
-    pub(crate) fn begin_spread(
+    fn begin_fan_out(&mut self, route: &Route, item: &mut Item<'_>) -> FanOut {
+        while !self.deliveries.fan_outs.is_empty()
+            && self.deliveries.fan_outs.has(FAN_OUTS_MAX, self.room())
+        {
+            self.finish_oldest();
+        }
+        FanOut::new(item.message(self.deliveries), route.wide())
+    }
+
+    /// Delivers a message to all sessions of its route, to very many over several turns. Returns
+    /// the publisher's own session if some of its subscriptions say No Local: that is for the
+    /// caller.
+    pub(crate) fn deliver_to_all(
         &mut self,
-        now: Instant,
         route: &Route,
         topic: TopicName<'_>,
         from: Option<SessionId>,
         item: &mut Item<'_>,
         routed: &mut Routed,
     ) -> Option<SessionId> {
-        while !self.spreads.is_empty() && self.spreads.has(SPREADS_MAX, self.room()) {
-            self.finish_oldest(now);
-        }
-        self.begin_item(true);
-        let mut spread = Spread::new(item.message(&mut self.pool), route.wide());
+        let is_wide = route.receivers.len() > self.deliveries.fan_outs.at_once;
+        let mut fan_out = is_wide.then(|| self.begin_fan_out(route, item));
+        self.begin_item(route.receivers.len() + route.groups.len() > 1);
         let is_in_no_log = item.is_in_no_log();
         let mut own = None;
         for (place, receiver) in route.receivers.iter().enumerate() {
             let mut terms = Terms::of(receiver, item.publication.retain);
             if is_in_no_log {
                 let Some(qos) = self.qos_in_no_log(receiver, topic) else {
-                    spread.set_done(place);
                     continue;
                 };
                 terms.qos = qos;
@@ -233,18 +243,23 @@ impl Clients {
             routed.wanted = true;
             if receiver.no_local_some && from == Some(receiver.session) {
                 own = from;
-                spread.set_done(place);
                 continue;
             }
             routed.owed += 1;
-            if self.has_it_at_once(receiver, item) {
-                spread.set_done(place);
-                self.deliver(now, receiver.session, terms, item);
+            if let Some(fan_out) = &mut fan_out
+                && !self.has_it_at_once(receiver, item)
+            {
+                fan_out.add(place);
+                continue;
             }
+            // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
+            self.deliver(receiver.session, terms, item);
         }
-        self.spreads.bytes += spread.bytes();
-        self.spreads.under_way.push_back(spread);
-        item.is_spreading = true;
+        if let Some(fan_out) = fan_out {
+            item.is_fanned_out = true;
+            self.deliveries.fan_outs.bytes += fan_out.bytes();
+            self.deliveries.fan_outs.under_way.push_back(fan_out);
+        }
         own
     }
 
@@ -261,101 +276,83 @@ impl Clients {
     }
 
     /// Gives the next receivers what is on its way to them.
-    fn spread_on(&mut self, now: Instant) {
-        let mut left = self.spreads.slice();
-        while let Some(oldest) = self.spreads.under_way.front_mut() {
-            match oldest.first_open().map(|receiver| receiver.session) {
-                None => self.end_oldest(now),
+    pub(crate) fn continue_fan_outs(&mut self) {
+        self.deliveries.fan_outs.is_due = false;
+        let mut left = self.deliveries.fan_outs.slice();
+        while let Some(oldest) = self.deliveries.fan_outs.under_way.front_mut() {
+            match oldest.first_waiting() {
+                None => self.end_oldest(),
                 Some(_) if left == 0 => break,
                 Some(session) => {
-                    self.give_what_is_on_its_way(now, session);
+                    self.deliver_pending(session);
                     left -= 1;
                 }
             }
         }
     }
 
-    fn finish_oldest(&mut self, now: Instant) {
-        while let Some(oldest) = self.spreads.under_way.front_mut()
-            && let Some(session) = oldest.first_open().map(|receiver| receiver.session)
+    fn finish_oldest(&mut self) {
+        while let Some(oldest) = self.deliveries.fan_outs.under_way.front_mut()
+            && let Some(session) = oldest.first_waiting()
         {
-            self.give_what_is_on_its_way(now, session);
+            self.deliver_pending(session);
         }
-        self.end_oldest(now);
+        self.end_oldest();
     }
 
     /// Everybody has it.
-    fn end_oldest(&mut self, now: Instant) {
-        let Some(spread) = self.spreads.under_way.pop_front() else {
+    fn end_oldest(&mut self) {
+        let Some(fan_out) = self.deliveries.fan_outs.under_way.pop_front() else {
             return;
         };
-        self.spreads.bytes -= spread.bytes();
-        self.pool.release(spread.message);
-        if let Some(token) = spread.token {
-            self.handle_settled(now, token);
+        self.deliveries.fan_outs.bytes -= fan_out.bytes();
+        self.deliveries.pool.release(fan_out.message);
+        if let Some(token) = fan_out.token {
+            self.deliveries.fan_outs.settled.push(token);
         }
-        self.read_again(now, spread.waiting);
-        if !self.spreads.has(SPREADS_WAITED_FOR / 2, self.room() / 4) {
-            for later in 0..self.spreads.under_way.len() {
-                let waiting = self.spreads.under_way[later].waiting.take();
-                self.read_again(now, waiting);
+        self.read_again(fan_out.paused);
+        if !self
+            .deliveries
+            .fan_outs
+            .has(FAN_OUTS_WAITED_FOR / 2, self.room() / 4)
+        {
+            for later in 0..self.deliveries.fan_outs.under_way.len() {
+                let paused = self.deliveries.fan_outs.under_way[later].paused.take();
+                self.read_again(paused);
             }
         }
     }
 
     /// Lets a publisher that waited, if there is one, go on.
-    fn read_again(&mut self, now: Instant, waiting: Option<ConnectionId>) {
-        if let Some(id) = waiting
+    fn read_again(&mut self, paused: Option<ConnectionId>) {
+        if let Some(id) = paused
             && let Some(connection) = self.connections.get_mut(id)
         {
             connection.pause(false);
-            self.connections.relieve(now, id);
+            self.connections.relieve(self.now, id);
         }
     }
 
     /// Gives everybody everything.
-    pub(crate) fn finish_spreads(&mut self, now: Instant) {
-        while !self.spreads.is_empty() {
-            self.finish_oldest(now);
-        }
-    }
-}
-
-impl Shard {
-    /// Has what was begun go on in the next turns.
-    pub(crate) fn schedule_spread(&mut self, now: Instant) {
-        if !self.clients.spreads.is_empty() && !self.clients.spreads.is_due {
-            self.clients.spreads.is_due = true;
-            self.timers.set(now, Timer::Spread);
+    pub(crate) fn finish_fan_outs(&mut self) {
+        while !self.deliveries.fan_outs.is_empty() {
+            self.finish_oldest();
         }
     }
 
-    pub(crate) fn go_on_spreading(&mut self, now: Instant) {
-        self.clients.spreads.is_due = false;
-        self.clients.spread_on(now);
-        self.schedule_spread(now + NEXT_TURN);
-    }
-
-    /// The message that was begun last is this publisher's: its acknowledgement waits for all to
-    /// have it, and so does what else it publishes, if much is under way.
-    #[cold]
-    pub(crate) fn wait_for_spread(&mut self, id: ConnectionId, item: &mut Item<'_>) {
-        let is_answered = item.publication.qos > QoS::AtMostOnce;
-        let token = is_answered.then(|| self.expect_settled(item));
-        let room = self.clients.room();
-        let Clients {
-            spreads,
-            connections,
-            ..
-        } = &mut self.clients;
-        let is_much = spreads.has(SPREADS_WAITED_FOR, room / 2);
-        let Some(spread) = spreads.under_way.back_mut() else {
+    /// The publisher of the message that was begun last: `token` is settled when everybody has it,
+    /// and the publisher is not read before, if much is under way.
+    pub(crate) fn note_publisher(&mut self, id: ConnectionId, token: Option<u64>) {
+        let room = self.room();
+        let fan_outs = &mut self.deliveries.fan_outs;
+        let is_much = fan_outs.has(FAN_OUTS_WAITED_FOR, room / 2);
+        let Some(fan_out) = fan_outs.under_way.back_mut() else {
             return;
         };
-        spread.token = token;
-        if is_much && let Some(connection) = connections.get_mut(id) {
+        fan_out.token = token;
+        if is_much && let Some(connection) = self.connections.get_mut(id) {
             connection.pause(true);
-            spread.waiting = Some(id);
+            fan_out.paused = Some(id);
         }
     }
 }
@@ -365,5 +362,3 @@ impl Shard {
 /// twice as long. Measurements: `docs/notes/scheduler.md`.
 const SLICES: usize = 64;
 const BITS: usize = u64::BITS as usize;
-/// Later than now, so that a turn of the loop comes between.
-const NEXT_TURN: Duration = Duration::from_nanos(1);

@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::QoS;
 
+use super::Deliveries;
 use crate::audit::account::Counting;
 use crate::audit::finding::Findings;
 use crate::audit::receipt::News;
 use crate::connection::HeldCopy;
 use crate::durability::{CommitGate, Marker, Record, WaitFor};
 use crate::ids::{SessionId, StoreId};
-use crate::message::{Message, MessagePool, Publication};
+use crate::message::{Message, Publication};
 use crate::position::Position;
 use crate::retained::Retained;
 use crate::routing::Terms;
@@ -41,7 +42,7 @@ pub(crate) struct Item<'a> {
     /// on disk, since the message is not taken in again.
     pub(crate) is_owed: bool,
     /// It is on its way to many receivers of this shard.
-    pub(crate) is_spreading: bool,
+    pub(crate) is_fanned_out: bool,
     /// It is sent to a new subscription, as retained.
     pub(crate) is_retained_copy: bool,
     /// It has waited behind the answers to its receiver, which is its publisher.
@@ -75,7 +76,7 @@ impl<'a> Item<'a> {
             storing: Storing::No,
             is_awaited: false,
             is_owed: false,
-            is_spreading: false,
+            is_fanned_out: false,
             is_retained_copy: false,
             was_held: false,
             until: WaitFor::NOW,
@@ -93,7 +94,7 @@ impl<'a> Item<'a> {
             storing: Storing::No,
             is_awaited: false,
             is_owed: false,
-            is_spreading: false,
+            is_fanned_out: false,
             is_retained_copy: false,
             was_held: false,
             until: WaitFor::NOW,
@@ -101,8 +102,8 @@ impl<'a> Item<'a> {
     }
 
     /// The copy that is kept, made at the first call.
-    pub(crate) fn message(&mut self, pool: &mut MessagePool) -> Arc<Message> {
-        let made = || pool.message(&self.publication, self.publisher);
+    pub(crate) fn message(&mut self, part: &mut Deliveries) -> Arc<Message> {
+        let made = || part.pool.message(&self.publication, self.publisher);
         Arc::clone(match self.kept {
             Some(kept) => kept,
             None => self.made.get_or_insert_with(made),
@@ -110,19 +111,24 @@ impl<'a> Item<'a> {
     }
 
     /// The same, for another shard. A retained message is not lent: it stays where it is retained.
-    pub(crate) fn message_to_mail(&mut self, pool: &mut MessagePool) -> Arc<Message> {
+    pub(crate) fn message_to_mail(&mut self, part: &mut Deliveries) -> Arc<Message> {
         self.lent = !self.publication.retain;
-        self.message(pool)
+        self.message(part)
+    }
+
+    /// Another copy of its own.
+    pub(crate) fn copy(&self, part: &mut Deliveries) -> Arc<Message> {
+        part.pool.message(&self.publication, self.publisher)
     }
 
     /// A session that stays wants it, or may: asks for it to be stored, at the first call.
-    pub(crate) fn store(&mut self, pool: &mut MessagePool, gate: &mut CommitGate) {
+    pub(crate) fn store(&mut self, part: &mut Deliveries, gate: &mut CommitGate) {
         let (marker, will_over) = match self.storing {
             Storing::IfWanted(marker) => (marker, false),
             Storing::WillIfWanted => (None, true),
             Storing::No | Storing::Asked => return,
         };
-        let message = self.message(pool);
+        let message = self.message(part);
         let request = gate.append(message, marker, will_over);
         self.storing = Storing::Asked;
         self.wait_for(request);
@@ -198,9 +204,9 @@ impl<'a> Item<'a> {
     }
 
     /// One receiver's part of it.
-    pub(crate) fn delivery(&mut self, terms: Terms<'_>, pool: &mut MessagePool) -> Delivery {
+    pub(crate) fn delivery(&mut self, terms: Terms<'_>, part: &mut Deliveries) -> Delivery {
         Delivery {
-            message: self.message(pool),
+            message: self.message(part),
             retain: terms.retain,
             identifiers: Identifiers::from_slice(terms.identifiers),
             group: terms.group.cloned(),
@@ -213,9 +219,9 @@ impl<'a> Item<'a> {
     }
 
     /// The same of a message of QoS 0 that is to be held.
-    pub(crate) fn held_copy(&mut self, terms: Terms<'_>, pool: &mut MessagePool) -> HeldCopy {
+    pub(crate) fn held_copy(&mut self, terms: Terms<'_>, part: &mut Deliveries) -> HeldCopy {
         HeldCopy {
-            message: self.message(pool),
+            message: self.message(part),
             retain: terms.retain,
             identifiers: Identifiers::from_slice(terms.identifiers),
             group: terms.group.cloned(),
@@ -223,10 +229,10 @@ impl<'a> Item<'a> {
     }
 
     /// Gives the copy back if it was made here.
-    pub(crate) fn finish(self, pool: &mut MessagePool) {
+    pub(crate) fn finish(self, part: &mut Deliveries) {
         match self.made {
-            Some(message) if self.lent => pool.lend(message),
-            Some(message) => pool.release(message),
+            Some(message) if self.lent => part.pool.lend(message),
+            Some(message) => part.pool.release(message),
             None => {}
         }
     }

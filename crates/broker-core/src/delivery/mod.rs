@@ -5,8 +5,12 @@
 //! Item:      one message in delivery, whoever receives it: copied once, stored once
 //! deliver:   to one session now, or behind what waits        fan_out: to very many, over turns
 //! pump:      what waits, as the window and the output allow  backlog: counted, read from the log
-//! frames:    the bytes, encoded once per layout              drops:   what is not delivered
+//! hold:      behind answers, and ids to be stored            drops:   what is not delivered
+//! frames:    the bytes, encoded once per layout
 //! ```
+//!
+//! [`Deliveries`] is the part, and owns what deliveries share. A [`Deliverer`] is that part at work
+//! on the others that it needs, for the time of one input.
 //!
 //! Deliberately absent: who receives a message, which is [`crate::routing`]'s.
 
@@ -16,9 +20,102 @@ mod deliver;
 mod drops;
 mod fan_out;
 mod frames;
+mod hand_back;
+mod hold;
 mod item;
 mod pump;
 
-pub(crate) use fan_out::Spreads;
-pub(crate) use frames::Frames;
-pub(crate) use item::{Item, Storing};
+use std::sync::Arc;
+use std::time::Instant;
+
+use slab::Slab;
+
+use self::fan_out::FanOuts;
+use self::frames::Frames;
+pub(crate) use self::item::{Item, Storing};
+use crate::audit::Audit;
+use crate::connection::Connections;
+use crate::durability::CommitGate;
+use crate::ids::{ConnectionId, SessionId};
+use crate::limits::Limits;
+use crate::message::{Message, MessagePool};
+use crate::policy::AccessControl;
+use crate::retained::Retained;
+use crate::session::{QueueLimits, Session, Unsaved};
+use crate::telemetry::Telemetry;
+
+/// What all deliveries of one shard share.
+#[derive(Debug)]
+pub(crate) struct Deliveries {
+    pool: MessagePool,
+    /// Of the message that is being delivered.
+    frames: Frames,
+    fan_outs: FanOuts,
+}
+
+/// The part at work, with the others that it needs.
+pub(crate) struct Deliverer<'a> {
+    pub(crate) now: Instant,
+    /// The broker is stopping: nothing that has to wait will be delivered, but what is on disk.
+    pub(crate) stopping: bool,
+    pub(crate) limits: &'a Limits,
+    pub(crate) access: &'a mut AccessControl,
+    pub(crate) connections: &'a mut Connections,
+    pub(crate) sessions: &'a mut Slab<Session>,
+    pub(crate) queue_limits: &'a mut QueueLimits,
+    pub(crate) unsaved: &'a mut Unsaved,
+    pub(crate) telemetry: &'a mut Telemetry,
+    pub(crate) retained: &'a mut Retained,
+    pub(crate) gate: &'a mut CommitGate,
+    pub(crate) audit: &'a mut Audit,
+    pub(crate) deliveries: &'a mut Deliveries,
+}
+
+impl Deliveries {
+    /// `at_once`: to so many receivers a message goes in one turn.
+    pub(crate) fn new(at_once: u32) -> Self {
+        Self {
+            pool: MessagePool::default(),
+            frames: Frames::default(),
+            fan_outs: FanOuts::new(at_once),
+        }
+    }
+
+    /// Gives back a message that is not needed here any more.
+    pub(crate) fn release(&mut self, message: Arc<Message>) {
+        self.pool.release(message);
+    }
+
+    /// Whether a message is on its way to very many.
+    #[inline]
+    pub(crate) fn has_fan_outs(&self) -> bool {
+        !self.fan_outs.is_empty()
+    }
+
+    /// Whether a turn is to be asked for, in which what is on its way to very many goes on.
+    pub(crate) fn schedule_fan_outs(&mut self) -> bool {
+        self.fan_outs.schedule()
+    }
+
+    /// Takes what was waited for until all receivers of a message had it.
+    pub(crate) fn pop_settled(&mut self) -> Option<u64> {
+        self.fan_outs.pop_settled()
+    }
+}
+
+impl Deliverer<'_> {
+    fn connection_of(&self, session_id: SessionId) -> Option<ConnectionId> {
+        let index = self.sessions.get(session_id.index())?.connection?;
+        Some(self.connections.at(index)?.id())
+    }
+
+    fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.sessions.get_mut(id.index())
+    }
+
+    /// More waits for this session than before.
+    #[inline]
+    pub(crate) fn note_fill(&mut self, id: SessionId) {
+        self.queue_limits.note_fill(self.sessions, self.limits, id);
+    }
+}

@@ -92,7 +92,7 @@ impl Shard {
     #[cold]
     pub(crate) fn replace_policy(&mut self, now: Instant, policy: Option<Arc<Policy>>) {
         // What is on its way was routed by the rules before.
-        self.clients.finish_spreads(now);
+        self.finish_fan_outs(now);
         self.clients.access.replace(policy);
         self.router.judge_again();
         let ids: Vec<_> = self
@@ -150,8 +150,8 @@ impl Shard {
         publication: &Publication<'_>,
     ) {
         self.note_refused(id, publication, DropReason::NotAuthorized);
-        self.clients
-            .drop_message(now, id, publication, DropReason::NotAuthorized);
+        self.deliverer(now)
+            .drop_message(id, publication, DropReason::NotAuthorized);
     }
 }
 

@@ -1,20 +1,11 @@
 //! Acknowledgements: what a client answers to messages that it was sent, and its PUBREL to those it
-//! sent; and what the broker answers, as soon as that is true.
+//! sent, and what comes true when something is stored.
 //!
-//! ```text
-//! answer, hold ---> queue of the connection ------------------> release ---> output
-//!                   what is first waits for: CommitGate ---> wake
-//! ```
-//!
-//! The queue of packets is the connection's, whether a packet may leave is asked of the
-//! [`CommitGate`](crate::durability). A queue is looked at from its front when something it waits
-//! for comes true, and only as far as that goes.
-
 use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::session::{AckError, PubRec};
-use unbroken_mqtt_proto::{Ack, Properties, Property, QoS, ReasonCode, Version};
+use unbroken_mqtt_proto::{Ack, Properties, Property, ReasonCode, Version};
 
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
@@ -43,19 +34,16 @@ impl Shard {
         match session.outbound.handle_puback(ack.packet_id) {
             Ok(delivery) if ack.reason.is_error() => {
                 session.landed(&delivery);
-                let number = delivery.number;
                 session.land(session_id, ack.packet_id, unsaved);
                 // [MQTT-4.8.2-6]
-                self.clients
-                    .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
-                self.clients
-                    .settle_delivery(session_id, number, Fate::GivenUp);
+                let (why, fate) = (DropReason::RefusedByReceiver, Fate::GivenUp);
+                self.deliverer(now)
+                    .drop_settled(session_id, delivery, why, fate);
             }
             Ok(delivery) => {
                 session.landed(&delivery);
                 session.land(session_id, ack.packet_id, unsaved);
-                self.acknowledged(session_id, &delivery, ack.properties);
-                self.clients.delivered(delivery);
+                self.acknowledged(session_id, delivery, ack.properties);
             }
             Err(AckError::Unknown) => {}
             Err(AckError::WrongQoS | AckError::TooEarly) => {
@@ -70,12 +58,13 @@ impl Shard {
     }
 
     /// A receiver has the message; if it says so, it has also done with it what it is for.
-    fn acknowledged(&mut self, id: SessionId, delivery: &Delivery, properties: Properties<'_>) {
+    fn acknowledged(&mut self, id: SessionId, delivery: Delivery, properties: Properties<'_>) {
         let processed = !properties.is_empty() && says_processed(properties);
         let Clients {
             sessions,
             audit,
             telemetry,
+            deliveries,
             ..
         } = &mut self.clients;
         let findings = audit.findings();
@@ -89,6 +78,8 @@ impl Shard {
             }
         }
         delivery.news(News::Acknowledged { processed }, findings);
+        telemetry.ended(1);
+        deliveries.release(delivery.message);
     }
 
     pub(crate) fn handle_pubrec(
@@ -121,21 +112,18 @@ impl Shard {
                     session.landed(&delivery);
                     // [MQTT-4.3.3-6]
                     until.stored = session.persist_received(gate, packet_id, &delivery);
-                    self.acknowledged(session_id, &delivery, ack.properties);
-                    self.clients.delivered(delivery);
-                    self.clients.look_ahead(now, session_id);
+                    self.acknowledged(session_id, delivery, ack.properties);
+                    self.deliverer(now).look_ahead(session_id);
                 }
                 let pubrel = Answer::PubRel(packet_id, ReasonCode::Success);
-                self.clients.answer(id, until, pubrel);
+                self.deliverer(now).answer(id, until, pubrel);
             }
             Ok(PubRec::Ended(delivery)) => {
                 session.landed(&delivery);
-                let number = delivery.number;
                 session.land(session_id, packet_id, unsaved);
-                self.clients
-                    .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
-                self.clients
-                    .settle_delivery(session_id, number, Fate::GivenUp);
+                let (why, fate) = (DropReason::RefusedByReceiver, Fate::GivenUp);
+                self.deliverer(now)
+                    .drop_settled(session_id, delivery, why, fate);
                 self.pump(now, session_id);
             }
             // It ends an exchange that is unknown here: there is nothing to release [MQTT-4.3.3-4].
@@ -147,7 +135,7 @@ impl Shard {
                     ReasonCode::Success
                 };
                 let pubrel = Answer::PubRel(packet_id, reason);
-                self.clients.answer(id, WaitFor::NOW, pubrel);
+                self.deliverer(now).answer(id, WaitFor::NOW, pubrel);
             }
             Err(AckError::WrongQoS | AckError::TooEarly) => {
                 return Err(Fault::new(
@@ -161,6 +149,7 @@ impl Shard {
 
     pub(crate) fn handle_pubrel(
         &mut self,
+        now: Instant,
         id: ConnectionId,
         session_id: SessionId,
         version: Version,
@@ -183,7 +172,8 @@ impl Shard {
             StoreId::NOTHING
         };
         let pubcomp = Answer::PubComp(packet_id, reason);
-        self.clients.answer(id, WaitFor::stored(stored), pubcomp); // [MQTT-4.3.3-11]
+        self.deliverer(now)
+            .answer(id, WaitFor::stored(stored), pubcomp); // [MQTT-4.3.3-11]
     }
 
     pub(crate) fn handle_pubcomp(
@@ -211,126 +201,63 @@ impl Shard {
         self.pump(now, session_id);
         Ok(())
     }
-}
 
-impl Clients {
-    /// Sends an answer, or holds it until what it promises is true; later ones stand behind it.
-    pub(crate) fn answer(&mut self, id: ConnectionId, until: WaitFor, what: Answer) {
-        let Some(connection) = self.connections.get_mut(id) else {
-            return;
-        };
-        if connection.holds_nothing() && self.gate.is_met(until) {
-            return self.send_answer(id.index, &what);
-        }
-        let what = Leaving::Answer(what);
-        self.connections.hold(&mut self.gate, id, until, what);
-    }
-
-    /// Answers in the place that was reserved.
-    pub(crate) fn answer_reserved(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        until: WaitFor,
-        what: Answer,
-    ) {
-        let Self {
-            connections, gate, ..
-        } = self;
-        match connections.answer_reserved(gate, id, until, what) {
-            Ok(true) => self.release(now, id),
-            Ok(false) => {}
-            Err(what) => {
-                debug_assert!(false, "a place was reserved");
-                self.answer(id, until, what);
-            }
-        }
-    }
-
-    /// Gives a message the packet id that it will be sent with. It leaves when that is stored, and
-    /// when the window has a place for it; one of QoS 1 stands behind those of QoS 2. The message
-    /// comes back if there is no id; otherwise says what its being given is stored with, if that is
-    /// asked for by itself.
-    pub(crate) fn hold_publish(
-        &mut self,
-        id: ConnectionId,
-        session_id: SessionId,
-        qos: QoS,
-        delivery: Delivery,
-    ) -> Result<StoreId, (QoS, Delivery)> {
-        let Self {
-            connections,
+    /// Whether nothing waits for this session, and something might leave.
+    #[inline]
+    pub(crate) fn has_room_and_nothing(&self, id: SessionId) -> bool {
+        let Clients {
             sessions,
-            gate,
-            unsaved,
+            connections,
+            limits,
             ..
-        } = self;
-        let Some(session) = sessions.get_mut(session_id.index()) else {
-            return Err((qos, delivery));
-        };
-        // No subscription of the session finds it in the log.
-        let is_shared = delivery.group.is_some() && delivery.entry == 0;
-        let (packet_id, is_ahead) = session.begin_held(qos, delivery)?;
-        let stored = if qos == QoS::ExactlyOnce || is_shared {
-            session.persist_sent(gate, packet_id, qos)
-        } else {
-            session.touch_sent(session_id, packet_id, unsaved);
-            StoreId::NOTHING
-        };
-        if is_ahead {
-            session.note_ahead(packet_id, stored);
-        } else {
-            let what = Leaving::Publish(qos, packet_id);
-            connections.hold(gate, id, WaitFor::stored(stored), what);
-        }
-        Ok(stored)
+        } = &self.clients;
+        let session = sessions.get(id.index());
+        session.is_some_and(|session| session.has_room_and_nothing(connections, limits))
     }
 
-    /// Gives the places that are free in the window to those that have their packet ids already.
-    pub(crate) fn start_ahead(&mut self, id: ConnectionId, session_id: SessionId) {
-        let Self {
-            connections,
-            sessions,
-            gate,
-            ..
-        } = self;
-        let Some(session) = sessions.get_mut(session_id.index()) else {
-            return;
-        };
-        while let Some((packet_id, stored)) = session.start_ahead() {
-            let until = gate.still_open(WaitFor::stored(stored));
-            let what = Leaving::Publish(QoS::ExactlyOnce, packet_id);
-            connections.hold(gate, id, until, what);
-        }
+    /// Whether more room in its output changes nothing for this connection or its session, and
+    /// nothing is left to report: so it is behind nearly every write.
+    #[inline]
+    pub(crate) fn is_at_rest(&self, id: ConnectionId, session_id: SessionId) -> bool {
+        let clients = &self.clients;
+        let session = clients.sessions.get(session_id.index());
+        let connection = clients.connections.get(id);
+        self.has_room_and_nothing(session_id)
+            && session.is_some_and(|found| !found.is_durable())
+            && !clients.retained.has_queries(session_id)
+            && connection.is_some_and(Connection::has_used_all)
+            && !clients.deliveries.has_fan_outs()
+            && clients.queue_limits.is_quiet()
+            && clients.audit.is_at_rest()
     }
 
     /// Everything up to this request is on disk.
     pub(crate) fn handle_stored(&mut self, now: Instant, stored: StoreId) {
-        self.gate.on_stored(stored);
-        while let Some(waiter) = self.gate.pop_woken() {
+        self.clients.gate.on_stored(stored);
+        while let Some(waiter) = self.clients.gate.pop_woken() {
             self.wake(now, waiter);
         }
     }
 
     /// A message with this token is answered.
     pub(crate) fn handle_settled(&mut self, now: Instant, token: u64) {
-        if let Some(waiter) = self.gate.on_settled(token) {
+        if let Some(waiter) = self.clients.gate.on_settled(token) {
             self.wake(now, waiter);
         }
     }
 
     /// Wakes this when it is true: at once, if it is.
     pub(crate) fn wake_when(&mut self, now: Instant, until: WaitFor, waiter: Waiter) {
-        if let Some(waiter) = self.gate.wake_when(until, waiter) {
+        if let Some(waiter) = self.clients.gate.wake_when(until, waiter) {
             self.wake(now, waiter);
         }
     }
 
     fn wake(&mut self, now: Instant, waiter: Waiter) {
         match waiter {
-            Waiter::Packets(id) => self.release(now, id),
-            Waiter::Output(id) => self.connections.relieve(now, id),
-            Waiter::Shard(shard, token) if shard == self.shard => {
+            Waiter::Packets(id) => self.deliverer(now).release(id),
+            Waiter::Output(id) => self.clients.connections.relieve(now, id),
+            Waiter::Shard(shard, token) if shard == self.options.id => {
                 self.handle_settled(now, token);
             }
             Waiter::Shard(shard, token) => self.send(shard, MeshMessage::Settled { token }),
@@ -338,71 +265,26 @@ impl Clients {
         }
     }
 
-    /// Sends what waits for nothing any more, from the front, while the client takes it.
-    pub(crate) fn release(&mut self, now: Instant, id: ConnectionId) {
-        let output_bytes_max = self.limits.output_bytes_max as usize;
-        let Some(connection) = self.connections.get(id) else {
-            return;
-        };
-        if connection.holds_nothing() {
-            return;
-        }
-        let was_read = connection.may_consume(&self.gate, &self.limits);
-        let mut any = false;
-        while let Some(connection) = self.connections.get_mut(id)
-            && let Some(what) = connection.pop_ready(&self.gate, output_bytes_max)
-        {
-            any = true;
-            match what {
-                Leaving::Publish(qos, packet_id) => {
-                    self.send_held_publish(now, id, qos, packet_id);
-                }
-                Leaving::Copy(copy) => self.send_held_copy(now, id, *copy),
-                Leaving::Answer(answer) => self.send_answer(id.index, &answer),
-                Leaving::Reserved => {}
-            }
-        }
-        if any && !was_read {
-            self.connections.relieve(now, id);
-        }
-    }
-
-    fn send_answer(&mut self, index: u32, answer: &Answer) {
-        let session = self.connections.at(index).and_then(Connection::session);
-        if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {
-            match answer {
-                Answer::PubAck(id, _) => session.inbound.acknowledged(*id),
-                Answer::PubRec(id, reason) if reason.is_error() => {
-                    session.inbound.acknowledged(*id);
-                }
-                Answer::PubRec(id, _) => session.inbound.received(*id),
-                _ => {}
-            }
-        }
-        self.connections
-            .send(&mut self.telemetry, index, &answer.packet());
-    }
-
     /// The will of this client was published, or will not be. On disk it may be another by now.
     pub(crate) fn end_stored_will(&mut self, client_id: &Arc<str>) {
-        let session = self.by_client_id.get(client_id);
-        let session = session.and_then(|id| self.sessions.get(id.index()));
+        let session = self.clients.by_client_id.get(client_id);
+        let session = session.and_then(|id| self.clients.sessions.get(id.index()));
         if session.is_some_and(|session| session.will_on_disk) {
             return;
         }
         let record = Record::WillOver {
             client_id: Arc::clone(client_id),
         };
-        self.gate.ask(record);
+        self.clients.gate.ask(record);
         self.note_will_over(client_id);
     }
 
     /// What says so was asked for last. Before that is stored its client is not answered that it is
     /// let in again: a restart must not publish a will that is not of its last connection.
     pub(crate) fn note_will_over(&mut self, client_id: &Arc<str>) {
-        let asked = self.gate.end_client(Arc::clone(client_id));
-        let session = self.by_client_id.get(client_id);
-        if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {
+        let asked = self.clients.gate.end_client(Arc::clone(client_id));
+        let session = self.clients.by_client_id.get(client_id);
+        if let Some(session) = session.and_then(|id| self.clients.sessions.get_mut(id.index())) {
             session.asked = asked;
         }
     }

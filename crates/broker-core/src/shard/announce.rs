@@ -24,7 +24,7 @@ use crate::ids::{GroupId, Holder, HolderRef, Member, Readiness, SessionId, Shard
 use crate::mesh::MeshMessage;
 use crate::placement;
 use crate::routing::{Grant, InterestChange, Subscriber};
-use crate::session::QueueChange;
+use crate::session::{QueueChange, Session};
 use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::shared::{GroupMessage, Keeping, PacketLimit, PendingJoin, share_text};
@@ -235,6 +235,23 @@ impl Shard {
             shard: self.options.id,
             session,
             serial,
+        }
+    }
+
+    /// The client of a session has connected: its groups learn it, and get back what is too large
+    /// for the client now.
+    pub(crate) fn rejoin_groups(&mut self, now: Instant, id: SessionId) {
+        self.announce_to_groups(id, true);
+        let limit = self.packet_limit(id);
+        let Some(limit) = limit.filter(|limit| limit.bytes_max < u32::MAX) else {
+            return;
+        };
+        let session = self.clients.sessions.get(id.index());
+        let kept = session.is_some_and(Session::is_durable);
+        for delivery in self.deliverer(now).take_too_large(id, &limit) {
+            if let Some(group) = delivery.group.clone() {
+                self.hand_over(now, &group, delivery, kept);
+            }
         }
     }
 

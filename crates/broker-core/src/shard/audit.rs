@@ -174,7 +174,7 @@ impl Shard {
             for report in reports {
                 let mut item = Item::borrowed(report.publication(now), None);
                 self.route(now, &mut item, None);
-                item.finish(&mut self.clients.pool);
+                item.finish(&mut self.clients.deliveries);
             }
         }
         self.carry_out_audit(now);

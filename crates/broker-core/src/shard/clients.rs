@@ -13,13 +13,11 @@ use slab::Slab;
 use crate::audit::Audit;
 use crate::audit::account::Open;
 use crate::connection::Connections;
-use crate::delivery::Frames;
-use crate::delivery::Spreads;
+use crate::delivery::{Deliverer, Deliveries};
 use crate::durability::CommitGate;
-use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::ids::{ConnectionId, SessionId};
 use crate::limits::Limits;
 use crate::mesh::{Bundles, MessageNumbers};
-use crate::message::MessagePool;
 use crate::output::Output;
 use crate::policy::AccessControl;
 use crate::retained::Retained;
@@ -28,8 +26,6 @@ use crate::settings::ShardOptions;
 use crate::telemetry::Telemetry;
 
 pub(crate) struct Clients {
-    /// Which shard this is.
-    pub(crate) shard: ShardId,
     pub(crate) limits: Limits,
     /// What clients may do.
     pub(crate) access: AccessControl,
@@ -39,7 +35,6 @@ pub(crate) struct Clients {
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) telemetry: Telemetry,
     pub(crate) retained: Retained,
-    pub(crate) pool: MessagePool,
     /// The broker is stopping: nothing that has to wait will be delivered, but what is on disk.
     pub(crate) stopping: bool,
     /// What must be true before something leaves.
@@ -47,20 +42,17 @@ pub(crate) struct Clients {
     /// Sessions that are at the limit of what may wait for them.
     pub(crate) queue_limits: QueueLimits,
     pub(crate) unsaved: Unsaved,
-    pub(crate) frames: Frames,
     pub(crate) audit: Audit,
     /// Of messages to and from other shards.
     pub(crate) numbers: MessageNumbers,
     pub(crate) bundles: Bundles,
-    /// Messages that are on their way to very many.
-    pub(crate) spreads: Spreads,
+    pub(crate) deliveries: Deliveries,
 }
 
 impl Clients {
     /// The seed keeps clients from choosing ids that meet in the table.
     pub(crate) fn new(options: &ShardOptions) -> Self {
         Self {
-            shard: options.id,
             limits: options.limits.clone(),
             access: AccessControl::default(),
             connections: Connections::default(),
@@ -69,16 +61,14 @@ impl Clients {
             outputs: VecDeque::new(),
             telemetry: Telemetry::default(),
             retained: Retained::new(Arc::clone(&options.totals)),
-            pool: MessagePool::default(),
             stopping: false,
             gate: CommitGate::new(options.id),
             queue_limits: QueueLimits::default(),
             unsaved: Unsaved::default(),
-            frames: Frames::default(),
             audit: Audit::new(options),
             numbers: MessageNumbers::default(),
             bundles: Bundles::default(),
-            spreads: Spreads::new(options.settings.at_once),
+            deliveries: Deliveries::new(options.settings.at_once),
         }
     }
 
@@ -91,11 +81,24 @@ impl Clients {
         self.sessions.get_mut(id.index())
     }
 
-    /// More waits for this session than before.
+    /// Delivery at work on the parts that it needs.
     #[inline]
-    pub(crate) fn note_fill(&mut self, id: SessionId) {
-        self.queue_limits
-            .note_fill(&self.sessions, &self.limits, id);
+    pub(crate) fn deliverer(&mut self, now: Instant) -> Deliverer<'_> {
+        Deliverer {
+            now,
+            stopping: self.stopping,
+            limits: &self.limits,
+            access: &mut self.access,
+            connections: &mut self.connections,
+            sessions: &mut self.sessions,
+            queue_limits: &mut self.queue_limits,
+            unsaved: &mut self.unsaved,
+            telemetry: &mut self.telemetry,
+            retained: &mut self.retained,
+            gate: &mut self.gate,
+            audit: &mut self.audit,
+            deliveries: &mut self.deliveries,
+        }
     }
 
     /// Less may wait for this session than before.

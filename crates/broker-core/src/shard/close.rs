@@ -86,7 +86,7 @@ impl Shard {
 
     pub(super) fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
         if let Some((last_words, _)) = self.final_bytes(now, id, LastPacket::None) {
-            self.clients.drop_unsaid(&last_words);
+            self.deliverer(now).drop_unsaid(&last_words);
             self.detach(now, id, Disconnection::Lost(cause));
         }
     }
@@ -101,7 +101,7 @@ impl Shard {
     ) -> Option<(LastWords, Option<u8>)> {
         let session = self.clients.connections.get(id)?.session();
         if let Some(session) = session {
-            self.clients.catch_up(now, session);
+            self.deliverer(now).catch_up(session);
         }
         let session = session.and_then(|id| self.clients.sessions.get(id.index()));
         let client = session.map(Session::client);
@@ -139,7 +139,7 @@ impl Shard {
         let is_in = connection.is_some_and(|connection| connection.gate_open(stored));
         if !is_in && let Some((unsaid, _)) = self.final_bytes(now, id, LastPacket::None) {
             // Its CONNACK may not leave, nor what stands behind it.
-            self.clients.drop_unsaid(&unsaid);
+            self.deliverer(now).drop_unsaid(&unsaid);
         }
         let last = if is_in {
             LastPacket::Disconnect(&fault)
@@ -181,7 +181,7 @@ impl Shard {
     }
     /// The broker stops.
     pub(super) fn drain(&mut self, now: Instant) {
-        self.clients.finish_spreads(now);
+        self.finish_fan_outs(now);
         let open = self.clients.connections.iter();
         let ids: Vec<_> = open.map(Connection::id).collect();
         for id in ids {
@@ -213,7 +213,7 @@ impl Shard {
         if let Some(session_id) = connection.session() {
             if let Some(session) = self.clients.session_mut(session_id) {
                 let copies = keep_unanswered(session, connection.take_held());
-                self.clients.drop_copies(now, session_id, copies);
+                self.deliverer(now).drop_copies(session_id, copies);
             }
             self.begin_absence(now, session_id, why);
         }
@@ -235,11 +235,7 @@ impl Shard {
         let stays = session.expiry_s > 0;
         let client_id = Arc::clone(&session.client_id);
         self.clients.retained.handle_disconnected(session_id);
-        self.clients.fall_behind(session_id);
-        let clients = &mut self.clients;
-        if let Some(session) = clients.sessions.get_mut(session_id.index()) {
-            session.touch_presence(session_id, &mut clients.unsaved);
-        }
+        self.deliverer(now).fall_behind(session_id);
         self.event(Event::Disconnected { client_id, why });
         self.announce_to_groups(session_id, false);
         self.schedule_will(now, session_id);
@@ -310,8 +306,8 @@ impl Shard {
         // The session's end makes a delayed will due [MQTT-3.1.2-8]. On disk it is there as long as
         // the session.
         self.publish_will(now, id);
-        self.clients.catch_up(now, id);
-        let (unread, uncounted_of) = self.clients.drop_backlog(id);
+        self.deliverer(now).catch_up(id);
+        let (unread, uncounted_of) = self.deliverer(now).drop_backlog(id);
         self.end_fullness(id);
         let Clients { sessions, gate, .. } = &mut self.clients;
         let session = sessions.get_mut(id.index());
@@ -351,7 +347,7 @@ impl Shard {
                 None => lost.push(delivery),
             }
         }
-        let undelivered = self.clients.drop_all(&client_id, lost, reason) + unread;
+        let undelivered = self.deliverer(now).drop_all(&client_id, lost, reason) + unread;
         let telemetry = &mut self.clients.telemetry;
         let ledger = &mut session.ledger;
         let aside = ledger.refused_entries(telemetry.audit(), unread);
@@ -423,7 +419,7 @@ impl Shard {
             && std::mem::take(&mut session.will_on_disk)
         {
             let client_id = Arc::clone(&session.client_id);
-            self.clients.end_stored_will(&client_id);
+            self.end_stored_will(&client_id);
         }
     }
 
@@ -461,7 +457,7 @@ impl Shard {
             publication.stamp = now;
             self.drop_denied(now, id, &publication);
             if on_disk {
-                self.clients.end_stored_will(&client_id);
+                self.end_stored_will(&client_id);
             }
             return;
         }
@@ -507,14 +503,14 @@ impl Shard {
                 ..WaitFor::NOW
             };
             let waiter = Waiter::Will(client_id);
-            self.clients.wake_when(now, until, waiter);
+            self.wake_when(now, until, waiter);
         } else if over_with_message {
-            self.clients.note_will_over(&client_id);
+            self.note_will_over(&client_id);
         } else if on_disk {
-            self.clients.end_stored_will(&client_id);
+            self.end_stored_will(&client_id);
         }
         self.note_so_far(id, &item, own);
-        item.finish(&mut self.clients.pool);
+        item.finish(&mut self.clients.deliveries);
         self.stamped = stamped;
     }
 }

@@ -189,7 +189,7 @@ impl Shard {
         // A takeover may have ended the session.
         let mut existing = self.clients.by_client_id.get(&client_id).copied();
         if let Some(session) = existing {
-            self.clients.catch_up(now, session);
+            self.deliverer(now).catch_up(session);
         }
         // [MQTT-3.1.4-4, MQTT311-3.1.4-3, MQTT311-3.1.2-6]
         if request.clean_start
@@ -319,6 +319,7 @@ impl Shard {
             sessions,
             gate,
             unsaved,
+            audit,
             ..
         } = &mut self.clients;
         if let Some(session) = sessions.get_mut(session_id.index()) {
@@ -327,9 +328,10 @@ impl Shard {
             }
             let request = gate.before_connack(session.asked, present);
             connections.close_gate(gate, id, request);
-        }
-        if present {
-            self.clients.repeat_missed(session_id);
+            // What it may not have heard is due again.
+            if present && session.ledger.repeat_missed() {
+                audit.list_missing(session_id);
+            }
         }
     }
 

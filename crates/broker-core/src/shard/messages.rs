@@ -67,7 +67,7 @@ impl Shard {
                 token,
                 errand,
             } => self.handle_retain(now, from, message, token, errand),
-            MeshMessage::Settled { token } => self.clients.handle_settled(now, token),
+            MeshMessage::Settled { token } => self.handle_settled(now, token),
             MeshMessage::RetainedQuery {
                 token,
                 session,
@@ -117,7 +117,7 @@ impl Shard {
         self.take_crossed(now, &mut item);
         if let Some(Awaited { token, .. }) = awaited {
             let waiter = Waiter::Shard(from, token);
-            self.clients.wake_when(now, item.until, waiter);
+            self.wake_when(now, item.until, waiter);
         }
     }
 
@@ -127,7 +127,7 @@ impl Shard {
             self.check_unaltered(&publication, publisher);
             let mut item = Item::borrowed(publication, publisher);
             self.take_crossed(now, &mut item);
-            item.finish(&mut self.clients.pool);
+            item.finish(&mut self.clients.deliveries);
         }
     }
 

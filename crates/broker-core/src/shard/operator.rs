@@ -343,7 +343,7 @@ impl Shard {
             item.storing = Storing::IfWanted(None);
         }
         self.route(now, &mut item, None);
-        item.finish(&mut self.clients.pool);
+        item.finish(&mut self.clients.deliveries);
     }
 
     /// The session ends as by a Clean Start, with its will and with a name for all that waited.

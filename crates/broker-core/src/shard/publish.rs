@@ -149,7 +149,7 @@ impl Shard {
                     // [MQTT-4.3.3-10]: answered again, not delivered again.
                     let until = session.deferred_pubrec(&self.clients.gate, packet_id);
                     let again = Answer::PubRec(packet_id, ReasonCode::Success);
-                    self.clients.answer(id, until, again);
+                    self.deliverer(now).answer(id, until, again);
                     return Ok(Flow::Done);
                 }
                 Ok(Arrival::InProgress) => return Ok(Flow::Done),
@@ -237,7 +237,7 @@ impl Shard {
                 )))
             }
         };
-        item.finish(&mut self.clients.pool);
+        item.finish(&mut self.clients.deliveries);
         self.stamped = stamped;
         self.scratch = scratch;
         self.publisher = Some(publisher);
@@ -266,9 +266,10 @@ impl Shard {
                 _ => Answer::PubAck(packet_id, reason),                // [MQTT-4.3.2-4]
             };
             if is_reserved {
-                self.clients.answer_reserved(now, id, outcome.until, answer);
+                self.deliverer(now)
+                    .answer_reserved(id, outcome.until, answer);
             } else {
-                self.clients.answer(id, outcome.until, answer);
+                self.deliverer(now).answer(id, outcome.until, answer);
             }
         }
     }
@@ -353,8 +354,8 @@ impl Shard {
             return Ok(Outcome { reason, until });
         }
         self.note_refused(session_id, &item.publication, *why);
-        self.clients
-            .drop_for(now, session_id, &item.publication, *why, full.as_ref());
+        self.deliverer(now)
+            .drop_for(session_id, &item.publication, *why, full.as_ref());
         let (reason, detail) = refused(*why);
         if self.expressible(id, reason) == reason {
             return Ok(Outcome { reason, until });
@@ -418,7 +419,7 @@ impl Shard {
         }
         let wanted = self.route(now, item, Some(session_id));
         if let Storing::IfWanted(Some(marker)) = item.storing {
-            let message = |errand| (errand, item.message(&mut self.clients.pool));
+            let message = |errand| (errand, item.message(&mut self.clients.deliveries));
             let retained = marker.retained.map(message);
             let marker = |client_id| Record::Marker {
                 client_id,
@@ -433,8 +434,8 @@ impl Shard {
         if item.is_owed {
             item.note_groups(&mut self.clients.gate);
         }
-        if item.is_spreading {
-            self.wait_for_spread(id, item);
+        if item.is_fanned_out {
+            self.wait_for_fan_out(now, id, item);
         }
         self.note_so_far(session_id, item, own);
         let until = item.until;
@@ -444,6 +445,15 @@ impl Shard {
             ReasonCode::NoMatchingSubscribers
         };
         Outcome { reason, until }
+    }
+
+    /// A message goes to very many: its acknowledgement waits until all have it, and so does what
+    /// else its publisher sends, if much is under way.
+    #[cold]
+    fn wait_for_fan_out(&mut self, now: Instant, id: ConnectionId, item: &mut Item<'_>) {
+        let is_answered = item.publication.qos > QoS::AtMostOnce;
+        let token = is_answered.then(|| self.expect_settled(item));
+        self.deliverer(now).note_publisher(id, token);
     }
 
     /// A client before 5.0 cannot be told why: it gets its acknowledgement, and the log has the

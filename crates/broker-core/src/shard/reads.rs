@@ -12,6 +12,7 @@ use crate::durability::{Purpose, ReadAnswer};
 use crate::ids::SessionId;
 use crate::message::Message;
 use crate::reason::FaultKind;
+use crate::session::Session;
 use crate::shard::Clients;
 use crate::timers::Timer;
 
@@ -45,7 +46,9 @@ impl Shard {
             .as_deref_mut()
             .and_then(|kept| kept.backlog.take());
         let Some(backlog) = backlog else { return };
-        self.clients.uncount(backlog.messages, backlog.bytes);
+        self.clients
+            .telemetry
+            .uncount(backlog.messages, backlog.bytes);
         let (counted, found) = (backlog.counted, backlog.found);
         let Some(session) = self.clients.sessions.get_mut(id.index()) else {
             return;
@@ -81,7 +84,7 @@ impl Shard {
         for message in &answer.messages {
             self.take_read(now, id, message);
         }
-        if let Some(backlog) = self.clients.backlog_of(id) {
+        if let Some(backlog) = self.clients.session_mut(id).and_then(Session::backlog_mut) {
             backlog.read_through(answer.log, answer.through);
         }
         let Clients { sessions, gate, .. } = &mut self.clients;
@@ -111,9 +114,9 @@ impl Shard {
         let mut item = Item::kept(message);
         let bytes = item.publication.cost();
         if let Some(position) = item.position() {
-            self.clients.count_found(id, position, bytes);
+            self.deliverer(now).count_found(id, position, bytes);
         }
-        let backlog = self.clients.backlog_of(id);
+        let backlog = self.clients.session_mut(id).and_then(Session::backlog_mut);
         if !backlog.is_some_and(|backlog| backlog.take(bytes)) {
             self.clients.telemetry.accepted();
             self.clients.telemetry.queued(bytes);
@@ -125,7 +128,7 @@ impl Shard {
         let sent_before = kept
             .zip(position)
             .is_some_and(|(kept, at)| kept.sent_before.covers(at));
-        let mut delivery = item.delivery(terms.terms(), &mut self.clients.pool);
+        let mut delivery = item.delivery(terms.terms(), &mut self.clients.deliveries);
         // One of QoS 2 has not left before the disk had its packet id.
         delivery.again = sent_before && terms.qos == QoS::AtLeastOnce;
         delivery.tracked = self.clients.audit.is_watched();
@@ -186,7 +189,7 @@ impl Shard {
                 kept.is_some_and(|kept| kept.is_owed_uncounted(&session.client_id, message))
             });
             if let Some(position) = message.position().filter(|_| is_owed) {
-                self.clients
+                self.deliverer(now)
                     .count_behind(id, position, &message.publication());
             }
         }

@@ -275,7 +275,7 @@ impl Shard {
         if let Some(session) = sessions.get_mut(id.index()) {
             session.list_for_scan(id, gate.scan_mut());
         }
-        self.clients.note_fill(id);
+        self.deliverer(now).note_fill(id);
         self.schedule_scan(now);
         let sessions = self.clients.by_client_id.len();
         self.clients.telemetry.note_sessions(sessions);

@@ -43,11 +43,11 @@ impl Shard {
         let owner = placement::of_topic(item.publication.topic, self.options.shards);
         // It outlives its place in the log, so that with a place has a copy of its own.
         let may_be_stored = self.options.settings.durable && item.publication.qos > QoS::AtMostOnce;
-        let pool = &mut self.clients.pool;
+        let deliveries = &mut self.clients.deliveries;
         let message = if may_be_stored {
-            pool.message(&item.publication, item.publisher)
+            item.copy(deliveries)
         } else {
-            item.message(pool)
+            item.message(deliveries)
         };
         if owner == self.options.id {
             return item.wait_for(self.set_retained(now, message, None));
@@ -77,7 +77,7 @@ impl Shard {
         if let Some(token) = token {
             let until = WaitFor::stored(stored);
             let waiter = Waiter::Shard(from, token);
-            self.clients.wake_when(now, until, waiter);
+            self.wake_when(now, until, waiter);
         }
     }
 
@@ -250,7 +250,7 @@ impl Shard {
     /// slices the others have their turn, and this goes on in the next one.
     pub(crate) fn pump_retained(&mut self, now: Instant, session_id: SessionId) {
         // Of that, copies that were found may be older.
-        self.clients.catch_up(now, session_id);
+        self.deliverer(now).catch_up(session_id);
         let session = self.clients.sessions.get(session_id.index());
         if session.is_none_or(|session| session.connection.is_none()) {
             return; // what is found now may be replaced before it comes back
@@ -355,7 +355,7 @@ impl Shard {
             {
                 self.send_retained(now, session_id, grant, &message);
             }
-            self.clients.pool.release(message);
+            self.clients.deliveries.release(message);
         }
         let done = self.clients.retained.finish_slice(session_id);
         let clients = &mut self.clients;
@@ -380,7 +380,7 @@ impl Shard {
         if let Some(mark) = &mut item.publication.mark {
             mark.tracked = false;
         }
-        self.clients.begin_item(false);
+        self.deliverer(now).begin_item(false);
         // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
         let terms = Terms {
@@ -390,8 +390,8 @@ impl Shard {
             group: None,
             is_denied: false,
         };
-        self.clients.deliver(now, session_id, terms, &mut item);
-        item.finish(&mut self.clients.pool);
+        self.deliverer(now).deliver(session_id, terms, &mut item);
+        item.finish(&mut self.clients.deliveries);
     }
 }
 

@@ -117,7 +117,7 @@ impl Shard {
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
             self.clients.telemetry.unqueued(cost);
             numbers.push(delivery.number);
-            self.clients.drop_waiting(now, id, delivery, why);
+            self.deliverer(now).drop_waiting(id, delivery, why);
         }
         if let Some(session) = self.clients.sessions.get_mut(id.index()) {
             let totals = self.clients.telemetry.audit();
@@ -152,13 +152,13 @@ impl Shard {
             let session = self.clients.sessions.get(id.index());
             let was_sent = session.is_some_and(|found| found.outbound.was_sent(packet_id));
             // PUBREL is sent when the client comes back, after all that was asked for.
-            self.clients.give_up(now, id, packet_id, was_sent, why);
+            self.deliverer(now).give_up(id, packet_id, was_sent, why);
         }
     }
 
     /// Reads from where the session is, if it is behind and nothing reads for it.
     fn begin_advance(&mut self, id: SessionId) {
-        let backlog = self.clients.backlog_of(id);
+        let backlog = self.clients.session_mut(id).and_then(Session::backlog_mut);
         if let Some(backlog) = backlog.filter(|backlog| backlog.is_idle()) {
             backlog.advance = Some(Box::default());
             self.advance_on(id);
@@ -197,7 +197,7 @@ impl Shard {
         if let Some(session) = clients.sessions.get_mut(id.index()) {
             session.touch(id, &mut clients.unsaved);
         }
-        if let Some(backlog) = self.clients.backlog_of(id) {
+        if let Some(backlog) = self.clients.session_mut(id).and_then(Session::backlog_mut) {
             backlog.read_through(log, through);
             if let Some(advance) = &mut backlog.advance
                 && settled
@@ -224,7 +224,7 @@ impl Shard {
         if self.drop_read(now, id, terms.terms(), message) {
             return true;
         }
-        let backlog = self.clients.backlog_of(id);
+        let backlog = self.clients.session_mut(id).and_then(Session::backlog_mut);
         if let Some(advance) = backlog.and_then(|backlog| backlog.advance.as_mut()) {
             let stamp = message.publication().stamp;
             let oldest = advance.oldest.get_or_insert(stamp);
@@ -264,14 +264,14 @@ impl Shard {
             return false;
         };
         let bytes = item.publication.cost();
-        self.clients.count_found(id, position, bytes);
-        let Some(backlog) = self.clients.backlog_of(id) else {
+        self.deliverer(now).count_found(id, position, bytes);
+        let Some(backlog) = self.clients.session_mut(id).and_then(Session::backlog_mut) else {
             return false;
         };
         if backlog.take(bytes) {
-            self.clients.uncount(1, bytes);
+            self.clients.telemetry.uncount(1, bytes);
         }
-        self.clients.refuse_entry(now, id, terms, &item, why);
+        self.deliverer(now).refuse_entry(id, terms, &item, why);
         true
     }
 }

@@ -29,7 +29,8 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
 
 use crate::audit::receipt::News;
-use crate::delivery::Item;
+use crate::connection::anonymous;
+use crate::delivery::{Deliverer, Item};
 use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{GroupId, GroupRef, Holder, Member, SessionId, ShardId};
 use crate::limits::BUNDLED_FOR_MAX;
@@ -41,9 +42,16 @@ use crate::routing::{Grant, Routed, Terms};
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
 use crate::shared::{Duty, GroupMessage};
+use crate::telemetry::Dropped;
 
 /// Sessions and shards.
 impl Shard {
+    /// Delivery at work on the parts that it needs.
+    #[inline]
+    pub(crate) fn deliverer(&mut self, now: Instant) -> Deliverer<'_> {
+        self.clients.deliverer(now)
+    }
+
     /// Brings a message to all its receivers in the broker. `from`: the session it came from,
     /// if that lives here. Answers whether anybody does.
     pub(crate) fn route(
@@ -61,7 +69,7 @@ impl Shard {
         } = self.route_here(now, item, from);
         if staying != 0 {
             // It must be stored before they have it.
-            item.store(&mut self.clients.pool, &mut self.clients.gate);
+            item.store(&mut self.clients.deliveries, &mut self.clients.gate);
         }
         let others = shards.count_ones();
         while shards != 0 {
@@ -72,7 +80,7 @@ impl Shard {
             if others <= BUNDLED_FOR_MAX && self.clients.bundle(shard, item) {
                 continue;
             }
-            let message = item.message_to_mail(&mut self.clients.pool);
+            let message = item.message_to_mail(&mut self.clients.deliveries);
             // Whose groups are not known to keep messages may have one that does by now.
             let is_awaited = item.is_awaited && (item.is_owed || sharing & bit != 0);
             let awaited = is_awaited.then(|| self.expect_groups(item));
@@ -107,34 +115,11 @@ impl Shard {
         // All whose filters match, and no others. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
         let may_receive = |session| clients.access.may_receive(session, topic.as_str());
         let route = router.judged(topic, may_receive);
-        clients.begin_item(route.receivers.len() + route.groups.len() > 1);
         groups.extend_from_slice(&route.groups);
         (routed.shards, routed.staying) = (route.shards, route.staying);
         routed.sharing = route.sharing;
-        let published_retain = item.publication.retain;
-        let is_in_no_log = item.is_in_no_log();
-        let mut own = None;
-        if clients.spreads.is_wide(route) {
-            own = clients.begin_spread(now, route, topic, from, item, &mut routed);
-        } else {
-            for receiver in &route.receivers {
-                let mut terms = Terms::of(receiver, published_retain);
-                if is_in_no_log {
-                    let Some(qos) = clients.qos_in_no_log(receiver, topic) else {
-                        continue;
-                    };
-                    terms.qos = qos;
-                }
-                routed.wanted = true;
-                if receiver.no_local_some && from == Some(receiver.session) {
-                    own = from;
-                    continue;
-                }
-                routed.owed += 1;
-                // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
-                clients.deliver(now, receiver.session, terms, item);
-            }
-        }
+        let mut deliverer = clients.deliverer(now);
+        let own = deliverer.deliver_to_all(route, topic, from, item, &mut routed);
         if let Some(session) = own {
             routed.owed += u32::from(self.deliver_to_publisher(now, session, topic, item));
         }
@@ -143,13 +128,13 @@ impl Shard {
             routed.owed += 1;
             if self.groups.keeps(group) {
                 // If its member ends it goes to another, and that one may keep it.
-                item.store(&mut self.clients.pool, &mut self.clients.gate);
+                item.store(&mut self.clients.deliveries, &mut self.clients.gate);
             }
             self.deliver_to_group(now, group, item, Duty::None);
         }
         self.groups_scratch = groups;
-        if item.is_spreading {
-            self.schedule_spread(now);
+        if item.is_fanned_out {
+            self.schedule_fan_out(now);
         }
         routed
     }
@@ -169,7 +154,7 @@ impl Shard {
         };
         let mut terms = Terms::of(&receiver, item.publication.retain);
         terms.is_denied = !self.clients.access.may_receive(session, topic.as_str());
-        self.clients.deliver(now, session, terms, item);
+        self.deliverer(now).deliver(session, terms, item);
         true
     }
 
@@ -238,7 +223,7 @@ impl Shard {
             }
             return self.fulfil(now, duty, home, item);
         }
-        let message = item.message_to_mail(&mut self.clients.pool);
+        let message = item.message_to_mail(&mut self.clients.deliveries);
         let duty = match duty {
             Duty::None if item.is_awaited => Duty::Awaited {
                 token: self.expect_settled(item),
@@ -269,7 +254,7 @@ impl Shard {
         duty: Duty,
     ) {
         let mut item = Item::kept(&message);
-        self.clients.begin_item(false);
+        self.deliverer(now).begin_item(false);
         if self.deliver_as_member(now, member, grant, &mut item) {
             return self.fulfil(now, duty, group.shard, &mut item);
         }
@@ -304,7 +289,7 @@ impl Shard {
             group: Some(&text),
             is_denied: !access.may_receive(member.session, item.publication.topic),
         };
-        self.clients.deliver(now, member.session, terms, item);
+        self.deliverer(now).deliver(member.session, terms, item);
         if item.is_owed {
             item.note_given(&mut self.clients.gate, &text);
         }
@@ -322,7 +307,7 @@ impl Shard {
                 }
                 let until = WaitFor::stored(item.until.stored);
                 let waiter = Waiter::Shard(home, token);
-                self.clients.wake_when(now, until, waiter);
+                self.wake_when(now, until, waiter);
             }
             Duty::HandedOver(hand_over) => {
                 self.clients.gate.ask(Record::HandedOn { hand_over });
@@ -334,6 +319,20 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// Counts and tells a message that has no receiver to be told of: its publisher is named.
+    pub(crate) fn drop_of_publisher(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
+        let is_aside = self.clients.audit.topics().is_aside(item.publication.topic);
+        self.clients.telemetry.count_drop(reason, is_aside);
+        let client_id = item.publisher.map_or_else(anonymous, Arc::clone);
+        let drop = Dropped {
+            client_id: &client_id,
+            topic: item.publication.topic,
+            reason,
+            full: None,
+        };
+        self.clients.telemetry.dropped_of_publisher(now, &drop);
     }
 
     /// A message that a group was owed has no member to go to.
@@ -428,7 +427,7 @@ impl Shard {
         duty: Duty,
     ) {
         let mut item = Item::kept(message);
-        self.clients.begin_item(false);
+        self.deliverer(now).begin_item(false);
         if item.publication.expired(now) {
             self.drop_of_group(now, &item, DropReason::Expired); // [MQTT-3.3.2-5]
             self.fulfil(now, duty, self.options.id, &mut item);
@@ -438,6 +437,6 @@ impl Shard {
             self.drop_of_group(now, &item, DropReason::SessionEnded);
             self.fulfil(now, duty, self.options.id, &mut item);
         }
-        item.finish(&mut self.clients.pool);
+        item.finish(&mut self.clients.deliveries);
     }
 }

@@ -49,7 +49,7 @@ impl Shard {
         subscribe: Subscribe<'_>,
     ) -> Result<(), Fault> {
         check_filters(subscribe.filters.iter().map(|(filter, _)| filter))?;
-        self.clients.catch_up(now, session_id);
+        self.deliverer(now).catch_up(session_id);
         let Some(connection) = self.clients.connections.get(id) else {
             return Ok(());
         };
@@ -364,7 +364,7 @@ impl Shard {
         unsubscribe: Unsubscribe<'_>,
     ) -> Result<(), Fault> {
         check_filters(unsubscribe.filters.iter())?;
-        self.clients.catch_up(now, session_id);
+        self.deliverer(now).catch_up(session_id);
         let mut codes = Vec::new();
         let mut stored = StoreId::NOTHING;
         // [MQTT-3.10.4-6, MQTT311-3.10.4-6]
@@ -382,7 +382,8 @@ impl Shard {
         // [MQTT-3.10.4-5, MQTT311-3.10.4-5] [MQTT-3.11.3-1]; before 5.0 there is no list of codes.
         // [MQTT-3.10.4-4, MQTT311-3.10.4-4]
         let unsuback = Answer::UnsubAck(unsubscribe.packet_id, codes.into());
-        self.clients.answer(id, WaitFor::stored(stored), unsuback);
+        self.deliverer(now)
+            .answer(id, WaitFor::stored(stored), unsuback);
         // A query for a later subscription may have stood behind one that is gone.
         self.pump(now, session_id);
         Ok(())

@@ -68,7 +68,7 @@ impl Shard {
             self.retain(now, &mut item, QoS::AtMostOnce);
         }
         self.route(now, &mut item, None);
-        item.finish(&mut self.clients.pool);
+        item.finish(&mut self.clients.deliveries);
     }
 
     /// Says at once what has become of the store.

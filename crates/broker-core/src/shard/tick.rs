@@ -1,13 +1,15 @@
 //! What a shard does when the time has come that it asked for.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::ReasonCode;
 
+use crate::audit::account::Fate;
 use crate::ids::{ConnectionId, SessionId};
 use crate::mesh::MeshMessage;
 use crate::position::Frontier;
-use crate::reason::Fault;
+use crate::reason::{DropReason, Fault};
 use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -27,7 +29,7 @@ impl Shard {
                 }
                 Timer::Retained(message) => self.expire_retained(now, &message),
                 Timer::Query(session) => self.pump_retained(now, session),
-                Timer::Spread => self.go_on_spreading(now),
+                Timer::FanOut => self.continue_fan_outs(now),
                 Timer::TellDrops => self.report_drops(now),
                 Timer::Progress => self.save_progress(),
                 Timer::Tail => self.send_log_end(),
@@ -118,7 +120,7 @@ impl Shard {
             }
             Timer::Retained(message) => message.strong_count() > 0,
             Timer::Query(_)
-            | Timer::Spread
+            | Timer::FanOut
             | Timer::TellDrops
             | Timer::Progress
             | Timer::Tail
@@ -240,6 +242,92 @@ impl Shard {
             self.send(shard, MeshMessage::Tail { tail, on_disk });
         }
     }
+
+    /// Has what was begun go on in the next turns.
+    #[cold]
+    pub(crate) fn schedule_fan_out(&mut self, now: Instant) {
+        self.settle_fan_outs(now);
+        if self.clients.deliveries.schedule_fan_outs() {
+            self.timers.set(now, Timer::FanOut);
+        }
+    }
+
+    fn continue_fan_outs(&mut self, now: Instant) {
+        self.deliverer(now).continue_fan_outs();
+        self.settle_fan_outs(now);
+        self.schedule_fan_out(now + NEXT_TURN);
+    }
+
+    /// Everybody gets at once what is on its way.
+    pub(crate) fn finish_fan_outs(&mut self, now: Instant) {
+        self.deliverer(now).finish_fan_outs();
+        self.settle_fan_outs(now);
+    }
+
+    /// What waited until all receivers of a message had it waits no more.
+    pub(crate) fn settle_fan_outs(&mut self, now: Instant) {
+        while let Some(token) = self.clients.deliveries.pop_settled() {
+            self.handle_settled(now, token);
+        }
+    }
+
+    /// Tells those for whom nothing waits what the present input has made them miss.
+    pub(crate) fn tell_missed(&mut self, now: Instant) {
+        while let Some(id) = self.clients.audit.take_missing() {
+            self.deliverer(now).tell_due(id);
+        }
+    }
+
+    /// Sees to it that what was counted is reported, even if nothing more is dropped.
+    pub(crate) fn schedule_report(&mut self, now: Instant) {
+        if let Some(at) = self.clients.telemetry.next_report(now) {
+            self.timers.set(at, Timer::TellDrops);
+        }
+    }
+
+    pub(crate) fn report_drops(&mut self, now: Instant) {
+        let Clients {
+            sessions,
+            telemetry,
+            ..
+        } = &mut self.clients;
+        for id in telemetry.take_unreported(now) {
+            if let Some(session) = sessions.get_mut(id.index()) {
+                telemetry.report_drops(now, &mut session.drops);
+            }
+        }
+    }
+
+    /// The broker stops, and what its sessions hold is in memory: names all that is lost with them.
+    pub(crate) fn drop_sessions(&mut self, now: Instant) {
+        self.report_drops(now);
+        self.clients.stopping = true;
+        let ids: Vec<_> = self.clients.sessions.iter().map(|(key, _)| key).collect();
+        for id in ids {
+            let Some(session) = self.clients.sessions.get_mut(id) else {
+                continue;
+            };
+            if session.is_durable() {
+                continue; // it is on disk
+            }
+            let client_id = Arc::clone(&session.client_id);
+            let bytes = std::mem::take(&mut session.queue_bytes);
+            session.inflight_bytes = 0;
+            let (mut waiting, mut fates) = (Vec::new(), Vec::new());
+            for (_, sent, delivery) in session.drain() {
+                fates.push((delivery.number, Fate::at_the_end(sent, false)));
+                waiting.push(delivery);
+            }
+            self.clients.telemetry.unqueued(bytes);
+            self.deliverer(now)
+                .drop_all(&client_id, waiting, DropReason::SessionEnded);
+            if let Some(session) = self.clients.sessions.get_mut(id) {
+                let totals = self.clients.telemetry.audit();
+                let findings = self.clients.audit.findings();
+                session.ledger.close(&client_id, &fates, totals, findings);
+            }
+        }
+    }
 }
 
 /// What a restart repeats at most, with DUP, of messages of QoS 1 that were acknowledged.
@@ -258,12 +346,12 @@ const SEND_LOG_END_EVERY: Duration = Duration::from_secs(5);
 /// shard has not been given.
 const NOT_HEARD: Duration = Duration::from_millis(100);
 
+/// Later than now, so that a turn of the loop comes between.
+const NEXT_TURN: Duration = Duration::from_nanos(1);
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use std::sync::Arc;
-    use std::time::Duration;
 
     use unbroken_mqtt_proto::{Connect, Packet, Property, PropertyBuf, Publish, QoS, Version};
 

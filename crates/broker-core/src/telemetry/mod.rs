@@ -171,6 +171,12 @@ impl Telemetry {
         self.stats.messages_waiting = self.stats.messages_waiting.saturating_sub(messages);
     }
 
+    /// Messages that were accepted and had to wait have come to their end.
+    pub(crate) fn uncount(&mut self, messages: u64, bytes: u64) {
+        self.ended(messages);
+        self.unqueued(bytes);
+    }
+
     /// A message that was accepted has to wait.
     #[inline]
     pub(crate) fn queued(&mut self, bytes: u64) {

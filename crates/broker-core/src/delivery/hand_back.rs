@@ -4,41 +4,19 @@
 //! Invariant: each such message is given back once, when the client connects. If the group chooses
 //! the same session again, since no member takes it, it is dropped by name.
 
-use std::time::Instant;
-
 use unbroken_mqtt_proto::session::Entry;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
+use super::Deliverer;
 use crate::audit::account::Fate;
 use crate::ids::SessionId;
 use crate::session::{Delivery, Session};
-use crate::shard::Clients;
-use crate::shard::Shard;
 use crate::shared::PacketLimit;
 
-impl Shard {
-    /// The client of a session has connected: its groups learn it, and get back what is too large
-    /// for the client now.
-    pub(crate) fn rejoin_groups(&mut self, now: Instant, id: SessionId) {
-        self.announce_to_groups(id, true);
-        let limit = self.packet_limit(id);
-        let Some(limit) = limit.filter(|limit| limit.bytes_max < u32::MAX) else {
-            return;
-        };
-        let session = self.clients.sessions.get(id.index());
-        let kept = session.is_some_and(Session::is_durable);
-        for delivery in self.clients.take_too_large(id, &limit) {
-            if let Some(group) = delivery.group.clone() {
-                self.hand_over(now, &group, delivery, kept);
-            }
-        }
-    }
-}
-
-impl Clients {
+impl Deliverer<'_> {
     /// Takes what groups have given this session and is larger than its client takes, in order. A
     /// message of QoS 2 that has left may have arrived: no other member may get it [MQTT-4.8.2-5].
-    fn take_too_large(&mut self, id: SessionId, limit: &PacketLimit) -> Vec<Delivery> {
+    pub(crate) fn take_too_large(&mut self, id: SessionId, limit: &PacketLimit) -> Vec<Delivery> {
         let Some(session) = self.sessions.get_mut(id.index()) else {
             return Vec::new();
         };
@@ -47,7 +25,7 @@ impl Clients {
             let sent = session.outbound.was_sent(packet_id);
             if let Some(delivery) = session.outbound.forget(packet_id) {
                 session.landed(&delivery);
-                session.land(id, packet_id, &mut self.unsaved);
+                session.land(id, packet_id, self.unsaved);
                 fates.push((delivery.number, Fate::at_the_end(sent, true)));
                 taken.push(delivery);
             }
@@ -60,15 +38,15 @@ impl Clients {
             let cost = delivery.message.publication().cost();
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
             self.telemetry.unqueued(cost);
-            session.land_waiting(id, &delivery, &mut self.unsaved);
+            session.land_waiting(id, &delivery, self.unsaved);
             fates.push((delivery.number, Fate::HandedOn));
             taken.push(delivery);
         }
         if !taken.is_empty() {
-            session.touch(id, &mut self.unsaved);
+            session.touch(id, self.unsaved);
         }
         for (number, fate) in fates {
-            self.settle_delivery(id, number, fate);
+            self.settle(id, number, fate);
         }
         taken
     }

@@ -1,0 +1,236 @@
+//! What is held for a connection until it may leave: answers, messages whose packet ids are to be
+//! stored, and what stands behind them.
+//!
+//! ```text
+//! answer, hold ---> queue of the connection ------------------> release ---> output
+//!                   what is first waits for: CommitGate ---> wake
+//! ```
+//!
+//! The queue of packets is the connection's, whether a packet may leave is asked of the
+//! [`CommitGate`](crate::durability). A queue is looked at from its front when something it waits
+//! for comes true, and only as far as that goes.
+
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::{PacketId, QoS};
+
+use super::Deliverer;
+use super::item::{Item, note_given, terms_of_copy};
+use super::pump::{may_leave, write_delivery};
+use crate::audit::account::Fate;
+use crate::connection::{Answer, Connection, HeldCopy, Leaving};
+use crate::durability::WaitFor;
+use crate::ids::{ConnectionId, SessionId, StoreId};
+use crate::reason::DropReason;
+use crate::routing::Terms;
+use crate::session::Delivery;
+
+impl Deliverer<'_> {
+    /// Sends an answer, or holds it until what it promises is true; later ones stand behind it.
+    pub(crate) fn answer(&mut self, id: ConnectionId, until: WaitFor, what: Answer) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        if connection.holds_nothing() && self.gate.is_met(until) {
+            return self.send_answer(id.index, &what);
+        }
+        let what = Leaving::Answer(what);
+        self.connections.hold(self.gate, id, until, what);
+    }
+
+    /// Answers in the place that was reserved.
+    pub(crate) fn answer_reserved(&mut self, id: ConnectionId, until: WaitFor, what: Answer) {
+        let Self {
+            connections, gate, ..
+        } = self;
+        match connections.answer_reserved(gate, id, until, what) {
+            Ok(true) => self.release(id),
+            Ok(false) => {}
+            Err(what) => {
+                debug_assert!(false, "a place was reserved");
+                self.answer(id, until, what);
+            }
+        }
+    }
+
+    /// Gives a message the packet id that it will be sent with. It leaves when that is stored, and
+    /// when the window has a place for it; one of QoS 1 stands behind those of QoS 2. The message
+    /// comes back if there is no id; otherwise says what its being given is stored with, if that is
+    /// asked for by itself.
+    pub(super) fn hold_publish(
+        &mut self,
+        id: ConnectionId,
+        session_id: SessionId,
+        qos: QoS,
+        delivery: Delivery,
+    ) -> Result<StoreId, (QoS, Delivery)> {
+        let Self {
+            connections,
+            sessions,
+            gate,
+            unsaved,
+            ..
+        } = self;
+        let Some(session) = sessions.get_mut(session_id.index()) else {
+            return Err((qos, delivery));
+        };
+        // No subscription of the session finds it in the log.
+        let is_shared = delivery.group.is_some() && delivery.entry == 0;
+        let (packet_id, is_ahead) = session.begin_held(qos, delivery)?;
+        let stored = if qos == QoS::ExactlyOnce || is_shared {
+            session.persist_sent(gate, packet_id, qos)
+        } else {
+            session.touch_sent(session_id, packet_id, unsaved);
+            StoreId::NOTHING
+        };
+        if is_ahead {
+            session.note_ahead(packet_id, stored);
+        } else {
+            let what = Leaving::Publish(qos, packet_id);
+            connections.hold(gate, id, WaitFor::stored(stored), what);
+        }
+        Ok(stored)
+    }
+
+    /// Gives the places that are free in the window to those that have their packet ids already.
+    pub(super) fn start_ahead(&mut self, id: ConnectionId, session_id: SessionId) {
+        let Self {
+            connections,
+            sessions,
+            gate,
+            ..
+        } = self;
+        let Some(session) = sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        while let Some((packet_id, stored)) = session.start_ahead() {
+            let until = gate.still_open(WaitFor::stored(stored));
+            let what = Leaving::Publish(QoS::ExactlyOnce, packet_id);
+            connections.hold(gate, id, until, what);
+        }
+    }
+
+    /// Sends what waits for nothing any more, from the front, while the client takes it.
+    pub(crate) fn release(&mut self, id: ConnectionId) {
+        let output_bytes_max = self.limits.output_bytes_max as usize;
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        if connection.holds_nothing() {
+            return;
+        }
+        let was_read = connection.may_consume(self.gate, self.limits);
+        let mut any = false;
+        while let Some(connection) = self.connections.get_mut(id)
+            && let Some(what) = connection.pop_ready(self.gate, output_bytes_max)
+        {
+            any = true;
+            match what {
+                Leaving::Publish(qos, packet_id) => {
+                    self.send_held_publish(id, qos, packet_id);
+                }
+                Leaving::Copy(copy) => self.send_held_copy(id, *copy),
+                Leaving::Answer(answer) => self.send_answer(id.index, &answer),
+                Leaving::Reserved => {}
+            }
+        }
+        if any && !was_read {
+            self.connections.relieve(self.now, id);
+        }
+    }
+
+    fn send_answer(&mut self, index: u32, answer: &Answer) {
+        let session = self.connections.at(index).and_then(Connection::session);
+        if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {
+            match answer {
+                Answer::PubAck(id, _) => session.inbound.acknowledged(*id),
+                Answer::PubRec(id, reason) if reason.is_error() => {
+                    session.inbound.acknowledged(*id);
+                }
+                Answer::PubRec(id, _) => session.inbound.received(*id),
+                _ => {}
+            }
+        }
+        self.connections
+            .send(self.telemetry, index, &answer.packet());
+    }
+
+    /// Holds a message of QoS 0 for its own publisher, behind what is held for that already.
+    #[cold]
+    pub(super) fn deliver_copy_held(
+        &mut self,
+        session_id: SessionId,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        let limit = self.limits.output_bytes_max as usize;
+        let id = self.connection_of(session_id);
+        let connection = id.and_then(|id| self.connections.get(id));
+        let has_room = connection.is_some_and(|connection| connection.held_bytes() < limit);
+        let Some(id) = id.filter(|_| has_room) else {
+            return self.refuse_entry(session_id, terms, item, DropReason::SlowReceiver);
+        };
+        note_given(self.retained, session_id, item, QoS::AtMostOnce);
+        let what = Leaving::Copy(Box::new(item.held_copy(terms, self.deliveries)));
+        self.connections.hold(self.gate, id, WaitFor::NOW, what);
+    }
+
+    /// A message of QoS 0 leaves that was held.
+    fn send_held_copy(&mut self, id: ConnectionId, copy: HeldCopy) {
+        let connection = self.connections.get(id);
+        if let Some(session_id) = connection.and_then(Connection::session) {
+            let (terms, mut item) = (terms_of_copy(&copy), Item::kept(&copy.message));
+            if let Err(why) = may_leave(self.access, session_id, &item.publication, true, self.now)
+            {
+                self.refuse_entry(session_id, terms, &item, why);
+            } else {
+                item.was_held = true;
+                self.deliveries.frames.begin(false);
+                self.give(session_id, terms, &mut item);
+            }
+        }
+        self.deliveries.pool.release(copy.message);
+    }
+
+    /// A message leaves that was held until its packet id was stored.
+    fn send_held_publish(&mut self, id: ConnectionId, qos: QoS, packet_id: PacketId) {
+        let Some(mut writer) = self.connections.writer(id.index) else {
+            return;
+        };
+        let Some(session_id) = writer.session() else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        session.unsent -= 1;
+        let Some(delivery) = session.outbound.mark_sent(packet_id) else {
+            return;
+        };
+        let (number, again) = (delivery.number, delivery.again);
+        let message = Arc::clone(&delivery.message);
+        let publication = message.publication();
+        let start =
+            may_leave(self.access, session_id, &publication, true, self.now).and_then(|()| {
+                write_delivery(
+                    &mut self.deliveries.frames,
+                    &mut writer,
+                    delivery,
+                    qos,
+                    self.now,
+                )
+            });
+        match start {
+            Ok(start) => {
+                writer.finish_publish(start, packet_id, again);
+                self.settle(session_id, number, Fate::Sent);
+                self.sent(&publication);
+            }
+            Err(reason) => {
+                self.give_up(session_id, packet_id, false, reason);
+                // Its place in the window is free: as after a write, more may be sent.
+                self.connections.mark_dirty(id);
+            }
+        }
+    }
+}
