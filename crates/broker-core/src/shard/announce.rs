@@ -25,8 +25,7 @@ use crate::mesh::MeshMessage;
 use crate::placement;
 use crate::routing::{Grant, InterestChange, Subscriber};
 use crate::session::{QueueChange, Session};
-use crate::shard::Clients;
-use crate::shard::Shard;
+use crate::shard::{Clients, Shard};
 use crate::shared::{GroupMessage, Keeping, PacketLimit, PendingJoin, share_text};
 
 /// Interest.
@@ -248,10 +247,19 @@ impl Shard {
         };
         let session = self.clients.sessions.get(id.index());
         let kept = session.is_some_and(Session::is_durable);
-        for delivery in self.deliverer(now).take_too_large(id, &limit) {
+        let taken = self.deliverer(now).take_too_large(id, &limit);
+        if taken.is_empty() {
+            return;
+        }
+        for delivery in taken {
             if let Some(group) = delivery.group.clone() {
                 self.hand_over(now, &group, delivery, kept);
             }
+        }
+        // Stored with what the group is given: after a restart only one of both has the message.
+        let Clients { sessions, gate, .. } = &mut self.clients;
+        if let Some(session) = sessions.get_mut(id.index()) {
+            session.persist_progress(gate);
         }
     }
 

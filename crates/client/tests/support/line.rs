@@ -8,7 +8,7 @@ use unbroken_client::audit::{
     Absence, AuditedMessage, AuditedSubscriber, Delivery, PublisherOptions, SubscriberOptions,
 };
 use unbroken_client::{Client, Filter, Message};
-use unbroken_merkle_log::ledger::{Event, LedgerLimits, State, Verdict};
+use unbroken_merkle_log::ledger::{Event, LedgerLimits, Presence, State, Verdict};
 use unbroken_merkle_log::{
     Algorithm, DropRun, EpochEnd, Hasher, Key, LaneId, LaneLimits, Property,
 };
@@ -104,6 +104,11 @@ impl Seen {
             }
             Delivery::InputContradicted { number, .. } => self.inputs.push(number),
             Delivery::Away(absence) => self.absences.push(absence),
+            // A lane that was expected, and of which something came some time after.
+            Delivery::Expected {
+                presence: Presence::Come(_),
+                ..
+            } => {}
             Delivery::Refused { topic, why } => panic!("{topic}: {why}"),
             other => panic!("{other:?}"),
         }
