@@ -255,7 +255,6 @@ impl Deliverer<'_> {
     }
 
     /// A session has missed something: tells its client at once, if nothing waits for it.
-    #[cold]
     pub(crate) fn tell_due(&mut self, id: SessionId) {
         if let Some(session) = self.session_mut(id)
             && session.ledger.begin_sending_missed()

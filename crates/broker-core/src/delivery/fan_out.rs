@@ -97,6 +97,12 @@ impl FanOuts {
         !self.is_empty() && !std::mem::replace(&mut self.is_due, true)
     }
 
+    #[cold]
+    fn push(&mut self, fan_out: FanOut) {
+        self.bytes += fan_out.bytes();
+        self.under_way.push_back(fan_out);
+    }
+
     pub(super) fn pop_settled(&mut self) -> Option<u64> {
         self.settled.pop()
     }
@@ -213,7 +219,9 @@ impl Deliverer<'_> {
         {
             self.finish_oldest();
         }
-        FanOut::new(item.message(self.deliveries), route.wide())
+        item.is_fanned_out = true;
+        let message = item.message(self.deliveries);
+        FanOut::new(message, route.wide())
     }
 
     /// Delivers a message to all sessions of its route, to very many over several turns. Returns
@@ -256,9 +264,7 @@ impl Deliverer<'_> {
             self.deliver(receiver.session, terms, item);
         }
         if let Some(fan_out) = fan_out {
-            item.is_fanned_out = true;
-            self.deliveries.fan_outs.bytes += fan_out.bytes();
-            self.deliveries.fan_outs.under_way.push_back(fan_out);
+            self.deliveries.fan_outs.push(fan_out);
         }
         own
     }

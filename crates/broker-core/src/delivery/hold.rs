@@ -27,6 +27,7 @@ use crate::session::Delivery;
 
 impl Deliverer<'_> {
     /// Sends an answer, or holds it until what it promises is true; later ones stand behind it.
+    #[inline]
     pub(crate) fn answer(&mut self, id: ConnectionId, until: WaitFor, what: Answer) {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
@@ -139,6 +140,7 @@ impl Deliverer<'_> {
         }
     }
 
+    #[inline]
     fn send_answer(&mut self, index: u32, answer: &Answer) {
         let session = self.connections.at(index).and_then(Connection::session);
         if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {

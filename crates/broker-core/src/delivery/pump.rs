@@ -16,7 +16,7 @@ use super::Deliverer;
 use super::copy::{ReceiverCopy, write_publish};
 use super::frames::Frames;
 use crate::audit::account::Fate;
-use crate::connection::{Answer, Connections, Writer};
+use crate::connection::{Answer, Connection, Writer};
 use crate::durability::WaitFor;
 use crate::ids::SessionId;
 use crate::limits::Limits;
@@ -195,15 +195,12 @@ impl Session {
     /// Whether nothing waits for this session, and something might leave over its connection. So it
     /// is behind nearly every acknowledgement.
     #[inline]
-    pub(crate) fn has_room_and_nothing(&self, connections: &Connections, limits: &Limits) -> bool {
-        let connection = self.connection.and_then(|index| connections.at(index));
+    pub(crate) fn has_room_and_nothing(&self, connection: &Connection, limits: &Limits) -> bool {
         self.queue.is_empty()
             && self.ledger.misses_nothing()
             && self.window_open(limits)
-            && connection.is_some_and(|connection| {
-                connection.holds_nothing()
-                    && connection.unwritten() < limits.output_bytes_max as usize
-            })
+            && connection.holds_nothing()
+            && connection.unwritten() < limits.output_bytes_max as usize
     }
 }
 

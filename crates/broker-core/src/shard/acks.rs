@@ -9,7 +9,7 @@ use unbroken_mqtt_proto::{Ack, Properties, Property, ReasonCode, Version};
 
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
-use crate::connection::{Answer, Connection, Held, HeldCopy, Leaving};
+use crate::connection::{Answer, Held, HeldCopy, Leaving};
 use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::mesh::MeshMessage;
@@ -211,8 +211,11 @@ impl Shard {
             limits,
             ..
         } = &self.clients;
-        let session = sessions.get(id.index());
-        session.is_some_and(|session| session.has_room_and_nothing(connections, limits))
+        let Some(session) = sessions.get(id.index()) else {
+            return false;
+        };
+        let connection = session.connection.and_then(|index| connections.at(index));
+        connection.is_some_and(|connection| session.has_room_and_nothing(connection, limits))
     }
 
     /// Whether more room in its output changes nothing for this connection or its session, and
@@ -220,12 +223,14 @@ impl Shard {
     #[inline]
     pub(crate) fn is_at_rest(&self, id: ConnectionId, session_id: SessionId) -> bool {
         let clients = &self.clients;
+        let Some(connection) = clients.connections.get(id) else {
+            return false;
+        };
         let session = clients.sessions.get(session_id.index());
-        let connection = clients.connections.get(id);
-        self.has_room_and_nothing(session_id)
-            && session.is_some_and(|found| !found.is_durable())
-            && !clients.retained.has_queries(session_id)
-            && connection.is_some_and(Connection::has_used_all)
+        session.is_some_and(|session| {
+            session.has_room_and_nothing(connection, &clients.limits) && !session.is_durable()
+        }) && !clients.retained.has_queries(session_id)
+            && connection.has_used_all()
             && !clients.deliveries.has_fan_outs()
             && clients.queue_limits.is_quiet()
             && clients.audit.is_at_rest()

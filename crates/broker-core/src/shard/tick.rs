@@ -274,8 +274,13 @@ impl Shard {
     /// Tells those for whom nothing waits what the present input has made them miss.
     pub(crate) fn tell_missed(&mut self, now: Instant) {
         while let Some(id) = self.clients.audit.take_missing() {
-            self.deliverer(now).tell_due(id);
+            self.tell_due(now, id);
         }
+    }
+
+    #[cold]
+    fn tell_due(&mut self, now: Instant, id: SessionId) {
+        self.deliverer(now).tell_due(id);
     }
 
     /// Sees to it that what was counted is reported, even if nothing more is dropped.
