@@ -1,5 +1,6 @@
 //! What a shard is told. A closed enum: this and [`crate::output`] are the whole contract.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -134,6 +135,8 @@ pub enum Admission {
     Refused {
         /// What the client is told: usually 0x86 or 0x87.
         reason: ReasonCode,
+        /// Why, for people.
+        detail: Cow<'static, str>,
     },
 }
 

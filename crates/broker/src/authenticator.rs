@@ -1,34 +1,47 @@
 //! Authentication: decides each CONNECT by the rules of the listener that it came to.
 //!
-//! A CONNECT that needs no password is decided at once, on the shard's thread. A separate thread
-//! verifies passwords: good password hashes are slow on purpose, and a shard that computed one
-//! would delay all its clients. The verifier's queue is bounded, in number and in the time that its
-//! entries are expected to take. Beyond the bounds a client is refused with "server busy". So every
-//! client whose request is queued gets its answer in time, unless verification becomes slower
-//! meanwhile.
+//! A CONNECT that needs no password is decided at once, on the shard's thread, and so is one whose
+//! login succeeded a short time ago (`recent_logins`). Separate threads verify other passwords
+//! (`verifier`): good password hashes are slow on purpose, and a shard that computed one would
+//! delay all its clients.
 //!
-//! A request whose client no longer waits is not verified. A client that has closed its connection
-//! is not noticed: the broker does not read from it until the decision.
+//! ```text
+//! CONNECT ─▶ rules of the listener ─▶ recent login? ─▶ queue of its address ─▶ verifier ─▶ event
+//!              │ granted, refused       │ granted        │ refused by name       │
+//!              ▼                        ▼                ▼                       └─▶ remembered
+//! ```
+//!
+//! A request whose client no longer waits, or has closed its connection, is not verified.
 //!
 //! Invariants:
 //! - Each request has exactly one answer: at once, or by [`DriverEvent::Admission`], or none if its
 //!   client no longer waits.
 //! - A user name that was not verified is not a user: the client is anonymous.
 //! - A request is decided by the rules in force when it was made.
+//! - What a login costs others depends on how often its address has failed, never on how often it
+//!   was right.
 //!
 //! Deliberately absent: rights (`broker-core` asks for them), enhanced authentication.
 
-use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod failures;
+mod login_queue;
+mod recent_logins;
+mod verifier;
+
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_broker_core::{Admission, ConnectionId, Credentials, ShardId};
+use unbroken_broker_core::{Admission, ConnectionId, Credentials, Peer, ShardId};
 use unbroken_mqtt_proto::ReasonCode;
 
-use crate::bounds::VERIFICATIONS;
-use crate::channel::{DriverEvent, EventSender};
+use crate::channel::EventSender;
 use crate::passwords::Passwords;
+use failures::Source;
+use login_queue::Refusal;
+use recent_logins::{Login, RecentLogins};
+use verifier::{PendingLogins, Verification};
+pub(crate) use verifier::{Verifier, verifier_threads};
 
 /// The rules of all listeners, by their position in the configuration.
 #[derive(Debug, Default)]
@@ -42,66 +55,37 @@ pub(crate) struct ListenerAuth {
 }
 
 /// Requests authentication; one for each shard.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Authenticator {
     shard: ShardId,
-    verifications: SyncSender<Verification>,
-    load: Arc<SharedLoad>,
+    pending: PendingLogins,
+    recent: Arc<RecentLogins>,
 }
 
-/// Verifies passwords, on its own thread.
-#[derive(Debug)]
-pub(crate) struct Verifier {
-    verifications: Receiver<Verification>,
+/// So many verifiers, and an authenticator for each shard; `answers` are channels to the shards.
+/// `boot_key` is random.
+pub(crate) fn authenticator(
     answers: Vec<EventSender>,
-    load: Arc<SharedLoad>,
-}
-
-/// The verifier's queue as the shards see it. The lock is held only for a look.
-#[derive(Debug, Default)]
-struct SharedLoad(Mutex<VerifierLoad>);
-
-#[derive(Debug, Default)]
-struct VerifierLoad {
-    /// The deadline of each queued request, in order.
-    deadline: VecDeque<Instant>,
-    /// Mean time of one verification; none before the first.
-    mean: Option<Duration>,
-}
-
-#[derive(Debug)]
-struct Verification {
-    shard: ShardId,
-    connection: ConnectionId,
-    credentials: Credentials,
-    passwords: Arc<Passwords>,
-    /// The client does not wait longer.
-    deadline: Instant,
-}
-
-/// A verifier, and an authenticator for each shard; `answers` are channels to the shards.
-pub(crate) fn authenticator(answers: Vec<EventSender>) -> (Vec<Authenticator>, Verifier) {
-    let (sender, verifications) = sync_channel(VERIFICATIONS);
-    let load = Arc::new(SharedLoad::default());
+    boot_key: [u8; 32],
+    threads: usize,
+) -> (Vec<Authenticator>, Vec<Verifier>) {
+    let recent = Arc::new(RecentLogins::new(boot_key));
     let shards = u8::try_from(answers.len()).expect("a shard's number is a u8");
+    let pending = PendingLogins::new(threads);
+    let verifiers = verifier::verifiers(threads, &pending, answers, &recent);
     let authenticators = (0..shards)
         .map(|shard| Authenticator {
             shard: ShardId(shard),
-            verifications: sender.clone(),
-            load: Arc::clone(&load),
+            pending: pending.clone(),
+            recent: Arc::clone(&recent),
         })
         .collect();
-    let verifier = Verifier {
-        verifications,
-        answers,
-        load,
-    };
-    (authenticators, verifier)
+    (authenticators, verifiers)
 }
 
 impl Authenticator {
-    /// The decision if no password is needed; otherwise it comes as an event, if it comes within
-    /// `timeout`.
+    /// The decision if no password is to be verified; otherwise it comes as an event, if it comes
+    /// within `timeout`.
     pub(crate) fn authenticate(
         &self,
         auth_rules: &AuthRules,
@@ -114,28 +98,7 @@ impl Authenticator {
         };
         match (&credentials.user_name, &listener_auth.passwords) {
             (Some(_), Some(passwords)) => {
-                let deadline = now + timeout;
-                let verification = Verification {
-                    shard: self.shard,
-                    connection,
-                    credentials,
-                    passwords: Arc::clone(passwords),
-                    deadline,
-                };
-                // The lock keeps the two queues in the same order.
-                let mut load = self.load.lock();
-                if load.wait(now) > timeout {
-                    return Some(refused(ReasonCode::ServerBusy));
-                }
-                match self.verifications.try_send(verification) {
-                    Ok(()) => {
-                        load.deadline.push_back(deadline);
-                        None
-                    }
-                    Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                        Some(refused(ReasonCode::ServerBusy))
-                    }
-                }
+                self.check_password(passwords, (connection, credentials), now, timeout)
             }
             (None | Some(_), _) if listener_auth.allow_anonymous => {
                 Some(Admission::Granted { user: None })
@@ -143,91 +106,89 @@ impl Authenticator {
             _ => Some(refused(ReasonCode::NotAuthorized)),
         }
     }
-}
 
-impl Verifier {
-    /// Verifies until all authenticators are dropped.
-    pub(crate) fn run(mut self) {
-        while let Ok(verification) = self.verifications.recv() {
-            let began = Instant::now();
-            let has_pending = began < verification.deadline;
-            if has_pending {
-                self.answer(verification);
-            }
-            let mut load = self.load.lock();
-            if has_pending {
-                load.record(began.elapsed());
-            }
-            load.deadline.pop_front();
-        }
-    }
-
-    fn answer(&mut self, verification: Verification) {
-        let Verification {
-            shard,
-            connection,
-            credentials,
-            passwords,
-            deadline: _,
-        } = verification;
+    fn check_password(
+        &self,
+        passwords: &Arc<Passwords>,
+        (connection, credentials): (ConnectionId, Credentials),
+        now: Instant,
+        timeout: Duration,
+    ) -> Option<Admission> {
+        let peer = &credentials.peer;
+        let source = Source::of(peer.address.map(|address| address.ip()));
         let user = credentials.user_name.unwrap_or_default();
         let password = credentials.password.unwrap_or_default();
-        let admission = if passwords.verify(&user, &password) {
-            Admission::Granted {
-                user: Some(Arc::from(user)),
-            }
-        } else {
-            refused(ReasonCode::BadUserNameOrPassword)
-        };
-        if let Some(sender) = self.answers.get_mut(usize::from(shard.0)) {
-            sender.send(DriverEvent::Admission {
-                connection,
-                admission,
-            });
+        let tag = self.recent.tag(&Login {
+            user: &user,
+            password: &password,
+            listener: peer.listener,
+            generation: passwords.generation(),
+        });
+        if self.recent.knows(tag, now) {
+            let user = Some(Arc::from(user));
+            return Some(Admission::Granted { user });
         }
+        let bytes = user.len() + password.len();
+        let verification = Verification {
+            shard: self.shard,
+            connection,
+            user,
+            password,
+            passwords: Arc::clone(passwords),
+            tag,
+        };
+        let pushed = self
+            .pending
+            .push(now, source, (verification, bytes), timeout);
+        pushed.err().map(admission_of)
+    }
+
+    /// The client has closed this connection: nobody waits for the answer.
+    pub(crate) fn cancel(&self, connection: ConnectionId, peer: &Peer) {
+        let source = Source::of(peer.address.map(|address| address.ip()));
+        let shard = self.shard;
+        self.pending.remove(source, |verification| {
+            verification.connection == connection && verification.shard == shard
+        });
     }
 }
 
-impl SharedLoad {
-    fn lock(&self) -> MutexGuard<'_, VerifierLoad> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+fn admission_of(refusal: Refusal) -> Admission {
+    let (reason, detail) = match refusal {
+        Refusal::Full => (
+            ReasonCode::ServerBusy,
+            "too many logins wait for verification",
+        ),
+        Refusal::TooSlow => (
+            ReasonCode::ServerBusy,
+            "its password would not be checked in time: others wait",
+        ),
+        Refusal::TooManyFailures => (
+            ReasonCode::ConnectionRateExceeded,
+            "too many logins from its address have failed; more of them are not checked for now",
+        ),
+    };
+    Admission::Refused {
+        reason,
+        detail: Cow::Borrowed(detail),
     }
 }
-
-impl VerifierLoad {
-    /// Time until all queued requests in time are verified. Zero for an empty queue, so that the
-    /// mean is always measured anew.
-    fn wait(&self, now: Instant) -> Duration {
-        let waiting = self
-            .deadline
-            .iter()
-            .filter(|deadline| **deadline > now)
-            .count();
-        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-        self.mean.unwrap_or_default().saturating_mul(waiting)
-    }
-
-    /// Adds a measurement. Hashes differ, and the thread may have waited for a core, so a mean is
-    /// kept.
-    fn record(&mut self, time: Duration) {
-        let before = self.mean.unwrap_or(time);
-        self.mean = Some((before * (MEAN_SAMPLES - 1) + time) / MEAN_SAMPLES);
-    }
-}
-
-/// The mean is roughly of so many verifications.
-const MEAN_SAMPLES: u32 = 8;
 
 fn refused(reason: ReasonCode) -> Admission {
-    Admission::Refused { reason }
+    Admission::Refused {
+        reason,
+        detail: Cow::Borrowed(reason.name()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use unbroken_broker_core::Peer;
+    use std::path::Path;
 
     use super::*;
-    use crate::channel::{EventReceiver, event_channel};
+    use crate::channel::{DriverEvent, EventReceiver, event_channel};
+
+    const TIMEOUT: Duration = Duration::from_hours(1);
 
     /// A client with the rules of its listener.
     struct TestClient {
@@ -237,12 +198,21 @@ mod tests {
     }
 
     impl TestClient {
-        fn authenticate(&self, serial: u32, timeout: Duration) -> Option<Admission> {
-            let connection = ConnectionId { index: 0, serial };
+        fn authenticate(&self, serial: u32, password: &str) -> Option<Admission> {
+            self.authenticate_within(serial, password, TIMEOUT)
+        }
+
+        fn authenticate_within(
+            &self,
+            serial: u32,
+            password: &str,
+            timeout: Duration,
+        ) -> Option<Admission> {
+            let connection = connection(serial);
             let credentials = Credentials {
                 client_id: "c".into(),
                 user_name: Some("alice".into()),
-                password: Some(b"secret".as_slice().into()),
+                password: Some(password.as_bytes().into()),
                 peer: Peer::default(),
             };
             let verification = (connection, credentials);
@@ -251,77 +221,129 @@ mod tests {
         }
     }
 
+    const fn connection(serial: u32) -> ConnectionId {
+        ConnectionId { index: 0, serial }
+    }
+
+    fn granted() -> Admission {
+        Admission::Granted {
+            user: Some("alice".into()),
+        }
+    }
+
+    fn rules(users: &Path) -> AuthRules {
+        AuthRules(vec![ListenerAuth {
+            allow_anonymous: false,
+            passwords: Some(Arc::new(Passwords::read(users).unwrap())),
+        }])
+    }
+
     fn one_listener() -> (TestClient, Verifier, EventReceiver) {
         let users = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/users");
-        let listener_auth = ListenerAuth {
-            allow_anonymous: false,
-            passwords: Some(Arc::new(Passwords::read(users.as_ref()).unwrap())),
-        };
         let (outside, receiver) = event_channel();
-        let (mut authenticators, verifier) = authenticator(vec![outside]);
+        let (mut authenticators, mut verifiers) = authenticator(vec![outside], [7; 32], 1);
         let client = TestClient {
             authenticator: authenticators.remove(0),
-            auth_rules: AuthRules(vec![listener_auth]),
+            auth_rules: rules(users.as_ref()),
             now: Instant::now(),
         };
-        (client, verifier, receiver)
+        (client, verifiers.remove(0), receiver)
+    }
+
+    /// The answers so far, by the serial number of their connection.
+    fn answers(receiver: &mut EventReceiver) -> Vec<(u32, Admission)> {
+        let mut answers = Vec::new();
+        while let Ok(event) = receiver.try_recv() {
+            match event {
+                DriverEvent::Admission {
+                    connection,
+                    admission,
+                } => answers.push((connection.serial, admission)),
+                other => panic!("{other:?}"),
+            }
+        }
+        answers
     }
 
     #[test]
     fn a_password_of_a_client_past_its_deadline_is_not_verified() {
         let (client, verifier, mut receiver) = one_listener();
-        assert_eq!(client.authenticate(1, Duration::ZERO), None);
-        assert_eq!(client.authenticate(2, Duration::from_hours(1)), None);
-        let load = Arc::clone(&verifier.load);
+        assert_eq!(
+            client.authenticate_within(1, "secret", Duration::ZERO),
+            None
+        );
+        assert_eq!(client.authenticate(2, "secret"), None);
         drop(client);
         verifier.run();
-        let answered = |event| match event {
-            DriverEvent::Admission { connection, .. } => connection.serial,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(receiver.try_recv().map(answered).ok(), Some(2));
-        assert!(receiver.is_empty());
-        assert!(load.lock().deadline.is_empty());
+        assert_eq!(answers(&mut receiver), [(2, granted())]);
     }
 
     #[test]
-    fn a_client_that_would_wait_too_long_is_refused_at_once() {
-        let (client, verifier, _incoming) = one_listener();
-        verifier.load.lock().record(Duration::from_secs(3));
-        let busy = Some(refused(ReasonCode::ServerBusy));
-        let timeout = Duration::from_secs(10);
-        // With an empty queue a request is always accepted.
-        let answers: Vec<_> = (0..6).map(|n| client.authenticate(n, timeout)).collect();
-        assert_eq!(answers[..4], [None, None, None, None]);
-        assert_eq!(answers[4..], [busy.clone(), busy]);
-        assert_eq!(client.authenticate(7, 2 * timeout), None);
-    }
-
-    #[test]
-    fn clients_past_their_deadline_do_not_count_as_load() {
-        let (mut client, verifier, _incoming) = one_listener();
-        verifier.load.lock().record(Duration::from_secs(3));
-        let timeout = Duration::from_secs(10);
-        let answers: Vec<_> = (0..4).map(|n| client.authenticate(n, timeout)).collect();
-        assert_eq!(answers, [None, None, None, None]);
-        client.now += Duration::from_secs(9);
-        let busy = Some(refused(ReasonCode::ServerBusy));
-        assert_eq!(client.authenticate(4, timeout), busy);
-        client.now += Duration::from_secs(1);
-        assert_eq!(client.authenticate(5, timeout), None);
-    }
-
-    #[test]
-    fn one_verification_that_took_long_is_soon_forgotten() {
-        for mean in [Duration::from_millis(1), Duration::from_micros(1)] {
-            let (client, verifier, _incoming) = one_listener();
-            assert_eq!(client.authenticate(0, Duration::from_hours(1)), None);
-            let mut load = verifier.load.lock();
-            load.record(Duration::from_mins(1));
-            for _ in 0..250 {
-                load.record(mean);
-            }
-            assert!(load.wait(client.now) < 2 * mean, "{load:?}");
+    fn a_password_of_a_closed_connection_is_not_verified() {
+        let (client, verifier, mut receiver) = one_listener();
+        for serial in 1..4 {
+            assert_eq!(client.authenticate(serial, "secret"), None);
         }
+        let peer = Peer::default();
+        client.authenticator.cancel(connection(1), &peer);
+        client.authenticator.cancel(connection(9), &peer);
+        drop(client);
+        verifier.run();
+        assert_eq!(answers(&mut receiver), [(2, granted()), (3, granted())]);
+    }
+
+    #[test]
+    fn a_login_that_succeeded_is_granted_at_once_until_the_file_changes() {
+        let (mut client, mut verifier, mut receiver) = one_listener();
+        assert_eq!(client.authenticate(1, "secret"), None);
+        assert_eq!(client.authenticate(2, "wrong"), None);
+        verifier.run_until_idle();
+        let wrong = refused(ReasonCode::BadUserNameOrPassword);
+        let expected = [(1, granted()), (2, wrong)];
+        assert_eq!(answers(&mut receiver), expected);
+        assert_eq!(client.authenticate(3, "secret"), Some(granted()));
+        assert_eq!(client.authenticate(4, "wrong"), None, "it is hashed again");
+
+        let directory = tempfile::tempdir().unwrap();
+        let changed = directory.path().join("users");
+        let text = include_str!("../testdata/users");
+        std::fs::write(&changed, text).unwrap();
+        client.auth_rules = rules(&changed);
+        let same = client.authenticate(5, "secret");
+        assert_eq!(same, Some(granted()), "read again, with the same content");
+        std::fs::write(&changed, text.replace("carol", "caroline")).unwrap();
+        client.auth_rules = rules(&changed);
+        assert_eq!(client.authenticate(6, "secret"), None);
+    }
+
+    #[test]
+    fn an_address_that_has_failed_too_often_still_gets_in_whom_it_got_in_before() {
+        let (client, mut verifier, mut receiver) = one_listener();
+        assert_eq!(client.authenticate(0, "secret"), None);
+        verifier.run_until_idle();
+        let timeout = Duration::from_secs(1);
+        let mut last = None;
+        for serial in 1..100 {
+            last = client.authenticate_within(serial, "wrong", timeout);
+            verifier.run_until_idle();
+        }
+        let Some(Admission::Refused { reason, detail }) = last else {
+            panic!("{last:?}");
+        };
+        assert_eq!(reason, ReasonCode::ConnectionRateExceeded);
+        assert!(detail.contains("too many logins"), "{detail}");
+        assert!(answers(&mut receiver).len() < 99, "some were not hashed");
+        let known = client.authenticate_within(100, "secret", timeout);
+        assert_eq!(known, Some(granted()));
+    }
+
+    #[test]
+    fn clients_of_one_user_are_hashed_once_when_they_come_together() {
+        let (client, mut verifier, mut receiver) = one_listener();
+        for serial in 0..50 {
+            assert_eq!(client.authenticate(serial, "secret"), None);
+        }
+        let hashed = verifier.run_until_idle();
+        assert_eq!((hashed, answers(&mut receiver).len()), (1, 50));
     }
 }

@@ -43,9 +43,36 @@ pub(crate) const CHANNEL_BYTES: u64 = 4 * 1024 * 1024;
 /// when it is full.
 pub(crate) const CHANNEL_EVENTS: u32 = 256;
 
-/// Passwords that wait for verification, of all listeners: a user name and password each. Beyond it
-/// a client is refused with 0x89, and earlier if verification would take longer than it waits.
-pub(crate) const VERIFICATIONS: usize = 1_024;
+/// Threads that verify passwords: one for each core but one, which is left to the shards, at least
+/// one, and at most this many. Each has a stack, and while it verifies the memory of one hash: 19
+/// MiB for argon2id as `unbroken passwd` makes it, as much as the password file says for others.
+pub(crate) const VERIFIERS: usize = 8;
+
+/// Logins that wait for verification, of all listeners; about 200 bytes each, and a user name and
+/// password. One client address alone gets a third of them. Beyond it a client is refused with
+/// 0x89, and earlier if verification would take longer than it waits.
+pub(crate) const WAITING_LOGINS: usize = 4_096;
+
+/// Bytes of user names and passwords that wait. A third for one address, as above.
+pub(crate) const WAITING_LOGIN_BYTES: usize = 16 * 1024 * 1024;
+
+/// Wrong passwords of one address (IPv4, or an IPv6 /64) that are verified without delay.
+pub(crate) const FAILED_LOGINS_AT_ONCE: u32 = 20;
+
+/// An address that has failed so often waits this long for each further failure. Its clients beyond
+/// those who can wait are refused with 0x9F.
+pub(crate) const FAILED_LOGIN_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Addresses whose failures are counted, about 150 bytes each; each is forgotten at most
+/// `FAILED_LOGINS_AT_ONCE` intervals after its last failure. Beyond it the oldest are forgotten.
+pub(crate) const FAILED_LOGINS: usize = 65_536;
+
+/// Logins that succeeded a short time ago and are not verified again; about 120 bytes each. Beyond
+/// it the oldest is forgotten.
+pub(crate) const RECENT_LOGINS: usize = 131_072;
+
+/// How long such a login is remembered.
+pub(crate) const RECENT_LOGIN_TIME: Duration = Duration::from_mins(10);
 
 /// Connections that the kernel queues until they are accepted, in its memory.
 pub(crate) const BACKLOG: i32 = 4_096;

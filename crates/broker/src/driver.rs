@@ -151,6 +151,16 @@ impl Driver {
         }
     }
 
+    /// Lets the next read end a connection that waits for its login, if its peer has closed it.
+    pub(crate) fn end_login_if_closed(&mut self, connection: ConnectionId) {
+        if self.sockets.is_at_end(connection) {
+            if let Some(peer) = self.sockets.peer(connection) {
+                self.authenticator.cancel(connection, peer);
+            }
+            self.sockets.resume(connection);
+        }
+    }
+
     /// How long a connection that is closed now may take to read its final bytes. The thread ends
     /// at `drain_until`; it does no harm if this is sooner than for connections closed before.
     fn close_deadline(&self, now: Instant) -> Instant {
@@ -469,7 +479,7 @@ mod tests {
     fn driver() -> (Driver, ConnectionId, Poll, TcpStream) {
         let poll = Poll::new().unwrap();
         let (outside, _incoming) = event_channel();
-        let (mut authenticators, _verifier) = authenticator(vec![outside]);
+        let (mut authenticators, _verifiers) = authenticator(vec![outside], [0; 32], 1);
         let sockets = Sockets::new(poll.registry().try_clone().unwrap());
         let auth_rules = Arc::new(AuthRules::default());
         let mut driver = Driver::new(

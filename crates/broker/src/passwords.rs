@@ -10,7 +10,7 @@
 //! - A file is used whole or not at all.
 //! - Nothing here can be printed with its secrets: no `Debug` shows a hash.
 //!
-//! Deliberately absent: a cache of successful logins, and threads. [`Passwords::verify`] is slow by
+//! Deliberately absent: memory of successful logins, and threads. [`Passwords::verify`] is slow by
 //! design; the caller decides where it may block.
 
 mod edit;
@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 pub use edit::{EditError, PasswordFile};
 use hash::StoredHash;
 pub use hash::{HashError, Scheme};
+use sha2::{Digest, Sha256};
 
 /// The users of one password file.
 pub struct Passwords {
@@ -32,6 +33,21 @@ pub struct Passwords {
     users: HashMap<Box<str>, usize>,
     /// Chooses the stand-in for an unknown user.
     stand_in: RandomState,
+    generation: Generation,
+}
+
+/// Names the content of a password file: another content has another generation.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Generation([u8; 32]);
+
+impl Generation {
+    pub(crate) fn of(text: &str) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+
+    pub(crate) const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl fmt::Debug for Passwords {
@@ -73,6 +89,7 @@ impl Passwords {
             hashes,
             users,
             stand_in: RandomState::new(),
+            generation: Generation::of(text),
         })
     }
 
@@ -85,6 +102,10 @@ impl Passwords {
             .get(position)
             .is_some_and(|hash| hash.matches(password));
         known.is_some() && right
+    }
+
+    pub(crate) const fn generation(&self) -> &Generation {
+        &self.generation
     }
 
     /// How many users there are.

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use mio::net::TcpListener;
 use unbroken_broker_core::{LimitsError, PolicyError, Settings, Shard, Totals};
 
-use crate::authenticator::authenticator;
+use crate::authenticator::{Authenticator, Verifier, authenticator, verifier_threads};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Batching, Config, Listener};
@@ -165,7 +165,7 @@ impl Server {
 
         let mut wiring = Wiring::new(count)?;
         let to_shards = wiring.event_channels();
-        let (authenticators, verifier) = authenticator(wiring.event_channels());
+        let (authenticators, verifiers) = new_authenticators(&mut wiring)?;
         let listener_limits = listener_limits(&config.listeners);
         let permits = ConnectionPermits::new(room, &config.limits, &listener_limits);
         let permits = Arc::new(permits);
@@ -218,10 +218,7 @@ impl Server {
             })?);
         }
         exchange_initial(&mut threads);
-        server.spawn("passwords".to_owned(), None, || {
-            verifier.run();
-            Ok(())
-        })?;
+        server.spawn_verifiers(verifiers)?;
         server.spawn_shards(threads, &ended)?;
         Ok(server)
     }
@@ -239,6 +236,16 @@ impl Server {
         let requests = self.handle.requests();
         let disk = opened.start(&config.storage, stored, read, requests, self.notifier())?;
         self.disk = Some(disk);
+        Ok(())
+    }
+
+    fn spawn_verifiers(&mut self, verifiers: Vec<Verifier>) -> io::Result<()> {
+        for (number, verifier) in verifiers.into_iter().enumerate() {
+            self.spawn(format!("passwords-{number}"), None, || {
+                verifier.run();
+                Ok(())
+            })?;
+        }
         Ok(())
     }
 
@@ -411,6 +418,14 @@ fn open_listeners(
         admits: listener.admits(),
     };
     sockets.iter().zip(listeners).map(open).collect()
+}
+
+/// For each shard, and for each thread that verifies.
+fn new_authenticators(wiring: &mut Wiring) -> io::Result<(Vec<Authenticator>, Vec<Verifier>)> {
+    let mut boot_key = [0; 32];
+    getrandom::fill(&mut boot_key).map_err(io::Error::other)?;
+    let answers = wiring.event_channels();
+    Ok(authenticator(answers, boot_key, verifier_threads()))
 }
 
 fn settings(config: &Config) -> Settings {

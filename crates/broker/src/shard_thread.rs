@@ -138,6 +138,7 @@ impl ShardThread {
             };
             self.receive(now, &mut turn);
             self.accept(now);
+            self.end_closed_logins();
             self.read_clients(now, &mut turn);
             self.driver.submit_all();
             self.receive_late(now, &mut turn);
@@ -298,6 +299,7 @@ impl ShardThread {
                 }
                 if let Some(index) = self.driver.sockets.take_ready() {
                     let count = self.read_client(now, index, turn);
+                    self.end_closed_logins();
                     self.unwritten += count;
                     bytes += count;
                 }
@@ -307,6 +309,17 @@ impl ShardThread {
             // The poll at the end of the turn meets the same error and reports it.
             if !(is_alone && has_budget) || self.poll_kernel(Some(Duration::ZERO)).is_err() {
                 return;
+            }
+        }
+    }
+
+    /// Ends connections that their clients have closed while they waited for the decision about
+    /// their CONNECT, so that no password is verified for them. One that has sent more is decided
+    /// about: its client may publish and leave without waiting for CONNACK.
+    fn end_closed_logins(&mut self) {
+        while let Some(connection) = self.driver.sockets.take_hung_up() {
+            if self.shard.has_only_connected(connection) {
+                self.driver.end_login_if_closed(connection);
             }
         }
     }

@@ -49,6 +49,8 @@ pub(crate) struct Sockets {
     /// Final bytes that were not written when their connection was closed, until the shard takes
     /// them.
     unsent: Vec<LastWords>,
+    /// Paused connections whose peer will send no more.
+    hung_up: Vec<ConnectionId>,
     /// Closing connections that have received their final bytes and a FIN.
     finished: usize,
     /// A closing connection has sent something since the last call.
@@ -86,6 +88,7 @@ impl Sockets {
             taken: 0,
             closing: VecDeque::new(),
             unsent: Vec::new(),
+            hung_up: Vec::new(),
             finished: 0,
             received_while_closing: false,
             scratch: Scratch::default(),
@@ -189,8 +192,13 @@ impl Sockets {
     pub(crate) fn note_readable(&mut self, index: usize, hung_up: bool) {
         if let Some(socket) = self.table.get_mut(index) {
             socket.readable = true;
+            let index = u32::try_from(index).expect("an index of the table");
+            if hung_up && !socket.hung_up && matches!(socket.state, State::Paused) {
+                let serial = socket.serial;
+                self.hung_up.push(ConnectionId { index, serial });
+            }
             socket.hung_up |= hung_up;
-            self.queue(u32::try_from(index).expect("an index of the table"));
+            self.queue(index);
         }
     }
 
@@ -344,7 +352,27 @@ impl Sockets {
             && matches!(socket.state, State::Open)
         {
             socket.state = State::Paused;
+            if socket.hung_up {
+                self.hung_up.push(id);
+            }
         }
+    }
+
+    /// Takes a paused connection whose peer will send no more, once for each.
+    pub(crate) fn take_hung_up(&mut self) -> Option<ConnectionId> {
+        self.hung_up.pop()
+    }
+
+    /// Whether a read would find the end of this connection and nothing before it.
+    pub(crate) fn is_at_end(&self, id: ConnectionId) -> bool {
+        let socket = self.table.get(id.index as usize);
+        socket.is_some_and(|it| it.serial == id.serial && it.hung_up && it.transport.is_at_end())
+    }
+
+    /// The other side of this connection.
+    pub(crate) fn peer(&self, id: ConnectionId) -> Option<&Peer> {
+        let socket = self.table.get(id.index as usize)?;
+        (socket.serial == id.serial).then_some(&socket.peer)
     }
 
     pub(crate) fn resume(&mut self, id: ConnectionId) {

@@ -198,9 +198,9 @@ impl Broker {
             let admission = if granted {
                 Admission::Granted { user: None }
             } else {
-                Admission::Refused {
-                    reason: ReasonCode::NotAuthorized,
-                }
+                let reason = ReasonCode::NotAuthorized;
+                let detail = reason.name().into();
+                Admission::Refused { reason, detail }
             };
             self.input(
                 shard,

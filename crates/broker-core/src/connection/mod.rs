@@ -196,6 +196,10 @@ impl Connection {
         self.handshake = Handshake::Deciding(until, request);
     }
 
+    pub(crate) const fn is_being_decided(&self) -> bool {
+        self.handshake.request().is_some()
+    }
+
     /// The driver has decided about this CONNECT.
     pub(crate) fn take_request(&mut self) -> Option<Box<ConnectRequest>> {
         self.handshake.take_request()

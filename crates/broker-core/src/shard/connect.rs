@@ -124,6 +124,12 @@ impl Shard {
         });
     }
 
+    /// Whether this client waits for the driver's decision, and has sent nothing behind CONNECT.
+    pub fn has_only_connected(&self, id: ConnectionId) -> bool {
+        let found = self.clients.connections.get(id);
+        found.is_some_and(|it| it.is_being_decided() && it.has_used_all())
+    }
+
     /// The driver has decided: lets the client in or refuses it.
     pub(crate) fn handle_admission(
         &mut self,
@@ -144,11 +150,8 @@ impl Shard {
                 self.consume_unread(now, id);
             }
             // [MQTT-3.1.4-2]
-            Admission::Refused { reason } => {
-                let fault = Fault {
-                    reason,
-                    detail: Cow::Borrowed(reason.name()),
-                };
+            Admission::Refused { reason, detail } => {
+                let fault = Fault { reason, detail };
                 self.refuse(now, id, request.caller(), fault);
             }
         }

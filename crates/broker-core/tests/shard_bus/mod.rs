@@ -359,7 +359,8 @@ impl Broker {
         self.hold_admissions = false;
         for (shard, connection, _) in std::mem::take(&mut self.admissions) {
             let reason = ReasonCode::BadUserNameOrPassword;
-            let admission = Admission::Refused { reason };
+            let detail = reason.name().into();
+            let admission = Admission::Refused { reason, detail };
             let answer = Input::Authenticated {
                 connection,
                 admission,

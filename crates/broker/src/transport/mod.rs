@@ -125,6 +125,12 @@ impl Transport {
         self.stack.as_ref().is_some_and(|stack| stack.has_unread())
     }
 
+    /// Whether a read would find the end of the stream and nothing before it. With transforms it is
+    /// not known before the read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.is_plain() && self.socket.is_at_end()
+    }
+
     /// Whether the peer broke the protocol of a transform, and may be reading why.
     pub(crate) fn has_refused(&self) -> bool {
         self.stack.as_ref().is_some_and(|stack| stack.has_refused())

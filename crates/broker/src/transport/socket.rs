@@ -51,6 +51,20 @@ impl Socket {
         }
     }
 
+    /// Whether a read would find the end and nothing before it.
+    pub(super) fn is_at_end(&self) -> bool {
+        match self {
+            Self::Tcp(socket) => match socket.peek(&mut [0]) {
+                Ok(count) => count == 0,
+                Err(error) => {
+                    !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+                }
+            },
+            #[cfg(test)]
+            Self::Memory(_) => false,
+        }
+    }
+
     /// Writes once.
     pub(super) fn write(&mut self, bytes: &[u8]) -> WriteOutcome {
         loop {
