@@ -42,6 +42,25 @@ Feature: Who may come in
       | 3.1.1   |
       | 5.0     |
 
+  Scenario Outline: Guesses from one address do not keep out others
+    Given a broker that lets in only the user "alice" with the password "wonderland"
+    And clients speak MQTT <version>
+    When 200 clients somewhere else guess the password of "alice"
+    And phone connects with the user "alice" and "wonderland"
+    Then phone is still connected
+
+    Examples:
+      | version |
+      | 3.1.1   |
+      | 5.0     |
+
+  Scenario: Who was connected a moment ago comes back among guesses from the same address
+    Given a broker that lets in only the user "alice" with the password "wonderland"
+    When phone connects with the user "alice" and "wonderland"
+    And 200 clients guess the password of "alice"
+    And phone reconnects
+    Then phone is still connected
+
   Scenario: Without a password file a user name is welcome and not checked
     Given a broker
     When phone connects with the user "anybody" and "anything"

@@ -4,9 +4,11 @@
 //! Packets that arrive while a test waits for an acknowledgement are kept in order and read later.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::DEADLINE;
 use crate::raw::{
@@ -28,8 +30,23 @@ pub struct Client {
 impl Client {
     /// Opens a connection and sends nothing.
     pub fn open(address: SocketAddr, version: Version) -> Self {
-        let stream = TcpStream::connect_timeout(&address, DEADLINE)
-            .unwrap_or_else(|error| panic!("no connection to {address}: {error}"));
+        let stream = TcpStream::connect_timeout(&address, DEADLINE);
+        Self::over(stream, address, version)
+    }
+
+    /// The same from another address of this machine: all of 127.0.0.0/8 are.
+    pub fn open_from(source: Ipv4Addr, address: SocketAddr, version: Version) -> Self {
+        let open = || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.bind(&SocketAddr::from((source, 0)).into())?;
+            socket.connect_timeout(&address.into(), DEADLINE)?;
+            Ok(socket.into())
+        };
+        Self::over(open(), address, version)
+    }
+
+    fn over(stream: io::Result<TcpStream>, address: SocketAddr, version: Version) -> Self {
+        let stream = stream.unwrap_or_else(|error| panic!("no connection to {address}: {error}"));
         stream
             .set_nodelay(true)
             .expect("an open socket takes options");

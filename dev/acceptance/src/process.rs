@@ -136,6 +136,13 @@ impl Broker {
         client
     }
 
+    /// The same from another address of this machine.
+    pub fn attempt_from(&self, source: Ipv4Addr, connect: &Connect) -> Client {
+        let mut client = Client::open_from(source, self.address, connect.version);
+        client.send(connect.encode());
+        client
+    }
+
     /// Lets more than a second pass on the broker's own clock: a client with a keep alive of one
     /// second says nothing until it is dropped.
     #[track_caller]

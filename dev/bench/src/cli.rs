@@ -7,6 +7,7 @@ use crate::{
     durability::Durability,
     error::BenchError,
     fairness::Fairness,
+    logins::Logins,
     peer,
     record::{Described, Record},
     relay::{Fate, Relay},
@@ -42,6 +43,8 @@ enum Command {
     Durability(Durability),
     /// Measure what one client's flood or silence does to the others, beside peers, and record it
     Fairness(Fairness),
+    /// Measure what a login costs, and what floods of logins do to others, and record it
+    Logins(Logins),
     /// Put the same load on Unbroken with one shard and with two in turn, and record the ratios
     Shards(Shards),
     /// Measure what connections, filters and shards take, and compute what more of them would
@@ -104,6 +107,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
         Command::Audit(args) => args.run(),
         Command::Durability(args) => args.run(),
         Command::Fairness(args) => args.run(),
+        Command::Logins(args) => args.run(),
         Command::Shards(args) => args.run(),
         Command::Scaling(args) => args.run(),
         Command::Relay { port, rest } => {

@@ -8,6 +8,7 @@
 //! `unbroken-bench audit` holds what the proof costs against its bars, beside only hashing;
 //! `unbroken-bench durability` what it costs to keep messages, beside a peer that keeps them too;
 //! `unbroken-bench fairness` what one client's flood or silence does to the others;
+//! `unbroken-bench logins` what a password costs and what floods of logins do to others;
 //! `unbroken-bench shards` what a second shard costs in each row, and brings;
 //! `unbroken-bench scaling` what more cores and more clients would take.
 //!
@@ -25,6 +26,7 @@ mod durability;
 mod error;
 mod fairness;
 mod figure;
+mod logins;
 pub mod machine;
 mod outcome;
 mod peer;

@@ -21,10 +21,12 @@ use tempfile::TempDir;
 
 mod brokers;
 mod keepers;
+mod logins;
 
 pub(crate) use self::{
     brokers::{FLASHMQ, MOSQUITTO_2_1, ONE_SHARD, OURS, TWO_SHARDS, YARDSTICK, choose},
     keepers::{EACH_CHANGE, HALF_HOUR, MEMORY, NATS, RELAXED, STRICT, keepers, roomy},
+    logins::{ARGON2ID, HASHES, Hash, PASSWORD, PBKDF2_101, PBKDF2_210000, with_passwords},
 };
 
 /// How long a peer may take to accept connections.

@@ -168,4 +168,5 @@ pub mod reason {
     pub const TOPIC_ALIAS_INVALID: u8 = 0x94;
     pub const PACKET_TOO_LARGE: u8 = 0x95;
     pub const QUOTA_EXCEEDED: u8 = 0x97;
+    pub const CONNECTION_RATE_EXCEEDED: u8 = 0x9f;
 }

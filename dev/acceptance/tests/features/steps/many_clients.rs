@@ -1,9 +1,11 @@
 //! Many clients at once.
 
+use std::net::Ipv4Addr;
+
 use crate::scene::Scene;
 use cucumber::{given, then, when};
 use unbroken_acceptance::Client;
-use unbroken_acceptance::raw::{Packet, Publish};
+use unbroken_acceptance::raw::{Connect, Packet, Publish};
 
 #[given(regex = r#"^(\d+) clients each subscribe to "([^"]*)"$"#)]
 async fn clients_each_subscribe(scene: &mut Scene, count: usize, filter: String) {
@@ -13,6 +15,25 @@ async fn clients_each_subscribe(scene: &mut Scene, count: usize, filter: String)
                 let name = format!("client {number}");
                 let mut client = room.broker().connect(&name);
                 client.subscribe_to(&filter, 1);
+                room.crowd.push(client);
+            }
+        })
+        .await;
+}
+
+/// They stay connected as long as the broker lets them. `somewhere else`: at another address.
+#[when(regex = r#"^(\d+) clients( somewhere else)? guess the password of "([^"]*)"$"#)]
+async fn clients_guess(scene: &mut Scene, count: usize, elsewhere: String, user: String) {
+    let last = if elsewhere.is_empty() { 1 } else { 2 };
+    let source = Ipv4Addr::new(127, 0, 0, last);
+    scene
+        .act(move |room| {
+            for number in 0..count {
+                let connect = Connect::new(room.version, &format!("guess {number}"));
+                let connect = connect
+                    .user_name(&user)
+                    .password(&format!("guess {number}"));
+                let client = room.broker().attempt_from(source, &connect);
                 room.crowd.push(client);
             }
         })
