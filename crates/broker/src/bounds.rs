@@ -39,7 +39,7 @@ pub(crate) const CHANNEL_MESSAGES: u32 = 4_096;
 /// before it reads its own clients.
 pub(crate) const CHANNEL_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Events in a channel to a shard from the verifier, the disk or the control thread, which wait
+/// Events in a channel to a shard from the verifiers, the disk or the control thread, which wait
 /// when it is full.
 pub(crate) const CHANNEL_EVENTS: u32 = 256;
 

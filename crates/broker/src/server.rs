@@ -1,7 +1,7 @@
 //! The whole broker: starts the threads, passes changes to them, and waits for their end.
 //!
 //! ```text
-//! server ────────────┐            ┌── verifier (passwords)
+//! server ────────────┐            ┌── verifiers (passwords)
 //!                    ▼            ▼
 //! clients ──▶ shard thread ◀───▶ shard thread …     each arrow a channel
 //! ```

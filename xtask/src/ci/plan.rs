@@ -104,12 +104,13 @@ pub(super) fn benchmarks(full: bool, bars: bool) -> Vec<Benchmark> {
     if !full {
         return vec![brokers(&["brokers", "--smoke"])];
     }
-    let [durability, fairness, shards]: [&[&str]; 3] = if bars {
-        [&["durability"], &["fairness"], &["shards"]]
+    let [durability, fairness, logins, shards]: [&[&str]; 4] = if bars {
+        [&["durability"], &["fairness"], &["logins"], &["shards"]]
     } else {
         [
             &["durability", "--smoke"],
             &["fairness", "--smoke"],
+            &["logins", "--smoke"],
             // One row of each kind; `brokers` runs them all.
             &["shards", "--smoke", "--rows", "pairs100,lat5k,idle"],
         ]
@@ -119,6 +120,7 @@ pub(super) fn benchmarks(full: bool, bars: bool) -> Vec<Benchmark> {
         ("what the proof costs", &["audit", "--smoke", "--trial"]),
         ("what keeping costs", durability),
         ("what one client does to others", fairness),
+        ("what logins cost", logins),
         ("what a second shard costs", shards),
         (
             "what more cores and clients would take",
