@@ -63,6 +63,13 @@ pub(crate) const FAILED_LOGINS_AT_ONCE: u32 = 20;
 /// those who can wait are refused with 0x9F.
 pub(crate) const FAILED_LOGIN_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Where a hash is slow, it waits this many times as long as one hash takes, so that its failures
+/// take no more than such a part of one thread.
+pub(crate) const FAILED_LOGIN_SHARE: u32 = 4;
+
+/// The longest such wait.
+pub(crate) const FAILED_LOGIN_INTERVAL_MAX: Duration = Duration::from_secs(2);
+
 /// Addresses whose failures are counted, about 150 bytes each; each is forgotten at most
 /// `FAILED_LOGINS_AT_ONCE` intervals after its last failure. Beyond it the oldest are forgotten.
 pub(crate) const FAILED_LOGINS: usize = 65_536;

@@ -68,7 +68,8 @@ fn last_refused_from_elsewhere(broker: &Broker, version: Version, logins: usize,
     let login = login(version, "guess", "alice", "guess");
     let logins = (0..logins).map(|_| broker.attempt_from(ELSEWHERE, &login));
     let mut logins: Vec<Client> = logins.collect();
-    logins.last_mut().unwrap().expect_connack_refusal(expected);
+    let last = logins.last_mut().expect("there is one");
+    last.expect_connack_refusal(expected);
 }
 
 #[test]

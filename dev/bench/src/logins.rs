@@ -60,7 +60,7 @@ const BESIDE_CLOSED_PER_SECOND: u32 = 1;
 const WRONG_OPEN: usize = 2_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const HONEST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+const HONEST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 impl Logins {

@@ -6,7 +6,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use crate::bounds::{FAILED_LOGIN_INTERVAL, FAILED_LOGINS_AT_ONCE};
+use crate::bounds::{
+    FAILED_LOGIN_INTERVAL, FAILED_LOGIN_INTERVAL_MAX, FAILED_LOGIN_SHARE, FAILED_LOGINS_AT_ONCE,
+};
 
 /// One client address as far as logins are counted: all of an IPv6 /64, because one machine has
 /// that many addresses. Connections without an address (a local socket) count together.
@@ -35,7 +37,15 @@ impl Source {
     }
 }
 
-/// The generic cell rate algorithm: a bucket is the time at which it will be full again.
+/// How long an address waits for a token where a verification takes `mean`: so its failures take no
+/// more than a part of one thread.
+pub(super) fn interval(mean: Duration) -> Duration {
+    let part = mean.saturating_mul(FAILED_LOGIN_SHARE);
+    part.clamp(FAILED_LOGIN_INTERVAL, FAILED_LOGIN_INTERVAL_MAX)
+}
+
+/// The generic cell rate algorithm: a bucket is the time at which it will be full again. The
+/// interval between two tokens may change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FailureBucket {
     full_at: Instant,
@@ -47,17 +57,17 @@ impl FailureBucket {
     }
 
     /// How long until there is a token; zero if there is one.
-    pub(super) fn wait(self, now: Instant) -> Duration {
+    pub(super) fn wait(self, now: Instant, interval: Duration) -> Duration {
         let missing = self.full_at.saturating_duration_since(now);
-        missing.saturating_sub(FAILED_LOGIN_INTERVAL * (FAILED_LOGINS_AT_ONCE - 1))
+        missing.saturating_sub(interval * (FAILED_LOGINS_AT_ONCE - 1))
     }
 
-    pub(super) fn take(&mut self, now: Instant) {
-        self.full_at = self.full_at.max(now) + FAILED_LOGIN_INTERVAL;
+    pub(super) fn take(&mut self, now: Instant, interval: Duration) {
+        self.full_at = self.full_at.max(now) + interval;
     }
 
-    pub(super) fn give_back(&mut self) {
-        let earlier = self.full_at.checked_sub(FAILED_LOGIN_INTERVAL);
+    pub(super) fn give_back(&mut self, interval: Duration) {
+        let earlier = self.full_at.checked_sub(interval);
         self.full_at = earlier.unwrap_or(self.full_at);
     }
 
@@ -71,26 +81,28 @@ impl FailureBucket {
 mod tests {
     use super::*;
 
+    const INTERVAL: Duration = FAILED_LOGIN_INTERVAL;
+
     #[test]
     fn failures_at_once_and_then_one_in_each_interval() {
         let now = Instant::now();
         let mut bucket = FailureBucket::full(now);
         for _ in 0..FAILED_LOGINS_AT_ONCE {
-            assert_eq!(bucket.wait(now), Duration::ZERO);
-            bucket.take(now);
+            assert_eq!(bucket.wait(now, INTERVAL), Duration::ZERO);
+            bucket.take(now, INTERVAL);
         }
-        assert_eq!(bucket.wait(now), FAILED_LOGIN_INTERVAL);
-        let later = now + FAILED_LOGIN_INTERVAL;
-        assert_eq!(bucket.wait(later), Duration::ZERO);
-        bucket.take(later);
-        assert_eq!(bucket.wait(later), FAILED_LOGIN_INTERVAL);
+        assert_eq!(bucket.wait(now, INTERVAL), INTERVAL);
+        let later = now + INTERVAL;
+        assert_eq!(bucket.wait(later, INTERVAL), Duration::ZERO);
+        bucket.take(later, INTERVAL);
+        assert_eq!(bucket.wait(later, INTERVAL), INTERVAL);
         // After a rest it is full, and not fuller.
-        let rested = now + FAILED_LOGIN_INTERVAL * 100;
+        let rested = now + INTERVAL * 100;
         for _ in 0..FAILED_LOGINS_AT_ONCE {
-            assert_eq!(bucket.wait(rested), Duration::ZERO);
-            bucket.take(rested);
+            assert_eq!(bucket.wait(rested, INTERVAL), Duration::ZERO);
+            bucket.take(rested, INTERVAL);
         }
-        assert_eq!(bucket.wait(rested), FAILED_LOGIN_INTERVAL);
+        assert_eq!(bucket.wait(rested, INTERVAL), INTERVAL);
     }
 
     #[test]
@@ -98,9 +110,9 @@ mod tests {
         let now = Instant::now();
         let mut bucket = FailureBucket::full(now);
         for _ in 0..1000 {
-            assert_eq!(bucket.wait(now), Duration::ZERO);
-            bucket.take(now);
-            bucket.give_back();
+            assert_eq!(bucket.wait(now, INTERVAL), Duration::ZERO);
+            bucket.take(now, INTERVAL);
+            bucket.give_back(INTERVAL);
         }
         assert_eq!(bucket, FailureBucket::full(now));
     }
@@ -113,5 +125,13 @@ mod tests {
         assert_eq!(of("2001:db8:0:1::1"), of("2001:db8:0:1:ffff::2"));
         assert_ne!(of("2001:db8:0:1::1"), of("2001:db8:0:2::1"));
         assert_eq!(Source::of(None), Source::Local);
+    }
+
+    #[test]
+    fn failures_take_a_quarter_of_one_thread_at_most() {
+        for (mean_ms, interval_ms) in [(0, 200), (30, 200), (50, 200), (150, 600), (3_000, 2_000)] {
+            let interval = interval(Duration::from_millis(mean_ms));
+            assert_eq!(interval, Duration::from_millis(interval_ms), "{mean_ms}");
+        }
     }
 }

@@ -23,8 +23,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::failures::{FailureBucket, Source};
-use crate::bounds::{FAILED_LOGIN_INTERVAL, FAILED_LOGINS, WAITING_LOGIN_BYTES, WAITING_LOGINS};
+use super::failures::{self, FailureBucket, Source};
+use crate::bounds::{FAILED_LOGINS, WAITING_LOGIN_BYTES, WAITING_LOGINS};
 
 #[derive(Debug)]
 pub(super) struct LoginQueue<T> {
@@ -149,8 +149,9 @@ impl<T> LoginQueue<T> {
         if ahead >= free.div_ceil(2) || own_bytes + bytes > free_bytes.div_ceil(2) {
             return Some(Refusal::Full);
         }
-        let rest = queue.map_or(Duration::ZERO, |own| own.bucket.wait(now));
-        if !rest.is_zero() && rest + FAILED_LOGIN_INTERVAL * count(ahead) > timeout {
+        let interval = self.interval();
+        let rest = queue.map_or(Duration::ZERO, |own| own.bucket.wait(now, interval));
+        if !rest.is_zero() && rest + interval.saturating_mul(count(ahead)) > timeout {
             return Some(Refusal::TooManyFailures);
         }
         (self.wait(ahead) > timeout).then_some(Refusal::TooSlow)
@@ -170,6 +171,7 @@ impl<T> LoginQueue<T> {
     pub(super) fn pop(&mut self, now: Instant) -> Next<T> {
         self.forget_debts(now);
         self.wake_rested(now);
+        let interval = self.interval();
         while let Some(source) = self.turns.pop_front() {
             self.drop_overdue(now, source);
             let Some(queue) = self.sources.get_mut(&source) else {
@@ -180,7 +182,7 @@ impl<T> LoginQueue<T> {
                 self.settle(now, source);
                 continue;
             }
-            let rest = queue.bucket.wait(now);
+            let rest = queue.bucket.wait(now, interval);
             if !rest.is_zero() {
                 queue.place = Place::Resting(now + rest);
                 self.resting.insert((now + rest, source));
@@ -189,7 +191,7 @@ impl<T> LoginQueue<T> {
             let Some(next) = queue.waiting.pop_front() else {
                 continue;
             };
-            queue.bucket.take(now);
+            queue.bucket.take(now, interval);
             queue.bytes -= next.bytes;
             self.waiting -= 1;
             self.bytes -= next.bytes;
@@ -215,8 +217,9 @@ impl<T> LoginQueue<T> {
         if let Some(took) = took {
             self.record(took);
         }
+        let interval = self.interval();
         if is_right && let Some(queue) = self.sources.get_mut(&source) {
-            queue.bucket.give_back();
+            queue.bucket.give_back(interval);
             if let Place::Resting(at) = queue.place {
                 queue.place = Place::InTurn;
                 self.resting.remove(&(at, source));
@@ -296,6 +299,11 @@ impl<T> LoginQueue<T> {
         }
     }
 
+    /// The time between two tokens of an address.
+    fn interval(&self) -> Duration {
+        failures::interval(self.mean.unwrap_or_default())
+    }
+
     /// Adds a measurement. Hashes differ, and the thread may have waited for a core, so a mean is
     /// kept.
     fn record(&mut self, took: Duration) {
@@ -314,7 +322,7 @@ const MEAN_SAMPLES: u32 = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bounds::FAILED_LOGINS_AT_ONCE;
+    use crate::bounds::{FAILED_LOGIN_INTERVAL, FAILED_LOGINS_AT_ONCE};
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 

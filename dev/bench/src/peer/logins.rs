@@ -38,7 +38,7 @@ pub(crate) const PBKDF2_10000: Hash = Hash {
     shown: "`$7$10000$`, 10,000 rounds",
     line: "$7$10000$c2FsdCBvZiAxMiBi$W5AM/XJDJIaz1i9Heiy4XWPRWSzKPxqSHiDrjRTRzbDKLKw/3tx290+V/BRonqTVIGpktG13ld4ogJYrjeAsWQ==",
 };
-/// What `unbroken passwd --pbkdf2` makes.
+/// What `unbroken passwd` makes for Mosquitto 2.0.
 pub(crate) const PBKDF2_210000: Hash = Hash {
     kind: "pbkdf2-210000",
     shown: "`$7$210000$`, 210,000 rounds",
