@@ -40,14 +40,14 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         | Record::Will { .. }
         | Record::WillOver { .. }
         | Record::Progress { .. } => session_changes(&mut batch, record, now, times),
-        Record::Owed { .. }
-        | Record::GivenBy { .. }
-        | Record::OwedNoMore { .. }
+        Record::DeliveriesExpected { .. }
+        | Record::DeliveredBy { .. }
+        | Record::DeliveriesComplete { .. }
         | Record::HandedOver { .. }
         | Record::HandedOn { .. } => group_changes(&mut batch, record, times),
-        Record::LaneAtRest(_)
-        | Record::LanesAwake { .. }
-        | Record::LaneSoFar(_)
+        Record::LaneClosed(_)
+        | Record::LanesResumed { .. }
+        | Record::LaneSnapshot(_)
         | Record::LaneForgotten { .. } => lane_changes(&mut batch, record),
     }
     batch
@@ -166,15 +166,15 @@ fn session_changes(batch: &mut Batch, record: &Record, now: Instant, times: &Tim
 /// Pending group deliveries, and hand-overs of ended sessions.
 fn group_changes(batch: &mut Batch, record: &Record, times: &Times) {
     match record {
-        Record::Owed { position } => {
+        Record::DeliveriesExpected { position } => {
             let key = expected_deliveries::key(stored(*position));
             batch.put(Space::Control, key, expected_deliveries::value());
         }
-        Record::GivenBy { group, position } => {
+        Record::DeliveredBy { group, position } => {
             let key = expected_deliveries::given_key(stored(*position), group);
             batch.put(Space::Control, key, expected_deliveries::value());
         }
-        Record::OwedNoMore { position } => {
+        Record::DeliveriesComplete { position } => {
             batch.delete_all(Space::Control, expected_deliveries::key(stored(*position)));
         }
         Record::HandedOver {
@@ -199,18 +199,18 @@ fn group_changes(batch: &mut Batch, record: &Record, times: &Times) {
 /// Lanes of the proof.
 fn lane_changes(batch: &mut Batch, record: &Record) {
     match record {
-        Record::LaneAtRest(at_rest) => {
+        Record::LaneClosed(at_rest) => {
             let lane = lane_value(at_rest);
             batch.put(Space::Lanes, lane.key(), lane.encode());
         }
-        Record::LanesAwake { floor } => {
+        Record::LanesResumed { floor } => {
             for prefix in lane::PREFIXES {
                 batch.delete_all(Space::Lanes, vec![prefix]);
             }
             let floor = Floor { epoch: *floor };
             batch.put(Space::Lanes, lane::FLOOR_KEY.to_vec(), floor.encode());
         }
-        Record::LaneSoFar(so_far) => {
+        Record::LaneSnapshot(so_far) => {
             let lane = lane_value(so_far);
             batch.put(
                 Space::Lanes,
@@ -364,7 +364,7 @@ fn put_progress(
     for entry in &progress.given {
         put_entry(batch, client_id, entry, times);
     }
-    for number in &progress.landed {
+    for number in &progress.ended {
         delete(batch, client_id, Part::Outbound(*number));
     }
     for (number, position) in &progress.done {

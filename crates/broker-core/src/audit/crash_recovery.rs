@@ -1,8 +1,8 @@
 //! What a crash leaves of a lane, and of an epoch that has ended.
 //!
 //! ```text
-//! a message is stored, its stamp forwarded ---> LaneSoFar: the ingress lane up to this message
-//! a second has passed                      ---> LaneSoFar: new ledgers, and those with stored
+//! a message is stored, its stamp forwarded ---> LaneSnapshot: the ingress lane up to this message
+//! a second has passed                      ---> LaneSnapshot: new ledgers, and those with stored
 //!                                               messages
 //! after a crash    ingress lane: the epoch is cut there; what comes is of a later one
 //!                  ledger: goes on from there; what may have come since is unproven, not lost
@@ -63,7 +63,7 @@ impl Ledger {
         let lane = self.lane.as_deref_mut()?;
         lane.beacon.as_ref()?;
         lane.is_on_disk = true;
-        Some(Record::LaneSoFar(lane.state(Arc::clone(client_id))))
+        Some(Record::LaneSnapshot(lane.state(Arc::clone(client_id))))
     }
 }
 
@@ -94,7 +94,7 @@ impl Audit {
         }
         let state = lane.state(Arc::clone(client_id));
         if let Some(over) = restored(&state) {
-            self.records.push_back(Record::LaneSoFar(state));
+            self.records.push_back(Record::LaneSnapshot(state));
             self.add_over(client_id, over, EpochEnd::Closed);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! PUBLISH (numbered, tracked) -> routed here: so many expected, and these shards will report more
-//!         each shard that has it -> Owed      each delivery's end -> Sent | Acknowledged | Dropped
+//!         each shard that has it -> Expected      each delivery's end -> Sent | Acknowledged | Dropped
 //!                 \______________________ News ______________________/
 //!                                          |
 //!        the shard of the publisher: all expected have ended? the receipt is published
@@ -39,9 +39,9 @@ use crate::telemetry::rfc3339;
 pub(crate) enum News {
     /// It was routed where it came in: so many deliveries are expected there, and as many other
     /// shards will report how many more.
-    Routed { owed: u32, shards: u32 },
+    Routed { expected: u32, shards: u32 },
     /// Another shard expects so many.
-    Owed(u32),
+    Expected(u32),
     /// A delivery of QoS 0 was sent.
     Sent,
     /// A delivery was acknowledged, and perhaps processed.
@@ -179,14 +179,14 @@ impl Receipt {
     fn take(&mut self, news: News, now: Instant) {
         let sums = &mut self.sums;
         match news {
-            News::Routed { owed, shards } => {
+            News::Routed { expected, shards } => {
                 self.routed = true;
                 self.shards += shards;
-                sums.expected += u64::from(owed);
+                sums.expected += u64::from(expected);
             }
-            News::Owed(owed) => {
+            News::Expected(expected) => {
                 self.shards = self.shards.saturating_sub(1);
-                sums.expected += u64::from(owed);
+                sums.expected += u64::from(expected);
             }
             News::Sent => sums.sent += 1,
             News::Acknowledged { processed } => {

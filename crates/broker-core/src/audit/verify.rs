@@ -296,7 +296,7 @@ impl Audit {
         }
         let (state, bytes) = lane.state(key);
         self.publishers.stored_bytes += bytes;
-        Some(Record::LaneSoFar(state))
+        Some(Record::LaneSnapshot(state))
     }
 
     /// A message of this lane is stored.

@@ -8,7 +8,7 @@ use unbroken_mqtt_proto::{Packet, PacketId};
 
 use super::buffers::BufferPool;
 use super::write_buffer::NextPacket;
-use super::{Answer, Connection, Leaving};
+use super::{Answer, Connection, Outgoing};
 use crate::durability::{CommitGate, WaitFor, Waiter};
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::limits::Limits;
@@ -184,7 +184,7 @@ impl Connections {
         gate: &mut CommitGate,
         id: ConnectionId,
         until: WaitFor,
-        what: Leaving,
+        what: Outgoing,
     ) {
         if let Some(connection) = self.get_mut(id) {
             connection.pending.hold(until, what);

@@ -34,7 +34,7 @@ pub use self::final_bytes::LastWords;
 use self::handshake::Handshake;
 pub(crate) use self::handshake::{Caller, ConnectRequest};
 use self::pending::Pending;
-pub(crate) use self::pending::{Answer, Held, HeldCopy, Leaving};
+pub(crate) use self::pending::{Answer, HeldCopy, Outgoing, PendingPacket};
 use self::read_buffer::ReadBuffer;
 pub(crate) use self::write_buffer::NextPacket;
 use self::write_buffer::WriteBuffer;
@@ -367,7 +367,7 @@ impl Connection {
         &mut self,
         gate: &CommitGate,
         output_bytes_max: usize,
-    ) -> Option<Leaving> {
+    ) -> Option<Outgoing> {
         if self.unwritten() >= output_bytes_max {
             return None;
         }
@@ -380,7 +380,7 @@ impl Connection {
     }
 
     /// Takes the packets that wait: it has gone.
-    pub(crate) fn take_held(&mut self) -> VecDeque<Held> {
+    pub(crate) fn take_held(&mut self) -> VecDeque<PendingPacket> {
         self.pending.take_all()
     }
 }

@@ -1,7 +1,7 @@
 //! Packets of one connection that must not leave yet.
 //!
 //! ```text
-//! hold(until, what) ---> Held ... Held ---> pop_ready ---> output
+//! hold(until, what) ---> packet ... packet ---> pop_ready ---> output
 //!                        front: leaves when its own promise is true   back: asked last
 //! ```
 //!
@@ -35,7 +35,7 @@ pub(crate) struct Pending {
     gate: StoreId,
     /// In the order in which they must leave [MQTT-4.6.0-2, MQTT311-4.6.0-2]
     /// [MQTT-4.6.0-3, MQTT311-4.6.0-3].
-    packets: VecDeque<Held>,
+    packets: VecDeque<PendingPacket>,
     /// Memory of these, and of the SUBACKs that wait.
     bytes: usize,
     /// What the client has sent is not looked at before these have left.
@@ -44,13 +44,13 @@ pub(crate) struct Pending {
 
 /// A packet that waits for something.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct PendingPacket {
     pub(crate) until: WaitFor,
-    pub(crate) what: Leaving,
+    pub(crate) what: Outgoing,
 }
 
 #[derive(Debug)]
-pub(crate) enum Leaving {
+pub(crate) enum Outgoing {
     Answer(Answer),
     /// The place of an answer to a message that is being routed.
     Reserved,
@@ -131,8 +131,8 @@ impl Pending {
     }
 
     /// Puts a packet behind all others.
-    pub(super) fn hold(&mut self, until: WaitFor, what: Leaving) {
-        let held = Held { until, what };
+    pub(super) fn hold(&mut self, until: WaitFor, what: Outgoing) {
+        let held = PendingPacket { until, what };
         self.bytes += held.cost();
         self.packets.push_back(held);
     }
@@ -140,7 +140,7 @@ impl Pending {
     /// Keeps a place for the answer to a message that is about to be routed: what the routing
     /// brings to its own publisher stands behind it.
     pub(super) fn reserve(&mut self) {
-        self.hold(WaitFor::stored(StoreId::NEVER), Leaving::Reserved);
+        self.hold(WaitFor::stored(StoreId::NEVER), Outgoing::Reserved);
     }
 
     /// Puts the answer in the place that was reserved. Says whether it is the first of all; gives
@@ -150,13 +150,13 @@ impl Pending {
         until: WaitFor,
         answer: Answer,
     ) -> Result<bool, Answer> {
-        let is_reserved = |held: &Held| matches!(held.what, Leaving::Reserved);
+        let is_reserved = |held: &PendingPacket| matches!(held.what, Outgoing::Reserved);
         // Few stand behind it: its own copies.
         let Some(at) = self.packets.iter().rposition(is_reserved) else {
             return Err(answer);
         };
-        let what = Leaving::Answer(answer);
-        let held = Held { until, what };
+        let what = Outgoing::Answer(answer);
+        let held = PendingPacket { until, what };
         self.bytes += held.cost();
         let reserved = std::mem::replace(&mut self.packets[at], held);
         self.bytes -= reserved.cost();
@@ -164,8 +164,8 @@ impl Pending {
     }
 
     /// Takes the first packet if what it waits for is true.
-    pub(super) fn pop_ready(&mut self, gate: &CommitGate) -> Option<Leaving> {
-        let is_ready = |held: &mut Held| gate.is_met(held.until);
+    pub(super) fn pop_ready(&mut self, gate: &CommitGate) -> Option<Outgoing> {
+        let is_ready = |held: &mut PendingPacket| gate.is_met(held.until);
         let held = self.packets.pop_front_if(is_ready)?;
         self.bytes -= held.cost();
         if self.packets.is_empty() {
@@ -178,7 +178,7 @@ impl Pending {
     }
 
     /// Takes all of them: the connection has gone.
-    pub(super) fn take_all(&mut self) -> VecDeque<Held> {
+    pub(super) fn take_all(&mut self) -> VecDeque<PendingPacket> {
         std::mem::take(&mut self.packets)
     }
 
@@ -215,12 +215,12 @@ impl Answer {
     }
 }
 
-impl Held {
+impl PendingPacket {
     /// What it counts towards `output_bytes_max` while it waits.
     fn cost(&self) -> usize {
         let beside = match &self.what {
-            Leaving::Answer(Answer::UnsubAck(_, codes)) => codes.len(),
-            Leaving::Copy(copy) => {
+            Outgoing::Answer(Answer::UnsubAck(_, codes)) => codes.len(),
+            Outgoing::Copy(copy) => {
                 let bytes = copy.message.publication().cost();
                 size_of::<HeldCopy>() + usize::try_from(bytes).unwrap_or(usize::MAX)
             }
@@ -249,16 +249,16 @@ mod tests {
         pending.reserve();
         pending.hold(
             WaitFor::NOW,
-            Leaving::Publish(QoS::AtLeastOnce, PacketId::FIRST),
+            Outgoing::Publish(QoS::AtLeastOnce, PacketId::FIRST),
         );
         assert!(pending.pop_ready(&gate).is_none(), "it has no answer");
         assert!(pending.front_waits(&gate));
         let is_first = pending.answer_reserved(WaitFor::NOW, puback(PacketId::FIRST));
         assert!(is_first.is_ok_and(|is_first| is_first));
         let first = pending.pop_ready(&gate);
-        assert!(matches!(first, Some(Leaving::Answer(_))), "{first:?}");
+        assert!(matches!(first, Some(Outgoing::Answer(_))), "{first:?}");
         let second = pending.pop_ready(&gate);
-        assert!(matches!(second, Some(Leaving::Publish(..))), "{second:?}");
+        assert!(matches!(second, Some(Outgoing::Publish(..))), "{second:?}");
         assert_eq!(pending.bytes(), 0);
     }
 
@@ -274,7 +274,7 @@ mod tests {
         let gate = CommitGate::new(ShardId(0));
         let mut pending = Pending::new();
         for _ in 0..2 {
-            pending.hold(WaitFor::NOW, Leaving::Answer(puback(PacketId::FIRST)));
+            pending.hold(WaitFor::NOW, Outgoing::Answer(puback(PacketId::FIRST)));
         }
         pending.answer_first();
         assert!(pending.pop_ready(&gate).is_some());

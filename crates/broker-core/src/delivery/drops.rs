@@ -107,7 +107,7 @@ impl Deliverer<'_> {
         }
         delivery.news(News::Dropped(reason), self.audit.findings());
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            session.land_waiting(session_id, &delivery, self.unsaved);
+            session.end_waiting_entry(session_id, &delivery, self.unsaved);
             session.touch(session_id, self.unsaved);
         }
         self.end(delivery);
@@ -146,13 +146,13 @@ impl Deliverer<'_> {
         };
         let is_its_clients = let_go.is_some();
         let mut delivery = let_go.or_else(|| session.outbound.forget(packet_id))?;
-        session.landed(&delivery);
+        session.end_flight(&delivery);
         let gate = &mut *self.gate;
         let pubrel = is_its_clients.then(|| session.persist_received(gate, packet_id, &delivery));
         if is_its_clients {
             delivery.entry = 0; // After a restart that is the entry of the id, which stays.
         } else {
-            session.land(session_id, packet_id, self.unsaved);
+            session.end_entry(session_id, packet_id, self.unsaved);
         }
         let fate = if was_sent {
             Fate::GivenUp

@@ -253,7 +253,7 @@ impl Deliverer<'_> {
                 own = from;
                 continue;
             }
-            routed.owed += 1;
+            routed.expected += 1;
             if let Some(fan_out) = &mut fan_out
                 && !self.has_it_at_once(receiver, item)
             {

@@ -24,8 +24,8 @@ impl Deliverer<'_> {
         for packet_id in session.in_flight_too_large(limit) {
             let sent = session.outbound.was_sent(packet_id);
             if let Some(delivery) = session.outbound.forget(packet_id) {
-                session.landed(&delivery);
-                session.land(id, packet_id, self.unsaved);
+                session.end_flight(&delivery);
+                session.end_entry(id, packet_id, self.unsaved);
                 fates.push((delivery.number, Fate::at_the_end(sent, true)));
                 taken.push(delivery);
             }
@@ -38,7 +38,7 @@ impl Deliverer<'_> {
             let cost = delivery.message.publication().cost();
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
             self.telemetry.unqueued(cost);
-            session.land_waiting(id, &delivery, self.unsaved);
+            session.end_waiting_entry(id, &delivery, self.unsaved);
             fates.push((delivery.number, Fate::HandedOn));
             taken.push(delivery);
         }

@@ -18,7 +18,7 @@ use super::Deliverer;
 use super::item::{Item, note_given, terms_of_copy};
 use super::pump::{may_leave, write_delivery};
 use crate::audit::account::Fate;
-use crate::connection::{Answer, Connection, HeldCopy, Leaving};
+use crate::connection::{Answer, Connection, HeldCopy, Outgoing};
 use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::reason::DropReason;
@@ -35,7 +35,7 @@ impl Deliverer<'_> {
         if connection.holds_nothing() && self.gate.is_met(until) {
             return self.send_answer(id.index, &what);
         }
-        let what = Leaving::Answer(what);
+        let what = Outgoing::Answer(what);
         self.connections.hold(self.gate, id, until, what);
     }
 
@@ -87,7 +87,7 @@ impl Deliverer<'_> {
         if is_ahead {
             session.note_ahead(packet_id, stored);
         } else {
-            let what = Leaving::Publish(qos, packet_id);
+            let what = Outgoing::Publish(qos, packet_id);
             connections.hold(gate, id, WaitFor::stored(stored), what);
         }
         Ok(stored)
@@ -106,7 +106,7 @@ impl Deliverer<'_> {
         };
         while let Some((packet_id, stored)) = session.start_ahead() {
             let until = gate.still_open(WaitFor::stored(stored));
-            let what = Leaving::Publish(QoS::ExactlyOnce, packet_id);
+            let what = Outgoing::Publish(QoS::ExactlyOnce, packet_id);
             connections.hold(gate, id, until, what);
         }
     }
@@ -127,12 +127,12 @@ impl Deliverer<'_> {
         {
             any = true;
             match what {
-                Leaving::Publish(qos, packet_id) => {
+                Outgoing::Publish(qos, packet_id) => {
                     self.send_held_publish(id, qos, packet_id);
                 }
-                Leaving::Copy(copy) => self.send_held_copy(id, *copy),
-                Leaving::Answer(answer) => self.send_answer(id.index, &answer),
-                Leaving::Reserved => {}
+                Outgoing::Copy(copy) => self.send_held_copy(id, *copy),
+                Outgoing::Answer(answer) => self.send_answer(id.index, &answer),
+                Outgoing::Reserved => {}
             }
         }
         if any && !was_read {
@@ -173,7 +173,7 @@ impl Deliverer<'_> {
             return self.refuse_entry(session_id, terms, item, DropReason::SlowReceiver);
         };
         note_given(self.retained, session_id, item, QoS::AtMostOnce);
-        let what = Leaving::Copy(Box::new(item.held_copy(terms, self.deliveries)));
+        let what = Outgoing::Copy(Box::new(item.held_copy(terms, self.deliveries)));
         self.connections.hold(self.gate, id, WaitFor::NOW, what);
     }
 

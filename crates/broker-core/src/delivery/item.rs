@@ -40,7 +40,7 @@ pub(crate) struct Item<'a> {
     pub(crate) is_awaited: bool,
     /// It is marked, and groups on other shards may want it: which has given it to somebody is put
     /// on disk, since the message is not taken in again.
-    pub(crate) is_owed: bool,
+    pub(crate) is_expected: bool,
     /// It is on its way to many receivers of this shard.
     pub(crate) is_fanned_out: bool,
     /// It is sent to a new subscription, as retained.
@@ -75,7 +75,7 @@ impl<'a> Item<'a> {
             lent: false,
             storing: Storing::No,
             is_awaited: false,
-            is_owed: false,
+            is_expected: false,
             is_fanned_out: false,
             is_retained_copy: false,
             was_held: false,
@@ -93,7 +93,7 @@ impl<'a> Item<'a> {
             lent: false,
             storing: Storing::No,
             is_awaited: false,
-            is_owed: false,
+            is_expected: false,
             is_fanned_out: false,
             is_retained_copy: false,
             was_held: false,
@@ -146,7 +146,7 @@ impl<'a> Item<'a> {
     pub(crate) fn note_given(&mut self, gate: &mut CommitGate, group: &Arc<str>) {
         if let Some(position) = self.position() {
             let group = Arc::clone(group);
-            self.wait_for(gate.ask(Record::GivenBy { group, position }));
+            self.wait_for(gate.ask(Record::DeliveredBy { group, position }));
         }
     }
 

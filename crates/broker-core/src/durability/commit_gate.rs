@@ -226,7 +226,7 @@ impl CommitGate {
         }
         let unsettled = self.unsettled.remove(&token)?;
         if let Some(position) = unsettled.groups {
-            self.ask(Record::OwedNoMore { position });
+            self.ask(Record::DeliveriesComplete { position });
         }
         let (stored, waiter) = unsettled.waiter?;
         self.wake_when(WaitFor::stored(stored), waiter)
@@ -243,11 +243,11 @@ impl CommitGate {
     /// now; it is stored together with the publication, like all that one input leads to.
     pub(crate) fn note_groups(&mut self, position: Position, token: Option<u64>) -> StoreId {
         let Some(unsettled) = token.and_then(|token| self.unsettled.get_mut(&token)) else {
-            self.ask(Record::OwedNoMore { position });
+            self.ask(Record::DeliveriesComplete { position });
             return StoreId::NOTHING;
         };
         unsettled.groups = Some(position);
-        self.ask(Record::Owed { position })
+        self.ask(Record::DeliveriesExpected { position })
     }
 
     /// The session or the will of this client is over with what was asked for last: the client is
@@ -278,7 +278,7 @@ impl CommitGate {
 
     /// This run goes on with what an earlier one has left, or begins epochs from this floor on.
     pub(crate) fn resume_lanes(&mut self, floor: u32) {
-        self.resumed = self.ask(Record::LanesAwake { floor });
+        self.resumed = self.ask(Record::LanesResumed { floor });
     }
 
     /// The store takes nothing any more.

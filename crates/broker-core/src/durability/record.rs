@@ -13,18 +13,18 @@
 //! | [`Unsubscribed`](Record::Unsubscribed) | UNSUBACK                                |
 //! | [`Released`](Record::Released)         | PUBCOMP; PUBACK or PUBREC of a message instead |
 //! | [`Given`](Record::Given)               | PUBLISH of QoS 2; what a group gives to a session |
-//! | [`Owed`](Record::Owed)                 | PUBREC                                  |
-//! | [`GivenBy`](Record::GivenBy)           | PUBREC, on the shard of the publisher   |
-//! | [`OwedNoMore`](Record::OwedNoMore)     | nothing                                 |
+//! | [`DeliveriesExpected`](Record::DeliveriesExpected)| PUBREC                                  |
+//! | [`DeliveredBy`](Record::DeliveredBy)  | PUBREC, on the shard of the publisher   |
+//! | [`DeliveriesComplete`](Record::DeliveriesComplete)| nothing                                 |
 //! | [`HandedOver`](Record::HandedOver)     | nothing                                 |
 //! | [`HandedOn`](Record::HandedOn)         | nothing                                 |
 //! | [`Received`](Record::Received)         | PUBREL                                  |
 //! | [`Will`](Record::Will)                 | CONNACK                                 |
 //! | [`WillOver`](Record::WillOver)         | the next CONNACK of its client          |
-//! | [`LaneAtRest`](Record::LaneAtRest)     | nothing                                 |
-//! | [`LaneSoFar`](Record::LaneSoFar)       | nothing                                 |
-//! | [`LaneForgotten`](Record::LaneForgotten) | nothing                               |
-//! | [`LanesAwake`](Record::LanesAwake)     | every CONNACK                           |
+//! | [`LaneClosed`](Record::LaneClosed)    | nothing                                 |
+//! | [`LaneSnapshot`](Record::LaneSnapshot)| nothing                                 |
+//! | [`LaneForgotten`](Record::LaneForgotten)| nothing                                 |
+//! | [`LanesResumed`](Record::LanesResumed)| every CONNACK                           |
 //! | [`Progress`](Record::Progress)         | nothing                                 |
 //!
 //! Only what outlives a connection is asked for: sessions that end with theirs ask for nothing but
@@ -32,7 +32,7 @@
 //!
 //! What may be stored late, because a restart without it only repeats what the other side
 //! recognizes, is told together: the end of deliveries (PUBACK, PUBCOMP), what expired, and whether
-//! a session is connected. [`OwedNoMore`](Record::OwedNoMore) may be stored late, too.
+//! a session is connected. [`DeliveriesComplete`](Record::DeliveriesComplete) may be stored late, too.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -149,20 +149,20 @@ pub enum Record {
     },
     /// A message that is marked is on its way to other shards, whose groups give it to somebody: a
     /// restart gives it in place of those that have not. It is asked for with the message.
-    Owed {
+    DeliveriesExpected {
         /// Where the message is stored.
         position: Position,
     },
     /// A group has given such a message to somebody, or to nobody and by name. It is asked for with
     /// what that leads to.
-    GivenBy {
+    DeliveredBy {
         /// As its filter is written.
         group: Arc<str>,
         /// Where the message is stored.
         position: Position,
     },
     /// All groups have given such a message.
-    OwedNoMore {
+    DeliveriesComplete {
         /// Where the message is stored.
         position: Position,
     },
@@ -204,19 +204,19 @@ pub enum Record {
     },
     /// A lane of a session that stays, as it is when the broker stops: the last thing that is asked
     /// for.
-    LaneAtRest(LaneState),
-    /// Every [`LaneAtRest`](Self::LaneAtRest) is void: the broker runs, and goes on with them. The
+    LaneClosed(LaneState),
+    /// Every [`LaneClosed`](Self::LaneClosed) is void: the broker runs, and goes on with them. The
     /// first thing that each shard asks for.
-    LanesAwake {
+    LanesResumed {
         /// The first epoch that this run may begin, in seconds since 1970.
         floor: u32,
     },
     /// A lane as it is while the broker runs, in place of what was said of it before. Of an ingress
     /// lane it is asked for with a message that is stored, which is the last in it. After a crash
     /// the epoch of an ingress lane ends here, and a ledger goes on from here.
-    LaneSoFar(LaneState),
+    LaneSnapshot(LaneState),
     /// An epoch of an ingress lane is over, and was told for long enough: of its
-    /// [`LaneSoFar`](Self::LaneSoFar) nothing is needed any more.
+    /// [`LaneSnapshot`](Self::LaneSnapshot) nothing is needed any more.
     LaneForgotten {
         /// Whose.
         client_id: Arc<str>,
@@ -277,7 +277,7 @@ pub struct Progress {
     /// New entries.
     pub given: Vec<Entry>,
     /// The numbers of entries that have come to their end.
-    pub landed: Vec<u64>,
+    pub ended: Vec<u64>,
     /// Entries that have, and where their messages are: above *through*, so that a restart would
     /// find them in the log again.
     pub done: Vec<(u64, Position)>,
@@ -298,7 +298,7 @@ impl Progress {
         Self {
             through,
             given: Vec::new(),
-            landed: Vec::new(),
+            ended: Vec::new(),
             done: Vec::new(),
             scanned: Vec::new(),
             past: Vec::new(),

@@ -75,8 +75,8 @@ pub(crate) struct Awaited {
     /// Names it in the answer.
     pub(crate) token: u64,
     /// Whichever group gives it to somebody has that on disk, as
-    /// [`Record::GivenBy`](crate::Record::GivenBy).
-    pub(crate) owed: bool,
+    /// [`Record::DeliveredBy`](crate::Record::DeliveredBy).
+    pub(crate) expected: bool,
 }
 
 #[derive(Debug)]

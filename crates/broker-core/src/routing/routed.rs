@@ -10,6 +10,6 @@ pub(crate) struct Routed {
     /// Of those, the ones where a session keeps it, and the ones with a group of such sessions.
     pub(crate) staying: u64,
     pub(crate) sharing: u64,
-    /// Deliveries owed here: sessions and groups.
-    pub(crate) owed: u32,
+    /// Deliveries expected here: sessions and groups.
+    pub(crate) expected: u32,
 }

@@ -312,8 +312,12 @@ impl Kept {
         self.subscriptions.all_in_force() || self.terms(client_id, position, message).is_some()
     }
 
-    /// How a message that was read is owed to the session: not if it was given to it before.
-    pub(crate) fn owed(&mut self, client_id: &str, message: &Message) -> Option<TermsThen> {
+    /// How a message that was read goes to the session: not if it was given to it before.
+    pub(crate) fn terms_of_read(
+        &mut self,
+        client_id: &str,
+        message: &Message,
+    ) -> Option<TermsThen> {
         let position = message.position()?;
         let early = self.backlog.as_deref()?.early.as_deref();
         let early = early.and_then(|early| early.messages.get(&position));
@@ -327,7 +331,7 @@ impl Kept {
     }
 
     /// Whether a message waits for the session that is neither read nor counted.
-    pub(crate) fn is_owed_uncounted(&self, client_id: &str, message: &Message) -> bool {
+    pub(crate) fn waits_uncounted(&self, client_id: &str, message: &Message) -> bool {
         let (Some(position), Some(backlog)) = (message.position(), self.backlog.as_deref()) else {
             return false;
         };

@@ -19,8 +19,8 @@ pub(crate) use outbox::{Delivery, Identifiers};
 pub(crate) use overdue::Rules;
 pub(crate) use progress::Unsaved;
 pub(crate) use queue_limits::{QueueChange, QueueLimits};
-pub(crate) use redelivery::SentBefore;
-pub(crate) use stored::{Kept, Untold};
+pub(crate) use redelivery::Redelivery;
+pub(crate) use stored::{Kept, UnstoredEntry};
 pub(crate) use stored_subscriptions::list::StoredSubscriptions;
 
 use std::collections::VecDeque;
@@ -152,9 +152,12 @@ impl Session {
     }
 
     /// A message is in flight no more.
-    pub(crate) fn landed(&mut self, delivery: &Delivery) {
+    pub(crate) fn end_flight(&mut self, delivery: &Delivery) {
         let cost = delivery.message.publication().cost();
-        debug_assert!(self.inflight_bytes >= cost, "more landed than took off");
+        debug_assert!(
+            self.inflight_bytes >= cost,
+            "more has ended than was in flight"
+        );
         self.inflight_bytes = self.inflight_bytes.saturating_sub(cost);
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::session::Entry as InFlight;
 use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionOptions};
 
-use super::{Delivery, Kept, Session, Untold};
+use super::{Delivery, Kept, Session, UnstoredEntry};
 use crate::durability::{
     CommitGate, Presence, Progress, ReceivedEntry, Record, StoredSubscription,
 };
@@ -73,24 +73,24 @@ impl Session {
         {
             let waited = NonZeroU64::new(delivery.entry);
             let number = kept.entry();
-            let untold = Untold { number, waited };
+            let unstored = UnstoredEntry { number, waited };
             let under_way = kept.under_way();
-            under_way.untold.insert(packet_id, untold);
+            under_way.unstored.insert(packet_id, unstored);
             under_way.sent_what_waited |= waited.is_some();
             self.touch(id, unsaved);
         }
     }
 
     /// What was sent under this id has come to its end.
-    pub(crate) fn land(&mut self, id: SessionId, packet_id: PacketId, unsaved: &mut Unsaved) {
+    pub(crate) fn end_entry(&mut self, id: SessionId, packet_id: PacketId, unsaved: &mut Unsaved) {
         if let Some(kept) = self.kept.as_deref_mut() {
-            kept.land(packet_id);
+            kept.end_entry(packet_id);
             self.touch(id, unsaved);
         }
     }
 
     /// A delivery that never was sent is over: it was dropped, or is another's.
-    pub(crate) fn land_waiting(
+    pub(crate) fn end_waiting_entry(
         &mut self,
         id: SessionId,
         delivery: &Delivery,
@@ -99,7 +99,7 @@ impl Session {
         if delivery.entry > 0
             && let Some(kept) = self.kept.as_deref_mut()
         {
-            kept.under_way().landed.push(delivery.entry);
+            kept.under_way().ended.push(delivery.entry);
             self.touch(id, unsaved);
         }
     }
@@ -285,15 +285,15 @@ impl Session {
             self.persist_progress(gate);
             return;
         }
-        let (landed, done) = kept.take_landed(&through);
-        if landed.is_empty() && through == kept.through {
+        let (ended, done) = kept.take_ended(&through);
+        if ended.is_empty() && through == kept.through {
             return;
         }
         kept.through = through.clone();
         self.persist(gate, |client_id| Record::Progress {
             client_id,
             progress: Box::new(Progress {
-                landed,
+                ended,
                 done,
                 ..Progress::of(through)
             }),
@@ -324,10 +324,10 @@ impl Session {
             {
                 // All that were begun have one.
                 let under_way = kept.under_way();
-                let Some(Untold { number, waited }) = under_way.untold.remove(&id) else {
+                let Some(UnstoredEntry { number, waited }) = under_way.unstored.remove(&id) else {
                     continue;
                 };
-                under_way.landed.extend(waited.map(NonZeroU64::get));
+                under_way.ended.extend(waited.map(NonZeroU64::get));
                 under_way.recorded.insert(id, number);
                 given.push(message.to_entry(number, Some(id), qos));
             }
@@ -337,18 +337,18 @@ impl Session {
         }
         let presence = std::mem::take(&mut kept.presence).then_some(Presence { is_here, expiry_s });
         let scanned = kept.take_scanned();
-        let (landed, done) = kept.take_landed(&through);
+        let (ended, done) = kept.take_ended(&through);
         let past = kept.take_past(&through);
         let waiting = queue.iter().map(|(_, delivery)| delivery.entry);
-        let maybe_sent = kept.sent_before.take_news(&through, waiting);
+        let maybe_sent = kept.redelivery.take_news(&through, waiting);
         kept.through = through.clone();
-        kept.told_entries = kept.entries;
+        kept.reported_entries = kept.entries;
         self.persist(gate, |client_id| Record::Progress {
             client_id,
             progress: Box::new(Progress {
                 through,
                 given,
-                landed,
+                ended,
                 done,
                 scanned,
                 past,

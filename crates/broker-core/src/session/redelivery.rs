@@ -11,26 +11,26 @@ use crate::position::{Frontier, Position};
 
 /// Of one session, and whether the disk knows. Most sessions have nothing, and that takes one word.
 #[derive(Debug, Default)]
-pub(crate) struct SentBefore(Option<Box<Known>>);
+pub(crate) struct Redelivery(Option<Box<Known>>);
 
 #[derive(Debug)]
 struct Known {
     what: MaybeSent,
     /// By the disk, too.
-    is_told: bool,
+    is_stored: bool,
 }
 
-impl SentBefore {
+impl Redelivery {
     /// As the disk says.
-    pub(crate) fn told(what: MaybeSent) -> Self {
-        let is_told = true;
-        Self(Some(Box::new(Known { what, is_told })))
+    pub(crate) fn stored(what: MaybeSent) -> Self {
+        let is_stored = true;
+        Self(Some(Box::new(Known { what, is_stored })))
     }
 
     /// The disk is to be told.
-    pub(crate) fn untold(what: MaybeSent) -> Self {
-        let is_told = false;
-        Self(Some(Box::new(Known { what, is_told })))
+    pub(crate) fn unstored(what: MaybeSent) -> Self {
+        let is_stored = false;
+        Self(Some(Box::new(Known { what, is_stored })))
     }
 
     /// Whether it may be a message that is found here.
@@ -52,7 +52,7 @@ impl SentBefore {
             self.0 = None;
             return Some(MaybeSent::default());
         }
-        let is_news = !std::mem::replace(&mut known.is_told, true);
+        let is_news = !std::mem::replace(&mut known.is_stored, true);
         is_news.then(|| known.what.clone())
     }
 }

@@ -27,7 +27,7 @@ use crate::durability::MaybeSent;
 use crate::ids::{LogId, StoreId};
 use crate::option_box::OptionBox;
 use crate::position::{Frontier, Position};
-use crate::session::{Backlog, SentBefore, Session, StoredSubscriptions};
+use crate::session::{Backlog, Redelivery, Session, StoredSubscriptions};
 
 /// A session's part of the disk.
 #[derive(Debug, Default)]
@@ -45,9 +45,9 @@ pub(crate) struct Kept {
     earlier: Option<Box<Earlier>>,
     /// Entries ever, and those up to which the disk was told [progress](crate::Progress) of all.
     pub(crate) entries: u64,
-    pub(crate) told_entries: u64,
+    pub(crate) reported_entries: u64,
     /// What the client may have been sent before the broker was started.
-    pub(crate) sent_before: SentBefore,
+    pub(crate) redelivery: Redelivery,
     /// The disk is to be told of progress.
     pub(crate) touched: bool,
     /// Whether it is connected is to be told.
@@ -62,18 +62,18 @@ pub(crate) struct UnderWay {
     /// Entries on disk, by the packet id that they have.
     pub(crate) recorded: BTreeMap<PacketId, u64>,
     /// Entries that the disk is to be told of, by their packet id.
-    pub(crate) untold: BTreeMap<PacketId, Untold>,
+    pub(crate) unstored: BTreeMap<PacketId, UnstoredEntry>,
     /// Among those are some that waited as entries.
     pub(crate) sent_what_waited: bool,
     /// Entries on disk that have come to their end.
-    pub(crate) landed: Vec<u64>,
+    pub(crate) ended: Vec<u64>,
     /// Subscriptions for which all that is retained was sent, and the disk does not know.
     pub(crate) scanned: Vec<Box<str>>,
 }
 
 /// An entry that got its packet id.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Untold {
+pub(crate) struct UnstoredEntry {
     pub(crate) number: u64,
     /// The entry as which it waited: on disk, and over with this one.
     pub(crate) waited: Option<NonZeroU64>,
@@ -125,18 +125,18 @@ impl Kept {
     /// The disk has an entry whose end was on its way there.
     pub(crate) fn restore_over(&mut self, number: u64, position: Option<Position>) {
         self.restore_entry(number, None, position);
-        self.under_way().landed.push(number);
+        self.under_way().ended.push(number);
     }
 
     /// The client may have been sent all that there is, up to here in the logs.
     pub(crate) fn restore_sent_all(&mut self, through: Frontier) {
         let entries = self.entries;
-        self.sent_before = SentBefore::untold(MaybeSent { through, entries });
+        self.redelivery = Redelivery::unstored(MaybeSent { through, entries });
     }
 
     /// Takes out the entries that have come to their end: what can be forgotten, and what must be
     /// known until the log is read up to `through` and beyond it.
-    pub(crate) fn take_landed(&mut self, through: &Frontier) -> (Vec<u64>, Vec<(u64, Position)>) {
+    pub(crate) fn take_ended(&mut self, through: &Frontier) -> (Vec<u64>, Vec<(u64, Position)>) {
         let mut over = self.take_over();
         let mut done = Vec::new();
         let Some(earlier) = &mut self.earlier else {
@@ -168,8 +168,8 @@ impl Kept {
         let Some(under_way) = &mut self.under_way else {
             return Vec::new();
         };
-        let over = std::mem::take(&mut under_way.landed);
-        if under_way.recorded.is_empty() && under_way.untold.is_empty() {
+        let over = std::mem::take(&mut under_way.ended);
+        if under_way.recorded.is_empty() && under_way.unstored.is_empty() {
             self.under_way = None;
         }
         over
@@ -178,10 +178,10 @@ impl Kept {
     /// No entry of an earlier run is left, and all that have come to their end since the disk was
     /// told of all were told then: what they were lies below what it was told.
     pub(crate) fn is_plain(&self) -> bool {
-        let is_told = |number: &u64| *number <= self.told_entries;
+        let is_reported = |number: &u64| *number <= self.reported_entries;
         let under_way = self.under_way.as_ref();
         self.earlier.is_none()
-            && under_way.is_none_or(|it| !it.sent_what_waited && it.landed.iter().all(is_told))
+            && under_way.is_none_or(|it| !it.sent_what_waited && it.ended.iter().all(is_reported))
     }
 
     /// An entry that waited has a packet id, and the disk does not know.
@@ -202,15 +202,15 @@ impl Kept {
     }
 
     /// What was sent under this id has come to its end.
-    pub(crate) fn land(&mut self, id: PacketId) {
+    pub(crate) fn end_entry(&mut self, id: PacketId) {
         let Some(under_way) = self.under_way.as_deref_mut() else {
             return;
         };
         let ended = under_way.recorded.remove(&id);
-        let untold = under_way.untold.remove(&id);
-        let waited = untold.and_then(|untold| untold.waited);
-        under_way.landed.extend(ended);
-        under_way.landed.extend(waited.map(NonZeroU64::get));
+        let unstored = under_way.unstored.remove(&id);
+        let waited = unstored.and_then(|unstored| unstored.waited);
+        under_way.ended.extend(ended);
+        under_way.ended.extend(waited.map(NonZeroU64::get));
     }
 }
 

@@ -9,7 +9,7 @@ use unbroken_mqtt_proto::{Ack, Properties, Property, ReasonCode, Version};
 
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
-use crate::connection::{Answer, Held, HeldCopy, Leaving};
+use crate::connection::{Answer, HeldCopy, Outgoing, PendingPacket};
 use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::mesh::MeshMessage;
@@ -33,16 +33,16 @@ impl Shard {
         };
         match session.outbound.handle_puback(ack.packet_id) {
             Ok(delivery) if ack.reason.is_error() => {
-                session.landed(&delivery);
-                session.land(session_id, ack.packet_id, unsaved);
+                session.end_flight(&delivery);
+                session.end_entry(session_id, ack.packet_id, unsaved);
                 // [MQTT-4.8.2-6]
                 let (why, fate) = (DropReason::RefusedByReceiver, Fate::GivenUp);
                 self.deliverer(now)
                     .drop_settled(session_id, delivery, why, fate);
             }
             Ok(delivery) => {
-                session.landed(&delivery);
-                session.land(session_id, ack.packet_id, unsaved);
+                session.end_flight(&delivery);
+                session.end_entry(session_id, ack.packet_id, unsaved);
                 self.acknowledged(session_id, delivery, ack.properties);
             }
             Err(AckError::Unknown) => {}
@@ -109,7 +109,7 @@ impl Shard {
             Ok(PubRec::SendPubRel(delivery)) => {
                 let mut until = WaitFor::NOW;
                 if let Some(delivery) = delivery {
-                    session.landed(&delivery);
+                    session.end_flight(&delivery);
                     // [MQTT-4.3.3-6]
                     until.stored = session.persist_received(gate, packet_id, &delivery);
                     self.acknowledged(session_id, delivery, ack.properties);
@@ -119,8 +119,8 @@ impl Shard {
                 self.deliverer(now).answer(id, until, pubrel);
             }
             Ok(PubRec::Ended(delivery)) => {
-                session.landed(&delivery);
-                session.land(session_id, packet_id, unsaved);
+                session.end_flight(&delivery);
+                session.end_entry(session_id, packet_id, unsaved);
                 let (why, fate) = (DropReason::RefusedByReceiver, Fate::GivenUp);
                 self.deliverer(now)
                     .drop_settled(session_id, delivery, why, fate);
@@ -189,7 +189,7 @@ impl Shard {
             return Ok(());
         };
         match session.outbound.handle_pubcomp(ack.packet_id) {
-            Ok(()) => session.land(session_id, ack.packet_id, unsaved),
+            Ok(()) => session.end_entry(session_id, ack.packet_id, unsaved),
             Err(AckError::Unknown) => {}
             Err(AckError::WrongQoS | AckError::TooEarly) => {
                 return Err(Fault::new(
@@ -299,19 +299,19 @@ impl Shard {
 /// QoS 0 among them.
 pub(crate) fn keep_unanswered(
     session: &mut Session,
-    held: impl IntoIterator<Item = Held>,
+    held: impl IntoIterator<Item = PendingPacket>,
 ) -> Vec<HeldCopy> {
     let mut copies = Vec::new();
-    for Held { until, what } in held {
+    for PendingPacket { until, what } in held {
         match what {
-            Leaving::Answer(Answer::PubRec(id, reason)) if reason.is_error() => {
+            Outgoing::Answer(Answer::PubRec(id, reason)) if reason.is_error() => {
                 session.inbound.acknowledged(id);
             }
-            Leaving::Answer(Answer::PubRec(id, _)) => session.defer_pubrec(id, until),
-            Leaving::Copy(copy) => copies.push(*copy),
+            Outgoing::Answer(Answer::PubRec(id, _)) => session.defer_pubrec(id, until),
+            Outgoing::Copy(copy) => copies.push(*copy),
             // What other answers are for comes again, as new, or is sent again by what is in
             // flight; of messages the session knows.
-            Leaving::Answer(_) | Leaving::Publish(..) | Leaving::Reserved => {}
+            Outgoing::Answer(_) | Outgoing::Publish(..) | Outgoing::Reserved => {}
         }
     }
     // They are sent with what is sent again.

@@ -127,7 +127,7 @@ impl Shard {
     /// A message of this session was routed. If it is stored, so is how far its lanes are: that of
     /// the session, if its stamps are forwarded, and the one that its publisher stamps.
     #[inline]
-    pub(crate) fn note_so_far(
+    pub(crate) fn note_lane_snapshot(
         &mut self,
         id: SessionId,
         item: &Item<'_>,
@@ -409,7 +409,7 @@ impl Shard {
             last = Some(key);
         }
         for lane in at_rest {
-            self.clients.gate.ask(Record::LaneAtRest(lane));
+            self.clients.gate.ask(Record::LaneClosed(lane));
         }
     }
 

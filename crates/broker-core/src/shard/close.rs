@@ -509,7 +509,7 @@ impl Shard {
         } else if on_disk {
             self.end_stored_will(&client_id);
         }
-        self.note_so_far(id, &item, own);
+        self.note_lane_snapshot(id, &item, own);
         item.finish(&mut self.clients.deliveries);
         self.stamped = stamped;
     }

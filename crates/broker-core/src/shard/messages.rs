@@ -113,7 +113,7 @@ impl Shard {
         }
         let mut item = Item::kept(message);
         item.is_awaited = awaited.is_some();
-        item.is_owed = awaited.is_some_and(|awaited| awaited.owed);
+        item.is_expected = awaited.is_some_and(|awaited| awaited.expected);
         self.take_crossed(now, &mut item);
         if let Some(Awaited { token, .. }) = awaited {
             let waiter = Waiter::Shard(from, token);
@@ -199,8 +199,8 @@ impl Shard {
 
     /// A message that came in on another shard.
     fn take_crossed(&mut self, now: Instant, item: &mut Item<'_>) {
-        let owed = self.route_here(now, item, None).owed;
-        self.pass_on_news(now, item, News::Owed(owed));
+        let expected = self.route_here(now, item, None).expected;
+        self.pass_on_news(now, item, News::Expected(expected));
     }
 
     fn take_tail(&mut self, of: ShardId, number: u64) {

@@ -195,14 +195,14 @@ impl Shard {
                 number: self.numbers.issue(),
             }),
         });
-        let is_owed = marked.is_some() && self.options.shards > 1 && self.is_shared(name);
+        let is_expected = marked.is_some() && self.options.shards > 1 && self.is_shared(name);
         let mut is_reserved = false;
         let mut stamped = std::mem::take(&mut self.stamped);
         let mut item = Item::borrowed(publication, Some(&publisher));
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(marker);
             item.is_awaited = true;
-            item.is_owed = is_owed;
+            item.is_expected = is_expected;
         }
         // Whatever becomes of this message, a restart must not take the next for a repetition. Of
         // a store that has failed nothing is promised.
@@ -431,13 +431,13 @@ impl Shard {
                 item.wait_for(session.persist(gate, marker));
             }
         }
-        if item.is_owed {
+        if item.is_expected {
             item.note_groups(&mut self.clients.gate);
         }
         if item.is_fanned_out {
             self.wait_for_fan_out(now, id, item);
         }
-        self.note_so_far(session_id, item, own);
+        self.note_lane_snapshot(session_id, item, own);
         let until = item.until;
         let reason = if wanted {
             ReasonCode::Success

@@ -105,7 +105,7 @@ impl Shard {
         let Some(kept) = session.kept.as_deref_mut() else {
             return;
         };
-        let Some(terms) = kept.owed(&session.client_id, message) else {
+        let Some(terms) = kept.terms_of_read(&session.client_id, message) else {
             return;
         };
         if self.drop_read(now, id, terms.terms(), message) {
@@ -125,12 +125,12 @@ impl Shard {
             return;
         };
         let (kept, position) = (session.kept.as_ref(), item.position());
-        let sent_before = kept
+        let maybe_sent = kept
             .zip(position)
-            .is_some_and(|(kept, at)| kept.sent_before.covers(at));
+            .is_some_and(|(kept, at)| kept.redelivery.covers(at));
         let mut delivery = item.delivery(terms.terms(), &mut self.clients.deliveries);
         // One of QoS 2 has not left before the disk had its packet id.
-        delivery.again = sent_before && terms.qos == QoS::AtLeastOnce;
+        delivery.again = maybe_sent && terms.qos == QoS::AtLeastOnce;
         delivery.tracked = self.clients.audit.is_watched();
         let totals = self.clients.telemetry.audit();
         session.accept(self.clients.audit.topics(), totals, &mut delivery);
@@ -184,11 +184,11 @@ impl Shard {
         let id = answer.session;
         for message in &answer.messages {
             let session = self.clients.sessions.get(id.index());
-            let is_owed = session.is_some_and(|session| {
+            let is_expected = session.is_some_and(|session| {
                 let kept = session.kept.as_deref();
-                kept.is_some_and(|kept| kept.is_owed_uncounted(&session.client_id, message))
+                kept.is_some_and(|kept| kept.waits_uncounted(&session.client_id, message))
             });
-            if let Some(position) = message.position().filter(|_| is_owed) {
+            if let Some(position) = message.position().filter(|_| is_expected) {
                 self.deliverer(now)
                     .count_behind(id, position, &message.publication());
             }

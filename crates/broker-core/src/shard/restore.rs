@@ -39,7 +39,7 @@ use crate::placement;
 use crate::position::{Frontier, Position};
 use crate::reason::DropReason;
 use crate::routing::Grant;
-use crate::session::{Backlog, Delivery, Kept, SentBefore, Session};
+use crate::session::{Backlog, Delivery, Kept, Redelivery, Session};
 use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::shared::Duty;
@@ -246,7 +246,7 @@ impl Shard {
         if was_here {
             kept.restore_sent_all(gate.scan().ends().clone());
         } else if maybe_sent != MaybeSent::default() {
-            kept.sent_before = SentBefore::told(maybe_sent);
+            kept.redelivery = Redelivery::stored(maybe_sent);
         }
         session.kept = Some(Box::new(kept));
         for subscription in restored.subscriptions {

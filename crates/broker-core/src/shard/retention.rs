@@ -218,7 +218,7 @@ impl Shard {
         let Some(kept) = session.kept.as_deref_mut() else {
             return true;
         };
-        let Some(terms) = kept.owed(&session.client_id, message) else {
+        let Some(terms) = kept.terms_of_read(&session.client_id, message) else {
             return true;
         };
         if self.drop_read(now, id, terms.terms(), message) {

@@ -65,7 +65,7 @@ impl Shard {
             mut shards,
             staying,
             sharing,
-            owed,
+            expected,
         } = self.route_here(now, item, from);
         if staying != 0 {
             // It must be stored before they have it.
@@ -82,7 +82,7 @@ impl Shard {
             }
             let message = item.message_to_mail(&mut self.clients.deliveries);
             // Whose groups are not known to keep messages may have one that does by now.
-            let is_awaited = item.is_awaited && (item.is_owed || sharing & bit != 0);
+            let is_awaited = item.is_awaited && (item.is_expected || sharing & bit != 0);
             let awaited = is_awaited.then(|| self.expect_groups(item));
             self.send(shard, MeshMessage::Publish { message, awaited });
         }
@@ -92,7 +92,7 @@ impl Shard {
             self.clients.telemetry.unrouted(is_aside);
         }
         let shards = others;
-        self.pass_on_news(now, item, News::Routed { owed, shards });
+        self.pass_on_news(now, item, News::Routed { expected, shards });
         wanted
     }
 
@@ -121,11 +121,11 @@ impl Shard {
         let mut deliverer = clients.deliverer(now);
         let own = deliverer.deliver_to_all(route, topic, from, item, &mut routed);
         if let Some(session) = own {
-            routed.owed += u32::from(self.deliver_to_publisher(now, session, topic, item));
+            routed.expected += u32::from(self.deliver_to_publisher(now, session, topic, item));
         }
         for &group in &groups {
             routed.wanted = true;
-            routed.owed += 1;
+            routed.expected += 1;
             if self.groups.keeps(group) {
                 // If its member ends it goes to another, and that one may keep it.
                 item.store(&mut self.clients.deliveries, &mut self.clients.gate);
@@ -200,7 +200,7 @@ impl Shard {
     pub(crate) fn expect_groups(&mut self, item: &mut Item<'_>) -> Awaited {
         Awaited {
             token: self.expect_settled(item),
-            owed: item.is_owed,
+            expected: item.is_expected,
         }
     }
 
@@ -227,7 +227,7 @@ impl Shard {
         let duty = match duty {
             Duty::None if item.is_awaited => Duty::Awaited {
                 token: self.expect_settled(item),
-                owing: self.groups.text(id).filter(|_| item.is_owed).cloned(),
+                owing: self.groups.text(id).filter(|_| item.is_expected).cloned(),
             },
             again => again,
         };
@@ -290,7 +290,7 @@ impl Shard {
             is_denied: !access.may_receive(member.session, item.publication.topic),
         };
         self.deliverer(now).deliver(member.session, terms, item);
-        if item.is_owed {
+        if item.is_expected {
             item.note_given(&mut self.clients.gate, &text);
         }
         true

@@ -440,18 +440,18 @@ impl Shard {
         let era = kept
             .subscription(filter)
             .map(|subscription| subscription.era);
-        let mut untold = None;
+        let mut unstored = None;
         if !joins.is_empty() {
-            untold = replaced.take();
+            unstored = replaced.take();
         } else if let Some(subscription) = kept.stop_yielding(filter, tails) {
             // It is the one on disk.
-            untold = replaced.replace(subscription);
+            unstored = replaced.replace(subscription);
         }
-        if replaced.is_some() || untold.is_some() {
+        if replaced.is_some() || unstored.is_some() {
             session.touch(id, &mut clients.unsaved);
         }
         // The client was not yet told of this one.
-        if let Some(subscription) = untold {
+        if let Some(subscription) = unstored {
             session.persist_unsubscription(&mut clients.gate, subscription);
         }
         match era {

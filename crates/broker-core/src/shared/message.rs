@@ -17,7 +17,7 @@ pub(crate) enum Duty {
         /// Names it in the answer.
         token: u64,
         /// The group, as its filter is written, if it is to be on disk that it has given it, as
-        /// [`Record::GivenBy`](crate::Record::GivenBy).
+        /// [`Record::DeliveredBy`](crate::Record::DeliveredBy).
         owing: Option<Arc<str>>,
     },
     /// A session that has ended had it, and that is noted until then.

@@ -12,7 +12,7 @@ pub struct AuditTotals {
     pub retransmitted: u64,
     /// Of those that came with DUP: sent again after a reconnect.
     pub redelivered_in: u64,
-    /// Deliveries owed: one for each session that is to have a message.
+    /// Expected deliveries: one for each session that is to have a message.
     pub expected: u64,
     /// Deliveries sent, each once.
     pub sent: u64,

@@ -3,7 +3,7 @@
 //! | topic | is |
 //! |---|---|
 //! | `received` | messages accepted from clients and numbered |
-//! | `expected` | deliveries owed: one for each session that is to have a message |
+//! | `expected` | expected deliveries: one for each session that is to have a message |
 //! | `handed-to-network` | of those, QoS 0 that was written to a connection |
 //! | `stored`, `sent`, `acknowledged`, `processed` | how far those of QoS 1 and 2 came |
 //! | `since` | when the counting began |

@@ -171,7 +171,7 @@ fn records_written_after_a_suspend_have_the_right_age() {
         progress: Box::new(Progress {
             through: Frontier::new(),
             given: Vec::new(),
-            landed: Vec::new(),
+            ended: Vec::new(),
             done: Vec::new(),
             scanned: Vec::new(),
             past: Vec::new(),

@@ -404,13 +404,13 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         // session may be recorded at any time, and nothing waits for it.
         Record::Retained { .. }
         | Record::Unretained { .. }
-        | Record::LaneAtRest(_)
-        | Record::LanesAwake { .. }
-        | Record::LaneSoFar(_)
+        | Record::LaneClosed(_)
+        | Record::LanesResumed { .. }
+        | Record::LaneSnapshot(_)
         | Record::LaneForgotten { .. }
-        | Record::Owed { .. }
-        | Record::GivenBy { .. }
-        | Record::OwedNoMore { .. }
+        | Record::DeliveriesExpected { .. }
+        | Record::DeliveredBy { .. }
+        | Record::DeliveriesComplete { .. }
         | Record::HandedOver { .. }
         | Record::HandedOn { .. }
         | Record::Progress { .. } => Vec::new(),

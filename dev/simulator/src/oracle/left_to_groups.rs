@@ -128,7 +128,7 @@ impl LeftToGroups {
                 self.entries
                     .extend(given.map(|(number, given)| ((client, number), given)));
                 let done = progress.done.iter().map(|(number, _)| number);
-                for number in progress.landed.iter().chain(done) {
+                for number in progress.ended.iter().chain(done) {
                     self.entries.remove(&(client, *number));
                 }
             }
