@@ -288,7 +288,9 @@ impl Shard {
             self.deliverer(now).pump(session);
         }
         self.read_on(session);
-        self.clients.note_room(session);
+        self.clients
+            .sessions
+            .note_room(&self.clients.limits, session);
         let Clients {
             retained,
             deliveries,

@@ -17,7 +17,7 @@ impl Deliverer<'_> {
     /// can take it.
     pub(crate) fn fall_behind(&mut self, id: SessionId) {
         let ends = self.gate.log_ends().all();
-        let Some(session) = self.sessions.get_mut(id.index()) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         if let Some(kept) = session.kept.as_deref_mut()
@@ -26,7 +26,7 @@ impl Deliverer<'_> {
             kept.backlog = Some(Box::new(Backlog::from(ends.clone())));
         }
         session.list_for_scan(id, self.gate.scan_mut());
-        session.touch_presence(id, self.unsaved);
+        self.sessions.touch_presence(id);
     }
 
     /// Counts a message that the session will read from the disk. False if it is not there.
@@ -44,14 +44,15 @@ impl Deliverer<'_> {
             return false;
         };
         let message = item.message(self.deliveries);
-        let session = self.sessions.get(id.index());
+        let session = self.sessions.get(id);
         let is_early = session.is_some_and(|session| {
             let kept = session.kept.as_deref();
             kept.is_some_and(|kept| !kept.finds(&session.client_id, position, &message))
         });
         if is_early
             && self
-                .session_mut(id)
+                .sessions
+                .get_mut(id)
                 .and_then(Session::backlog_mut)
                 .is_some_and(|b| b.has_many_early())
         {
@@ -60,7 +61,8 @@ impl Deliverer<'_> {
         }
         note_given(self.retained, id, item, QoS::AtLeastOnce);
         self.count_behind(id, position, &item.publication);
-        if is_early && let Some(backlog) = self.session_mut(id).and_then(Session::backlog_mut) {
+        if is_early && let Some(backlog) = self.sessions.get_mut(id).and_then(Session::backlog_mut)
+        {
             let early = backlog.early.get_or_insert_default();
             let terms = TermsThen::of(terms, item.publication.qos);
             early.messages.insert(position, terms);
@@ -76,7 +78,7 @@ impl Deliverer<'_> {
         if to.qos == QoS::AtMostOnce {
             return Some(to.qos); // waits for nothing, and is most of what gets here
         }
-        let session = self.sessions.get(to.session.index());
+        let session = self.sessions.get(to.session);
         let kept = session.and_then(|session| session.kept.as_deref());
         let Some(kept) = kept.filter(|kept| kept.backlog.is_some()) else {
             return Some(to.qos);
@@ -103,7 +105,7 @@ impl Deliverer<'_> {
     ) {
         let bytes = publication.cost();
         let ends = self.gate.log_ends().all();
-        if let Some(session) = self.sessions.get_mut(id.index())
+        if let Some(session) = self.sessions.get_mut(id)
             && let Some(kept) = session.kept.as_deref_mut()
         {
             // The session falls behind with this message.
@@ -115,14 +117,14 @@ impl Deliverer<'_> {
             backlog.count(position, ends, publication.stamp, bytes);
             self.telemetry.accepted();
             self.telemetry.queued(bytes);
-            self.note_fill(id);
+            self.sessions.note_fill(self.limits, id);
         }
     }
 
     /// What a session would have read is over with it. Answers how many messages that were, as far
     /// as they were counted, and among how many it was not known.
     pub(crate) fn drop_backlog(&mut self, id: SessionId) -> (u64, u64) {
-        let session = self.sessions.get_mut(id.index());
+        let session = self.sessions.get_mut(id);
         let kept = session.and_then(|session| session.kept.as_deref_mut());
         let backlog = kept.and_then(|kept| kept.backlog.take());
         let Some(backlog) = backlog else {
@@ -142,14 +144,14 @@ impl Deliverer<'_> {
             telemetry,
             ..
         } = self;
-        if let Some(session) = sessions.get_mut(id.index())
+        if let Some(session) = sessions.get_mut(id)
             && let Some(kept) = session.kept.as_deref_mut()
             && let Some(backlog) = kept.backlog.as_deref_mut()
             && backlog.count_found(position, gate.scan().ends(), bytes)
         {
             telemetry.accepted();
             telemetry.queued(bytes);
-            self.note_fill(id);
+            self.sessions.note_fill(self.limits, id);
         }
     }
 }

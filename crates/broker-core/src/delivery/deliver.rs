@@ -53,7 +53,7 @@ impl Deliverer<'_> {
         if qos == QoS::AtMostOnce {
             return self.give_qos0(session_id, terms, item);
         }
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
         let writer = self.connections.writer_of(session.connection);
@@ -101,11 +101,12 @@ impl Deliverer<'_> {
                         // No subscription of the session finds it in the log.
                         let kept = session.persist_sent(self.gate, packet_id, qos);
                         item.wait_for(kept);
-                    } else if durable {
-                        session.touch_sent(session_id, packet_id, self.unsaved);
                     }
                     let findings = self.audit.findings();
                     session.settle(number, Fate::Sent, self.telemetry.audit(), findings);
+                    if durable && terms.group.is_none() {
+                        self.sessions.touch_sent(session_id, packet_id);
+                    }
                     self.sent(&item.publication);
                 }
                 Err(delivery) => {
@@ -125,7 +126,7 @@ impl Deliverer<'_> {
     #[inline]
     fn give_qos0(&mut self, session_id: SessionId, terms: Terms<'_>, item: &mut Item<'_>) {
         let qos = QoS::AtMostOnce;
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
         let writer = self.connections.writer_of(session.connection);
@@ -169,7 +170,7 @@ impl Deliverer<'_> {
     /// A message was routed to a session that may not receive it.
     #[cold]
     pub(crate) fn deliver_denied(&mut self, id: SessionId, terms: Terms<'_>, item: &mut Item<'_>) {
-        let session = self.sessions.get(id.index());
+        let session = self.sessions.get(id);
         let is_behind = session.is_some_and(Session::is_behind);
         if is_behind && terms.qos.min(item.publication.qos) > QoS::AtMostOnce {
             self.give(id, terms, item);
@@ -181,7 +182,7 @@ impl Deliverer<'_> {
     /// Puts a message behind those that wait already: a session also gathers them while its client
     /// is away [MQTT-4.5.0-1, MQTT311-4.5.0-1, MQTT311-3.1.2-5].
     fn enqueue(&mut self, session_id: SessionId, qos: QoS, terms: Terms<'_>, item: &mut Item<'_>) {
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
         if self.stopping && !session.is_durable() {
@@ -196,7 +197,7 @@ impl Deliverer<'_> {
         {
             return;
         }
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
         let full = session.queue.len() >= self.limits.queue_messages_max as usize
@@ -230,7 +231,7 @@ impl Deliverer<'_> {
         session.queue.push_back((qos, delivery));
         self.telemetry.accepted();
         self.telemetry.queued(cost);
-        self.note_fill(session_id);
+        self.sessions.note_fill(self.limits, session_id);
     }
 
     /// Gives a message to a session, to leave when its packet id is stored, if the session stays,
@@ -244,7 +245,7 @@ impl Deliverer<'_> {
         item: &mut Item<'_>,
     ) {
         let mut delivery = item.delivery(terms, self.deliveries);
-        if let Some(session) = self.sessions.get_mut(session_id.index()) {
+        if let Some(session) = self.sessions.get_mut(session_id) {
             session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
         }
         let begun = self.hold_publish(id, session_id, qos, delivery);
@@ -253,7 +254,7 @@ impl Deliverer<'_> {
             Ok(given) if terms.group.is_some() => item.wait_for(given),
             Ok(_) => {}
             Err(waiting) => {
-                let Some(session) = self.sessions.get_mut(session_id.index()) else {
+                let Some(session) = self.sessions.get_mut(session_id) else {
                     return;
                 };
                 // Not reached while `window_open` tells the truth; the message is kept either way.

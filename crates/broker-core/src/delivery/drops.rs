@@ -50,7 +50,7 @@ impl Deliverer<'_> {
         is_shown: bool,
     ) {
         self.telemetry.count_drop(reason, !is_shown);
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
         let drop = Dropped {
@@ -71,7 +71,7 @@ impl Deliverer<'_> {
         item: &Item<'_>,
         reason: DropReason,
     ) {
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
         let totals = self.telemetry.audit();
@@ -96,7 +96,7 @@ impl Deliverer<'_> {
     ) {
         let publication = delivery.message.publication();
         let is_shown = delivery.counting.is_shown();
-        if let Some(session) = self.sessions.get_mut(session_id.index())
+        if let Some(session) = self.sessions.get_mut(session_id)
             && is_shown
         {
             session.ledger.note_reason(reason);
@@ -106,10 +106,8 @@ impl Deliverer<'_> {
             self.note_missed(session_id, &publication, reason, delivery.number);
         }
         delivery.news(News::Dropped(reason), self.audit.findings());
-        if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            session.end_waiting_entry(session_id, &delivery, self.unsaved);
-            session.touch(session_id, self.unsaved);
-        }
+        self.sessions.end_waiting_entry(session_id, &delivery);
+        self.sessions.touch(session_id);
         self.end(delivery);
     }
 
@@ -138,7 +136,7 @@ impl Deliverer<'_> {
         was_sent: bool,
         why: DropReason,
     ) -> Option<StoreId> {
-        let session = self.sessions.get_mut(session_id.index())?;
+        let session = self.sessions.get_mut(session_id)?;
         let let_go = if was_sent {
             session.outbound.let_go(packet_id)
         } else {
@@ -152,7 +150,7 @@ impl Deliverer<'_> {
         if is_its_clients {
             delivery.entry = 0; // After a restart that is the entry of the id, which stays.
         } else {
-            session.end_entry(session_id, packet_id, self.unsaved);
+            self.sessions.end_entry(session_id, packet_id);
         }
         let fate = if was_sent {
             Fate::GivenUp
@@ -226,7 +224,7 @@ impl Deliverer<'_> {
     /// Accounts for what became of an accepted delivery.
     #[inline]
     pub(crate) fn settle(&mut self, id: SessionId, number: u64, fate: Fate) {
-        if let Some(session) = self.sessions.get_mut(id.index()) {
+        if let Some(session) = self.sessions.get_mut(id) {
             let findings = self.audit.findings();
             session.settle(number, fate, self.telemetry.audit(), findings);
         }
@@ -241,7 +239,7 @@ impl Deliverer<'_> {
         reason: DropReason,
         before: u64,
     ) {
-        if let Some(session) = self.sessions.get_mut(id.index()) {
+        if let Some(session) = self.sessions.get_mut(id) {
             let drops = &self.audit.topics().drops;
             let Session {
                 ledger,
@@ -256,7 +254,7 @@ impl Deliverer<'_> {
 
     /// A session has missed something: tells its client at once, if nothing waits for it.
     pub(crate) fn tell_due(&mut self, id: SessionId) {
-        if let Some(session) = self.session_mut(id)
+        if let Some(session) = self.sessions.get_mut(id)
             && session.ledger.begin_sending_missed()
             && session.queue.is_empty()
             && !session.outbound.resending()
@@ -268,7 +266,7 @@ impl Deliverer<'_> {
     /// Tells the client of a session what it missed before the delivery of this number, as far as
     /// its connection has room.
     pub(crate) fn tell_missed(&mut self, id: SessionId, number: u64) {
-        while let Some(session) = self.sessions.get_mut(id.index())
+        while let Some(session) = self.sessions.get_mut(id)
             && session.unsent == 0
             && !session.ledger.misses_nothing()
             && let Some(connection) = session

@@ -276,7 +276,7 @@ impl Deliverer<'_> {
 
     /// How far a session that stays is in the log counts what it has, and nothing else.
     fn has_it_at_once(&self, receiver: &Receiver, item: &Item<'_>) -> bool {
-        let session = |id: SessionId| self.sessions.get(id.index());
+        let session = |id: SessionId| self.sessions.get(id);
         receiver.qos.min(item.publication.qos) > QoS::AtMostOnce
             && session(receiver.session).is_some_and(Session::is_durable)
     }

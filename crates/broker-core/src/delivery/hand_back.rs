@@ -17,7 +17,7 @@ impl Deliverer<'_> {
     /// Takes what groups have given this session and is larger than its client takes, in order. A
     /// message of QoS 2 that has left may have arrived: no other member may get it [MQTT-4.8.2-5].
     pub(crate) fn take_too_large(&mut self, id: SessionId, limit: &PacketLimit) -> Vec<Delivery> {
-        let Some(session) = self.sessions.get_mut(id.index()) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return Vec::new();
         };
         let (mut taken, mut fates) = (Vec::new(), Vec::new());
@@ -25,7 +25,7 @@ impl Deliverer<'_> {
             let sent = session.outbound.was_sent(packet_id);
             if let Some(delivery) = session.outbound.forget(packet_id) {
                 session.end_flight(&delivery);
-                session.end_entry(id, packet_id, self.unsaved);
+                session.end_entry(packet_id);
                 fates.push((delivery.number, Fate::at_the_end(sent, true)));
                 taken.push(delivery);
             }
@@ -38,12 +38,12 @@ impl Deliverer<'_> {
             let cost = delivery.message.publication().cost();
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
             self.telemetry.unqueued(cost);
-            session.end_waiting_entry(id, &delivery, self.unsaved);
+            session.end_waiting_entry(&delivery);
             fates.push((delivery.number, Fate::HandedOn));
             taken.push(delivery);
         }
         if !taken.is_empty() {
-            session.touch(id, self.unsaved);
+            self.sessions.touch(id);
         }
         for (number, fate) in fates {
             self.settle(id, number, fate);

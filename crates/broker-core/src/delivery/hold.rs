@@ -69,19 +69,18 @@ impl Deliverer<'_> {
             connections,
             sessions,
             gate,
-            unsaved,
             ..
         } = self;
-        let Some(session) = sessions.get_mut(session_id.index()) else {
+        let Some(session) = sessions.get_mut(session_id) else {
             return Err((qos, delivery));
         };
         // No subscription of the session finds it in the log.
         let is_shared = delivery.group.is_some() && delivery.entry == 0;
         let (packet_id, is_ahead) = session.begin_held(qos, delivery)?;
-        let stored = if qos == QoS::ExactlyOnce || is_shared {
+        let is_asked = qos == QoS::ExactlyOnce || is_shared;
+        let stored = if is_asked {
             session.persist_sent(gate, packet_id, qos)
         } else {
-            session.touch_sent(session_id, packet_id, unsaved);
             StoreId::NOTHING
         };
         if is_ahead {
@@ -89,6 +88,9 @@ impl Deliverer<'_> {
         } else {
             let what = Outgoing::Publish(qos, packet_id);
             connections.hold(gate, id, WaitFor::stored(stored), what);
+        }
+        if !is_asked {
+            sessions.touch_sent(session_id, packet_id);
         }
         Ok(stored)
     }
@@ -101,7 +103,7 @@ impl Deliverer<'_> {
             gate,
             ..
         } = self;
-        let Some(session) = sessions.get_mut(session_id.index()) else {
+        let Some(session) = sessions.get_mut(session_id) else {
             return;
         };
         while let Some((packet_id, stored)) = session.start_ahead() {
@@ -143,7 +145,7 @@ impl Deliverer<'_> {
     #[inline]
     fn send_answer(&mut self, index: u32, answer: &Answer) {
         let session = self.connections.at(index).and_then(Connection::session);
-        if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {
+        if let Some(session) = session.and_then(|id| self.sessions.get_mut(id)) {
             match answer {
                 Answer::PubAck(id, _) => session.inbound.acknowledged(*id),
                 Answer::PubRec(id, reason) if reason.is_error() => {
@@ -202,7 +204,7 @@ impl Deliverer<'_> {
         let Some(session_id) = writer.session() else {
             return;
         };
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
         session.unsent -= 1;

@@ -28,8 +28,6 @@ mod pump;
 use std::sync::Arc;
 use std::time::Instant;
 
-use slab::Slab;
-
 use self::fan_out::FanOuts;
 use self::frames::Frames;
 pub(crate) use self::item::{Item, Storing};
@@ -41,7 +39,7 @@ use crate::limits::Limits;
 use crate::message::{Message, MessagePool};
 use crate::policy::AccessControl;
 use crate::retained::Retained;
-use crate::session::{QueueLimits, Session, Unsaved};
+use crate::session::Sessions;
 use crate::telemetry::Telemetry;
 
 /// What all deliveries of one shard share.
@@ -61,9 +59,7 @@ pub(crate) struct Deliverer<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) access: &'a mut AccessControl,
     pub(crate) connections: &'a mut Connections,
-    pub(crate) sessions: &'a mut Slab<Session>,
-    pub(crate) queue_limits: &'a mut QueueLimits,
-    pub(crate) unsaved: &'a mut Unsaved,
+    pub(crate) sessions: &'a mut Sessions,
     pub(crate) telemetry: &'a mut Telemetry,
     pub(crate) retained: &'a mut Retained,
     pub(crate) gate: &'a mut CommitGate,
@@ -105,17 +101,7 @@ impl Deliveries {
 
 impl Deliverer<'_> {
     fn connection_of(&self, session_id: SessionId) -> Option<ConnectionId> {
-        let index = self.sessions.get(session_id.index())?.connection?;
+        let index = self.sessions.get(session_id)?.connection?;
         Some(self.connections.at(index)?.id())
-    }
-
-    fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
-        self.sessions.get_mut(id.index())
-    }
-
-    /// More waits for this session than before.
-    #[inline]
-    pub(crate) fn note_fill(&mut self, id: SessionId) {
-        self.queue_limits.note_fill(self.sessions, self.limits, id);
     }
 }

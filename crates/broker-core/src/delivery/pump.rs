@@ -35,7 +35,7 @@ impl Deliverer<'_> {
     /// Gives packet ids to what waits and has no place in the window yet: they are stored together
     /// with what makes the places, so each window costs one wait for the disk and not two.
     pub(crate) fn look_ahead(&mut self, session_id: SessionId) {
-        let session = self.sessions.get(session_id.index());
+        let session = self.sessions.get(session_id);
         if session.is_some_and(|session| session.looks_ahead(self.limits)) {
             self.pump_as_far_as(session_id, true);
         }
@@ -54,7 +54,7 @@ impl Deliverer<'_> {
         if self.resend_next(session_id) {
             return true;
         }
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return false;
         };
         let (connections, connection) = (&mut *self.connections, session.connection);
@@ -93,7 +93,7 @@ impl Deliverer<'_> {
         if session.holds(qos) || session.is_behind_answers(&writer, publisher) {
             let id = writer.id();
             if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
-                && let Some(session) = self.sessions.get_mut(session_id.index())
+                && let Some(session) = self.sessions.get_mut(session_id)
             {
                 session.queue.push_front(waiting);
                 return false;
@@ -111,7 +111,7 @@ impl Deliverer<'_> {
                         session.inflight_bytes += cost;
                         writer.finish_publish(start, packet_id, again);
                         if session.is_durable() {
-                            session.touch_sent(session_id, packet_id, self.unsaved);
+                            self.sessions.touch_sent(session_id, packet_id);
                         }
                         self.settle(session_id, number, Fate::Sent);
                         self.telemetry.sent_publish();
@@ -136,7 +136,7 @@ impl Deliverer<'_> {
     /// that had it before [MQTT-4.8.2-4]. What was sent once does not expire any more
     /// [MQTT-4.3.3-7].
     fn resend_next(&mut self, session_id: SessionId) -> bool {
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return false;
         };
         if !session.outbound.resending() || session.is_ahead() {

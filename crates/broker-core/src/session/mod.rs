@@ -10,6 +10,7 @@ mod overdue;
 mod progress;
 mod queue_limits;
 mod redelivery;
+mod sessions;
 mod stored;
 mod stored_subscriptions;
 
@@ -17,10 +18,10 @@ pub(crate) use backlog::{Backlog, TermsThen};
 pub(crate) use memberships::Memberships;
 pub(crate) use outbox::{Delivery, Identifiers};
 pub(crate) use overdue::Rules;
-pub(crate) use progress::Unsaved;
-pub(crate) use queue_limits::{QueueChange, QueueLimits};
+pub(crate) use queue_limits::QueueChange;
 pub(crate) use redelivery::Redelivery;
-pub(crate) use stored::{Kept, UnstoredEntry};
+pub(crate) use sessions::Sessions;
+pub(crate) use stored::Kept;
 pub(crate) use stored_subscriptions::list::StoredSubscriptions;
 
 use std::collections::VecDeque;
@@ -161,10 +162,10 @@ impl Session {
         self.inflight_bytes = self.inflight_bytes.saturating_sub(cost);
     }
 
-    pub(crate) fn new(client_id: Arc<str>) -> Self {
+    pub(crate) fn new(client_id: Arc<str>, serial: u64, ledger: Ledger) -> Self {
         Self {
             client_id,
-            serial: 0,
+            serial,
             connection: None,
             expiry_s: 0,
             asked: StoreId::NOTHING,
@@ -184,7 +185,7 @@ impl Session {
             will: None,
             will_on_disk: false,
             drops: DropTallies::default(),
-            ledger: Ledger::default(),
+            ledger,
         }
     }
 }

@@ -10,100 +10,58 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::session::Entry as InFlight;
 use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionOptions};
 
-use super::{Delivery, Kept, Session, UnstoredEntry};
+use super::stored::UnstoredEntry;
+use super::{Delivery, Kept, Session};
 use crate::durability::{
     CommitGate, Presence, Progress, ReceivedEntry, Record, StoredSubscription,
 };
-use crate::ids::{SessionId, StoreId};
+use crate::ids::StoreId;
 
-/// Sessions with progress that is to be stored; some may have ended since.
-#[derive(Debug, Default)]
-pub(crate) struct Unsaved(Vec<SessionId>);
-
-impl Unsaved {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn take(&mut self) -> Vec<SessionId> {
-        std::mem::take(&mut self.0)
-    }
-
-    /// Takes them back: there is more to store of them.
-    pub(crate) fn restore(&mut self, sessions: Vec<SessionId>) {
-        self.0 = sessions;
-    }
-}
-
+/// What of a session changes its progress: each answers whether that is to be stored soon.
 impl Session {
-    /// It has progress that is to be stored soon.
-    pub(crate) fn touch(&mut self, id: SessionId, unsaved: &mut Unsaved) {
-        if let Some(kept) = self.kept.as_deref_mut()
-            && !std::mem::replace(&mut kept.touched, true)
-        {
-            unsaved.0.push(id);
-        }
+    pub(super) fn note_presence(&mut self) -> bool {
+        let kept = self.kept.as_deref_mut();
+        kept.map(|kept| kept.presence = true).is_some()
     }
 
-    /// A connection of it has begun or ended.
-    pub(crate) fn touch_presence(&mut self, id: SessionId, unsaved: &mut Unsaved) {
-        self.touch(id, unsaved);
-        if let Some(kept) = self.kept.as_deref_mut() {
-            kept.presence = true;
-        }
+    pub(super) fn end_scan(&mut self, filter: &str) -> bool {
+        let kept = self.kept.as_deref_mut();
+        kept.is_some_and(|kept| kept.end_scan(filter))
     }
 
-    /// All that is retained for this subscription was sent.
-    pub(crate) fn end_scan(&mut self, id: SessionId, filter: &str, unsaved: &mut Unsaved) {
-        if let Some(kept) = self.kept.as_deref_mut()
-            && kept.end_scan(filter)
-        {
-            self.touch(id, unsaved);
-        }
+    pub(super) fn note_sent(&mut self, packet_id: PacketId) -> bool {
+        let Some((kept, delivery)) = self
+            .kept
+            .as_deref_mut()
+            .zip(self.outbound.message(packet_id))
+        else {
+            return false;
+        };
+        let waited = NonZeroU64::new(delivery.entry);
+        let number = kept.entry();
+        let under_way = kept.under_way();
+        let unstored = UnstoredEntry { number, waited };
+        under_way.unstored.insert(packet_id, unstored);
+        under_way.sent_what_waited |= waited.is_some();
+        true
     }
 
-    /// A message of QoS 1 has got this packet id.
-    pub(crate) fn touch_sent(&mut self, id: SessionId, packet_id: PacketId, unsaved: &mut Unsaved) {
-        if let Some(kept) = self.kept.as_deref_mut()
-            && let Some(delivery) = self.outbound.message(packet_id)
-        {
-            let waited = NonZeroU64::new(delivery.entry);
-            let number = kept.entry();
-            let unstored = UnstoredEntry { number, waited };
-            let under_way = kept.under_way();
-            under_way.unstored.insert(packet_id, unstored);
-            under_way.sent_what_waited |= waited.is_some();
-            self.touch(id, unsaved);
-        }
+    pub(crate) fn end_entry(&mut self, packet_id: PacketId) -> bool {
+        let kept = self.kept.as_deref_mut();
+        kept.map(|kept| kept.end_entry(packet_id)).is_some()
     }
 
-    /// What was sent under this id has come to its end.
-    pub(crate) fn end_entry(&mut self, id: SessionId, packet_id: PacketId, unsaved: &mut Unsaved) {
-        if let Some(kept) = self.kept.as_deref_mut() {
-            kept.end_entry(packet_id);
-            self.touch(id, unsaved);
-        }
-    }
-
-    /// A delivery that never was sent is over: it was dropped, or is another's.
-    pub(crate) fn end_waiting_entry(
-        &mut self,
-        id: SessionId,
-        delivery: &Delivery,
-        unsaved: &mut Unsaved,
-    ) {
+    pub(crate) fn end_waiting_entry(&mut self, delivery: &Delivery) -> bool {
         if delivery.entry > 0
             && let Some(kept) = self.kept.as_deref_mut()
         {
             kept.under_way().ended.push(delivery.entry);
-            self.touch(id, unsaved);
         }
+        delivery.entry > 0
     }
+}
 
+impl Session {
     /// Asks for a record of this session, if it is persistent.
     pub(crate) fn persist(
         &mut self,
@@ -241,13 +199,7 @@ impl Session {
     }
 
     /// The client has ended its subscriptions with this filter.
-    pub(crate) fn unsubscribe(
-        &mut self,
-        id: SessionId,
-        gate: &mut CommitGate,
-        unsaved: &mut Unsaved,
-        filter: &str,
-    ) -> StoreId {
+    pub(super) fn unsubscribe(&mut self, gate: &mut CommitGate, filter: &str) -> StoreId {
         let Some(kept) = self.kept.as_deref_mut() else {
             return StoreId::NOTHING;
         };
@@ -256,7 +208,6 @@ impl Session {
             kept.stop_yielding(filter, ends),
             kept.unsubscribe(filter, ends),
         ];
-        self.touch(id, unsaved);
         let mut asked = StoreId::NOTHING;
         for subscription in ended.into_iter().flatten() {
             asked = self.persist_unsubscription(gate, subscription);

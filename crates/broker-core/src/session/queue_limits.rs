@@ -25,16 +25,15 @@
 //! refused, and the audit's own messages, which are dropped by name.
 
 use foldhash::fast::FixedState;
-use slab::Slab;
 use std::collections::HashSet;
 
-use super::Session;
+use super::{Session, Sessions};
 use crate::ids::SessionId;
 use crate::limits::{BEYOND_BYTES_MAX, BEYOND_MESSAGES_MAX, Limits, QueueFull};
 
 /// The full sessions of this shard.
 #[derive(Debug, Default)]
-pub(crate) struct QueueLimits {
+pub(super) struct QueueLimits {
     /// Those that the other shards know of.
     full: HashSet<SessionId, FixedState>,
     /// Those that may have become full or have room again; some may have ended since.
@@ -124,61 +123,52 @@ impl Session {
     }
 }
 
-impl QueueLimits {
+impl Sessions {
     /// More waits for this session than before.
     #[inline]
-    pub(crate) fn note_fill(&mut self, sessions: &Slab<Session>, limits: &Limits, id: SessionId) {
+    pub(crate) fn note_fill(&mut self, limits: &Limits, id: SessionId) {
         if limits.queue_full == QueueFull::Refuse {
-            self.note_change(sessions, limits, id);
+            self.note_change(limits, id);
         }
     }
 
     /// Less may wait for this session than before.
     #[inline]
-    pub(crate) fn note_room(&mut self, sessions: &Slab<Session>, limits: &Limits, id: SessionId) {
-        if !self.full.is_empty() {
-            self.note_change(sessions, limits, id);
+    pub(crate) fn note_room(&mut self, limits: &Limits, id: SessionId) {
+        if !self.queue_limits.full.is_empty() {
+            self.note_change(limits, id);
         }
     }
 
     /// The limits have changed. Costs a look at all sessions, if publishers are or were refused.
-    pub(crate) fn note_limits(&mut self, sessions: &Slab<Session>, limits: &Limits) {
-        if limits.queue_full == QueueFull::Refuse || !self.full.is_empty() {
-            let ids = sessions.iter().filter_map(|(key, _)| key.try_into().ok());
-            for id in ids {
-                self.note_change(sessions, limits, SessionId(id));
+    pub(crate) fn note_limits(&mut self, limits: &Limits) {
+        if limits.queue_full == QueueFull::Refuse || !self.queue_limits.full.is_empty() {
+            for id in self.iter().map(|(id, _)| id).collect::<Vec<_>>() {
+                self.note_change(limits, id);
             }
         }
     }
 
     /// Takes a session that has become full or has room again.
     #[inline]
-    pub(crate) fn next_change(
-        &mut self,
-        sessions: &Slab<Session>,
-        limits: &Limits,
-    ) -> Option<QueueChange> {
-        if self.changed.is_empty() {
+    pub(crate) fn next_queue_change(&mut self, limits: &Limits) -> Option<QueueChange> {
+        if self.queue_limits.changed.is_empty() {
             return None;
         }
-        self.look_at_changed(sessions, limits)
+        self.look_at_changed(limits)
     }
 
     #[cold]
-    fn look_at_changed(
-        &mut self,
-        sessions: &Slab<Session>,
-        limits: &Limits,
-    ) -> Option<QueueChange> {
-        while let Some(id) = self.changed.pop() {
-            let was_full = self.full.contains(&id);
-            match (was_full, is_full(sessions, limits, id, was_full)) {
+    fn look_at_changed(&mut self, limits: &Limits) -> Option<QueueChange> {
+        while let Some(id) = self.queue_limits.changed.pop() {
+            let was_full = self.queue_limits.full.contains(&id);
+            match (was_full, self.would_be_full(limits, id, was_full)) {
                 (false, true) => {
-                    self.full.insert(id);
+                    self.queue_limits.full.insert(id);
                     return Some(QueueChange::Full(id));
                 }
                 (true, false) => {
-                    self.full.remove(&id);
+                    self.queue_limits.full.remove(&id);
                     return Some(QueueChange::Room(id));
                 }
                 _ => {}
@@ -188,42 +178,41 @@ impl QueueLimits {
     }
 
     /// The session ends. Answers whether it was full.
-    pub(crate) fn end(&mut self, id: SessionId) -> bool {
-        self.full.remove(&id)
+    pub(crate) fn end_full(&mut self, id: SessionId) -> bool {
+        self.queue_limits.full.remove(&id)
     }
 
     /// Whether no session is full, as far as the shards know, and none has changed.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.full.is_empty() && self.changed.is_empty()
+    pub(crate) fn all_have_room(&self) -> bool {
+        self.queue_limits.full.is_empty() && self.queue_limits.changed.is_empty()
     }
 
     /// Whether all shards know that this session is full.
     pub(crate) fn is_full(&self, id: SessionId) -> bool {
-        self.full.contains(&id)
+        self.queue_limits.full.contains(&id)
     }
 
     #[cold]
-    fn note_change(&mut self, sessions: &Slab<Session>, limits: &Limits, id: SessionId) {
-        let was_full = self.full.contains(&id);
-        if was_full != is_full(sessions, limits, id, was_full) {
-            self.changed.push(id);
+    fn note_change(&mut self, limits: &Limits, id: SessionId) {
+        let was_full = self.queue_limits.full.contains(&id);
+        if was_full != self.would_be_full(limits, id, was_full) {
+            self.queue_limits.changed.push(id);
         }
     }
-}
 
-/// Whether publishers are to be refused for this session.
-fn is_full(sessions: &Slab<Session>, limits: &Limits, id: SessionId, was_full: bool) -> bool {
-    let session = sessions.get(id.index());
-    let Some(session) = session.filter(|session| session.is_durable()) else {
-        return false;
-    };
-    let (messages, bytes) = session.waiting();
-    limits.queue_full == QueueFull::Refuse
-        && if was_full {
-            !limits.has_room(messages, bytes)
-        } else {
-            limits.is_full(messages, bytes)
-        }
+    /// Whether publishers are to be refused for this session.
+    fn would_be_full(&self, limits: &Limits, id: SessionId, was_full: bool) -> bool {
+        let Some(session) = self.get(id).filter(|session| session.is_durable()) else {
+            return false;
+        };
+        let (messages, bytes) = session.waiting();
+        limits.queue_full == QueueFull::Refuse
+            && if was_full {
+                !limits.has_room(messages, bytes)
+            } else {
+                limits.is_full(messages, bytes)
+            }
+    }
 }
 
 /// A session has room again when one part in so many of each limit is free, and at least one

@@ -52,7 +52,7 @@ impl Shard {
     /// A session has a client, maybe another one than before.
     pub(crate) fn take_subject(&mut self, id: SessionId, subject: Option<Arc<Subject>>) {
         let is_new = self.clients.access.admit(id, subject);
-        let session = self.clients.sessions.get(id.index());
+        let session = self.clients.sessions.get(id);
         if is_new && session.is_some_and(|session| !session.subscriptions.is_empty()) {
             self.router.judge_again();
             self.revoke_subscriptions(id);
@@ -63,7 +63,7 @@ impl Shard {
     /// judged when it leaves.
     fn revoke_subscriptions(&mut self, id: SessionId) {
         let access = &self.clients.access;
-        let Some(session) = self.clients.sessions.get(id.index()) else {
+        let Some(session) = self.clients.sessions.get(id) else {
             return;
         };
         let subscriptions = session.subscriptions.iter();
@@ -118,7 +118,7 @@ impl Shard {
         } = &mut self.clients;
         if let Some(connection) = connections.get(id)
             && let Some(session_id) = connection.session()
-            && let Some(session) = sessions.get(session_id.index())
+            && let Some(session) = sessions.get(session_id)
         {
             let subject = access.subject(|| identity(connection, &session.client_id));
             access.admit(session_id, subject);

@@ -25,16 +25,14 @@ impl Shard {
         session_id: SessionId,
         ack: Ack<'_>,
     ) -> Result<(), Fault> {
-        let Clients {
-            sessions, unsaved, ..
-        } = &mut self.clients;
-        let Some(session) = sessions.get_mut(session_id.index()) else {
+        let Clients { sessions, .. } = &mut self.clients;
+        let Some(session) = sessions.get_mut(session_id) else {
             return Ok(());
         };
         match session.outbound.handle_puback(ack.packet_id) {
             Ok(delivery) if ack.reason.is_error() => {
                 session.end_flight(&delivery);
-                session.end_entry(session_id, ack.packet_id, unsaved);
+                sessions.end_entry(session_id, ack.packet_id);
                 // [MQTT-4.8.2-6]
                 let (why, fate) = (DropReason::RefusedByReceiver, Fate::GivenUp);
                 self.deliverer(now)
@@ -42,7 +40,7 @@ impl Shard {
             }
             Ok(delivery) => {
                 session.end_flight(&delivery);
-                session.end_entry(session_id, ack.packet_id, unsaved);
+                sessions.end_entry(session_id, ack.packet_id);
                 self.acknowledged(session_id, delivery, ack.properties);
             }
             Err(AckError::Unknown) => {}
@@ -68,7 +66,7 @@ impl Shard {
             ..
         } = &mut self.clients;
         let findings = audit.findings();
-        if let Some(session) = sessions.get_mut(id.index()) {
+        if let Some(session) = sessions.get_mut(id) {
             let (number, fate) = (delivery.number, Fate::Acknowledged);
             session.settle(number, fate, telemetry.audit(), findings);
             session.ledger.note_heard(number);
@@ -91,13 +89,8 @@ impl Shard {
         ack: Ack<'_>,
     ) -> Result<(), Fault> {
         let packet_id = ack.packet_id;
-        let Clients {
-            sessions,
-            gate,
-            unsaved,
-            ..
-        } = &mut self.clients;
-        let Some(session) = sessions.get_mut(session_id.index()) else {
+        let Clients { sessions, gate, .. } = &mut self.clients;
+        let Some(session) = sessions.get_mut(session_id) else {
             return Ok(());
         };
         // A PUBREC with an error ends the exchange and frees the packet id [MQTT-4.3.3-4]
@@ -120,7 +113,7 @@ impl Shard {
             }
             Ok(PubRec::Ended(delivery)) => {
                 session.end_flight(&delivery);
-                session.end_entry(session_id, packet_id, unsaved);
+                sessions.end_entry(session_id, packet_id);
                 let (why, fate) = (DropReason::RefusedByReceiver, Fate::GivenUp);
                 self.deliverer(now)
                     .drop_settled(session_id, delivery, why, fate);
@@ -156,7 +149,7 @@ impl Shard {
         ack: Ack<'_>,
     ) {
         let Clients { sessions, gate, .. } = &mut self.clients;
-        let Some(session) = sessions.get_mut(session_id.index()) else {
+        let Some(session) = sessions.get_mut(session_id) else {
             return;
         };
         let packet_id = ack.packet_id;
@@ -182,14 +175,12 @@ impl Shard {
         session_id: SessionId,
         ack: Ack<'_>,
     ) -> Result<(), Fault> {
-        let Clients {
-            sessions, unsaved, ..
-        } = &mut self.clients;
-        let Some(session) = sessions.get_mut(session_id.index()) else {
+        let Clients { sessions, .. } = &mut self.clients;
+        let Some(session) = sessions.get_mut(session_id) else {
             return Ok(());
         };
         match session.outbound.handle_pubcomp(ack.packet_id) {
-            Ok(()) => session.end_entry(session_id, ack.packet_id, unsaved),
+            Ok(()) => sessions.end_entry(session_id, ack.packet_id),
             Err(AckError::Unknown) => {}
             Err(AckError::WrongQoS | AckError::TooEarly) => {
                 return Err(Fault::new(
@@ -211,7 +202,7 @@ impl Shard {
             limits,
             ..
         } = &self.clients;
-        let Some(session) = sessions.get(id.index()) else {
+        let Some(session) = sessions.get(id) else {
             return false;
         };
         let connection = session.connection.and_then(|index| connections.at(index));
@@ -226,13 +217,13 @@ impl Shard {
         let Some(connection) = clients.connections.get(id) else {
             return false;
         };
-        let session = clients.sessions.get(session_id.index());
+        let session = clients.sessions.get(session_id);
         session.is_some_and(|session| {
             session.has_room_and_nothing(connection, &clients.limits) && !session.is_durable()
         }) && !clients.retained.has_queries(session_id)
             && connection.has_used_all()
             && !clients.deliveries.has_fan_outs()
-            && clients.queue_limits.is_quiet()
+            && clients.sessions.all_have_room()
             && clients.audit.is_at_rest()
     }
 
@@ -272,8 +263,7 @@ impl Shard {
 
     /// The will of this client was published, or will not be. On disk it may be another by now.
     pub(crate) fn end_stored_will(&mut self, client_id: &Arc<str>) {
-        let session = self.clients.by_client_id.get(client_id);
-        let session = session.and_then(|id| self.clients.sessions.get(id.index()));
+        let session = self.clients.sessions.find_mut(client_id);
         if session.is_some_and(|session| session.will_on_disk) {
             return;
         }
@@ -288,8 +278,7 @@ impl Shard {
     /// let in again: a restart must not publish a will that is not of its last connection.
     pub(crate) fn note_will_over(&mut self, client_id: &Arc<str>) {
         let asked = self.clients.gate.end_client(Arc::clone(client_id));
-        let session = self.clients.by_client_id.get(client_id);
-        if let Some(session) = session.and_then(|id| self.clients.sessions.get_mut(id.index())) {
+        if let Some(session) = self.clients.sessions.find_mut(client_id) {
             session.asked = asked;
         }
     }

@@ -32,7 +32,7 @@ use crate::shared::{GroupMessage, Keeping, PacketLimit, PendingJoin, share_text}
 impl Shard {
     /// What a session's subscription is announced as. Nothing is kept of what is sent at QoS 0.
     pub(crate) fn want_of(&self, session: SessionId, granted: QoS) -> Want {
-        match self.clients.sessions.get(session.index()) {
+        match self.clients.sessions.get(session) {
             Some(session) if session.stays && granted > QoS::AtMostOnce => Want::Staying,
             _ => Want::Passing,
         }
@@ -125,7 +125,7 @@ impl Shard {
     ) -> Option<u64> {
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
         let fresh = self.numbers.issue();
-        let state = self.clients.session_mut(session)?;
+        let state = self.clients.sessions.get_mut(session)?;
         let serial = state.memberships.join(share_text(group, filter), fresh);
         let member = self.member(session, serial);
         let keeps = self.want_of(session, grant.qos) == Want::Staying;
@@ -153,7 +153,7 @@ impl Shard {
 
     pub(crate) fn leave_group(&mut self, session: SessionId, group: &str, filter: TopicFilter<'_>) {
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-        let state = self.clients.session_mut(session);
+        let state = self.clients.sessions.get_mut(session);
         let text = share_text(group, filter);
         let Some(serial) = state.and_then(|state| state.memberships.leave(&text)) else {
             return;
@@ -176,7 +176,7 @@ impl Shard {
 
     /// The groups of a session learn whether it is connected, and whether it is full.
     pub(crate) fn announce_to_groups(&mut self, session_id: SessionId, connected: bool) {
-        let session = self.clients.sessions.get(session_id.index());
+        let session = self.clients.sessions.get(session_id);
         let groups = session.map(|session| session.memberships.all());
         for (text, serial) in groups.into_iter().flatten() {
             self.announce_to_group(session_id, &text, serial, connected);
@@ -191,11 +191,11 @@ impl Shard {
         serial: u64,
         connected: bool,
     ) {
-        let session = self.clients.sessions.get(session_id.index());
+        let session = self.clients.sessions.get(session_id);
         let grant = session.and_then(|session| session.subscriptions.get(text));
         let keeps = grant.is_none_or(|grant| grant.qos > QoS::AtMostOnce);
         let readiness = match connected {
-            _ if keeps && self.clients.queue_limits.is_full(session_id) => Readiness::Full,
+            _ if keeps && self.clients.sessions.is_full(session_id) => Readiness::Full,
             true => Readiness::Ready,
             false if keeps => Readiness::Away,
             false => Readiness::Absent,
@@ -245,7 +245,7 @@ impl Shard {
         let Some(limit) = limit.filter(|limit| limit.bytes_max < u32::MAX) else {
             return;
         };
-        let session = self.clients.sessions.get(id.index());
+        let session = self.clients.sessions.get(id);
         let kept = session.is_some_and(Session::is_durable);
         let taken = self.deliverer(now).take_too_large(id, &limit);
         if taken.is_empty() {
@@ -379,12 +379,9 @@ impl Shard {
     pub(crate) fn announce_queue_changes(&mut self) {
         loop {
             let Clients {
-                queue_limits,
-                sessions,
-                limits,
-                ..
+                sessions, limits, ..
             } = &mut self.clients;
-            match queue_limits.next_change(sessions, limits) {
+            match sessions.next_queue_change(limits) {
                 None => return,
                 Some(QueueChange::Full(id)) => self.announce_full_session(id),
                 Some(QueueChange::Room(id)) => self.announce_session_room(id),
@@ -394,7 +391,7 @@ impl Shard {
 
     #[cold]
     fn announce_full_session(&mut self, id: SessionId) {
-        let Some(session) = self.clients.sessions.get(id.index()) else {
+        let Some(session) = self.clients.sessions.get(id) else {
             return;
         };
         let client_id = Arc::clone(&session.client_id);
@@ -411,14 +408,14 @@ impl Shard {
     #[cold]
     fn announce_session_room(&mut self, id: SessionId) {
         self.announce_room(Holder::Session(id));
-        let session = self.clients.sessions.get(id.index());
+        let session = self.clients.sessions.get(id);
         let connected = session.is_some_and(|session| session.connection.is_some());
         self.announce_to_groups(id, connected);
     }
 
     /// The session ends: it is not full any more.
     pub(crate) fn end_fullness(&mut self, id: SessionId) {
-        if self.clients.queue_limits.end(id) {
+        if self.clients.sessions.end_full(id) {
             self.announce_session_room(id);
         }
     }
@@ -479,8 +476,8 @@ impl Shard {
 
     /// A session has subscribed, or replaced a subscription: all shards know, if it is full.
     pub(crate) fn announce_full_filter(&mut self, id: SessionId, filter: &str, grant: Grant) {
-        if self.clients.queue_limits.is_full(id)
-            && let Some(session) = self.clients.sessions.get(id.index())
+        if self.clients.sessions.is_full(id)
+            && let Some(session) = self.clients.sessions.get(id)
         {
             let client_id = Arc::clone(&session.client_id);
             self.announce_full(Holder::Session(id), &client_id, &[(filter.into(), grant)]);
@@ -489,7 +486,7 @@ impl Shard {
 
     /// A subscription of a session has ended: all shards know, if it is full.
     pub(crate) fn announce_filter_room(&mut self, id: SessionId, filter: &str) {
-        if self.clients.queue_limits.is_full(id) {
+        if self.clients.sessions.is_full(id) {
             let holder = Holder::Session(id);
             for shard in self.others() {
                 let filter = Some(filter.into());

@@ -50,7 +50,7 @@ impl Shard {
         else {
             return;
         };
-        let Some(session) = sessions.get_mut(id.index()) else {
+        let Some(session) = sessions.get_mut(id) else {
             return;
         };
         let Session {
@@ -84,7 +84,7 @@ impl Shard {
             telemetry,
             ..
         } = &mut self.clients;
-        let ledger = &sessions.get(id.index())?.ledger;
+        let ledger = &sessions.get(id)?.ledger;
         audit.verify_publisher(telemetry, &sender, ledger, again, publication)
     }
 
@@ -103,14 +103,14 @@ impl Shard {
             telemetry,
             ..
         } = &mut self.clients;
-        if let Some((sender, session)) = sender.zip(sessions.get(id.index())) {
+        if let Some((sender, session)) = sender.zip(sessions.get(id)) {
             audit.note_refused(telemetry, &sender, &session.ledger, publication, reason);
         }
     }
 
     /// The client of this session, and the user as whom it was let in.
     fn sender(&self, id: SessionId) -> Option<Sender> {
-        let session = self.clients.sessions.get(id.index())?;
+        let session = self.clients.sessions.get(id)?;
         let connection = session
             .connection
             .and_then(|index| self.clients.connections.at(index));
@@ -139,7 +139,7 @@ impl Shard {
         if let Some(own) = own {
             self.clients.audit.note_stored(own);
         }
-        if let Some(session) = self.clients.session_mut(id)
+        if let Some(session) = self.clients.sessions.get_mut(id)
             && let Some(record) = session.ledger.lane_so_far(&session.client_id)
         {
             self.clients.gate.ask(record);
@@ -259,13 +259,9 @@ impl Shard {
         news: News,
     ) {
         let Clients {
-            sessions,
-            by_client_id,
-            audit,
-            ..
+            sessions, audit, ..
         } = &mut self.clients;
-        let session = by_client_id.get(publisher);
-        let session = session.and_then(|id| sessions.get_mut(id.index()));
+        let session = sessions.find_mut(publisher);
         let lane = session.and_then(|session| session.ledger.lane_mut());
         audit.take_news(now, lane, publisher, epoch, number, news);
     }
@@ -296,7 +292,7 @@ impl Shard {
         } = clients;
         let mut followed = audit.take_followed();
         followed.retain(|id| {
-            let session = sessions.get_mut(id.index());
+            let session = sessions.get_mut(*id);
             let Some(lane) = session.and_then(|session| session.ledger.lane_mut()) else {
                 return false;
             };
@@ -312,13 +308,12 @@ impl Shard {
     fn report_accounts(&mut self) {
         let Clients {
             sessions,
-            by_client_id,
             audit,
             gate,
             ..
         } = &mut self.clients;
         if audit.watches_all_accounts() {
-            for client_id in by_client_id.keys() {
+            for client_id in sessions.client_ids() {
                 if !audit.watch_account(client_id) {
                     break;
                 }
@@ -326,8 +321,7 @@ impl Shard {
         }
         let mut last: Option<Box<str>> = None;
         while let Some(client_id) = audit.next_account(last.as_deref()) {
-            let session = by_client_id.get(&*client_id);
-            let session = session.and_then(|id| sessions.get(id.index()));
+            let session = sessions.find(&client_id).and_then(|id| sessions.get(id));
             let text = match session {
                 None => statement::no_account(&client_id),
                 Some(session) => {
@@ -370,8 +364,8 @@ impl Shard {
     }
 
     fn lane_session(&self, client_id: &Arc<str>) -> Option<LaneSession> {
-        let session = self.clients.by_client_id.get(client_id)?;
-        let session = self.clients.sessions.get(session.index())?;
+        let sessions = &self.clients.sessions;
+        let session = sessions.get(sessions.find(client_id)?)?;
         Some(LaneSession {
             is_connected: session.connection.is_some(),
             is_durable: session.is_durable(),
@@ -395,7 +389,7 @@ impl Shard {
         // Those that are not at rest, because they are not exact, go on as after a crash.
         self.store_ledgers();
         let mut at_rest = Vec::new();
-        for (_, session) in &self.clients.sessions {
+        for (_, session) in self.clients.sessions.iter() {
             if let Some(lane) = session.ledger.lane().filter(|_| session.is_durable()) {
                 at_rest.push(lane.state(Arc::clone(&session.client_id)));
             }
@@ -417,16 +411,15 @@ impl Shard {
     pub fn restore_lane(&mut self, now: Instant, lane: LaneState) {
         let Clients {
             sessions,
-            by_client_id,
             audit,
             telemetry,
             ..
         } = &mut self.clients;
-        let Some(id) = by_client_id.get(lane.client_id()) else {
+        let Some(id) = sessions.find(lane.client_id()) else {
             return;
         };
-        if let Some(session) = sessions.get_mut(id.index()) {
-            audit.restore_ingress(telemetry, *id, &mut session.ledger, &lane);
+        if let Some(session) = sessions.get_mut(id) {
+            audit.restore_ingress(telemetry, id, &mut session.ledger, &lane);
         }
         audit.restore_own(telemetry, &lane, false);
         self.carry_out_audit(now);
@@ -447,13 +440,11 @@ impl Shard {
     pub fn restore_lane_so_far(&mut self, now: Instant, state: LaneState) {
         let Clients {
             sessions,
-            by_client_id,
             audit,
             telemetry,
             ..
         } = &mut self.clients;
-        let session = by_client_id.get(state.client_id());
-        let session = session.and_then(|id| sessions.get_mut(id.index()));
+        let session = sessions.find_mut(state.client_id());
         let ledger = session.map(|session| &mut session.ledger);
         if ledger.is_some() {
             audit.restore_own(telemetry, &state, true);

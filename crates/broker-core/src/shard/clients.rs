@@ -3,12 +3,9 @@
 //! Deliberately absent: what brings a message to a session ([`crate::delivery`]), and what is known
 //! of sessions beside it, which has files of its own.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-
-use foldhash::fast::FixedState;
-use slab::Slab;
 
 use crate::audit::Audit;
 use crate::audit::account::Open;
@@ -21,7 +18,7 @@ use crate::mesh::{Bundles, MessageNumbers};
 use crate::output::Output;
 use crate::policy::AccessControl;
 use crate::retained::Retained;
-use crate::session::{QueueLimits, Session, Unsaved};
+use crate::session::Sessions;
 use crate::settings::ShardOptions;
 use crate::telemetry::Telemetry;
 
@@ -30,8 +27,7 @@ pub(crate) struct Clients {
     /// What clients may do.
     pub(crate) access: AccessControl,
     pub(crate) connections: Connections,
-    pub(crate) sessions: Slab<Session>,
-    pub(crate) by_client_id: HashMap<Arc<str>, SessionId, FixedState>,
+    pub(crate) sessions: Sessions,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) telemetry: Telemetry,
     pub(crate) retained: Retained,
@@ -39,9 +35,6 @@ pub(crate) struct Clients {
     pub(crate) stopping: bool,
     /// What must be true before something leaves.
     pub(crate) gate: CommitGate,
-    /// Sessions that are at the limit of what may wait for them.
-    pub(crate) queue_limits: QueueLimits,
-    pub(crate) unsaved: Unsaved,
     pub(crate) audit: Audit,
     /// Of messages to and from other shards.
     pub(crate) numbers: MessageNumbers,
@@ -50,21 +43,17 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// The seed keeps clients from choosing ids that meet in the table.
     pub(crate) fn new(options: &ShardOptions) -> Self {
         Self {
             limits: options.limits.clone(),
             access: AccessControl::default(),
             connections: Connections::default(),
-            sessions: Slab::new(),
-            by_client_id: HashMap::with_hasher(FixedState::with_seed(options.seed)),
+            sessions: Sessions::new(options.seed),
             outputs: VecDeque::new(),
             telemetry: Telemetry::default(),
             retained: Retained::new(Arc::clone(&options.totals)),
             stopping: false,
             gate: CommitGate::new(options.id),
-            queue_limits: QueueLimits::default(),
-            unsaved: Unsaved::default(),
             audit: Audit::new(options),
             numbers: MessageNumbers::default(),
             bundles: Bundles::default(),
@@ -73,12 +62,8 @@ impl Clients {
     }
 
     pub(crate) fn connection_of(&self, session_id: SessionId) -> Option<ConnectionId> {
-        let index = self.sessions.get(session_id.index())?.connection?;
+        let index = self.sessions.get(session_id)?.connection?;
         Some(self.connections.at(index)?.id())
-    }
-
-    pub(crate) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
-        self.sessions.get_mut(id.index())
     }
 
     /// Delivery at work on the parts that it needs.
@@ -91,21 +76,12 @@ impl Clients {
             access: &mut self.access,
             connections: &mut self.connections,
             sessions: &mut self.sessions,
-            queue_limits: &mut self.queue_limits,
-            unsaved: &mut self.unsaved,
             telemetry: &mut self.telemetry,
             retained: &mut self.retained,
             gate: &mut self.gate,
             audit: &mut self.audit,
             deliveries: &mut self.deliveries,
         }
-    }
-
-    /// Less may wait for this session than before.
-    #[inline]
-    pub(crate) fn note_room(&mut self, id: SessionId) {
-        self.queue_limits
-            .note_room(&self.sessions, &self.limits, id);
     }
 
     /// Deliveries accepted for sessions that stay that are not known to be on disk. Costs a look at

@@ -48,7 +48,7 @@ impl Shard {
     ) -> Result<(), Fault> {
         let expiry_max = self.clients.limits.session_expiry_max_s;
         let clients = &mut self.clients;
-        let Some(session) = clients.sessions.get_mut(session_id.index()) else {
+        let Some(session) = clients.sessions.get_mut(session_id) else {
             return Ok(());
         };
         if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
@@ -103,7 +103,7 @@ impl Shard {
         if let Some(session) = session {
             self.deliverer(now).catch_up(session);
         }
-        let session = session.and_then(|id| self.clients.sessions.get(id.index()));
+        let session = session.and_then(|id| self.clients.sessions.get(id));
         let client = session.map(Session::client);
         let connection = self.clients.connections.get_mut(id)?;
         Some(connection.take_final_bytes(client, last))
@@ -211,7 +211,7 @@ impl Shard {
     ) -> Option<Box<Connection>> {
         let mut connection = self.forget_connection(id)?;
         if let Some(session_id) = connection.session() {
-            if let Some(session) = self.clients.session_mut(session_id) {
+            if let Some(session) = self.clients.sessions.get_mut(session_id) {
                 let copies = keep_unanswered(session, connection.take_held());
                 self.deliverer(now).drop_copies(session_id, copies);
             }
@@ -224,7 +224,7 @@ impl Shard {
     fn begin_absence(&mut self, now: Instant, session_id: SessionId, why: Disconnection) {
         self.clients.telemetry.disconnected();
         let absence = self.numbers.issue();
-        let Some(session) = self.clients.session_mut(session_id) else {
+        let Some(session) = self.clients.sessions.get_mut(session_id) else {
             return;
         };
         session.connection = None;
@@ -246,14 +246,14 @@ impl Shard {
         } else if !self.is_left_on_disk(session_id) {
             self.end_session(now, session_id, DropReason::SessionEnded);
         }
-        let sessions = self.clients.by_client_id.len();
+        let sessions = self.clients.sessions.len();
         self.clients.telemetry.note_sessions(sessions);
     }
 
     pub(crate) fn expire_session(&mut self, now: Instant, id: SessionId, absence: u64) {
         // Never one that is connected. [MQTT-4.1.0-1, MQTT311-4.1.0-1, MQTT311-4.1.0-2]
         let absent = |session: &Session| session.absence == absence && session.connection.is_none();
-        let is_absent = self.clients.sessions.get(id.index()).is_some_and(absent);
+        let is_absent = self.clients.sessions.get(id).is_some_and(absent);
         if !is_absent || self.is_left_on_disk(id) {
             return;
         }
@@ -270,9 +270,8 @@ impl Shard {
     pub(crate) fn shorten_absences(&mut self, now: Instant) {
         let sessions = self.clients.sessions.iter();
         let sleeping = sessions.filter(|(_, session)| session.away_since.is_some());
-        let ids = sleeping.filter_map(|(key, _)| u32::try_from(key).ok());
-        for id in ids.collect::<Vec<_>>() {
-            self.schedule_end(SessionId(id), now + GRACE);
+        for id in sleeping.map(|(id, _)| id).collect::<Vec<_>>() {
+            self.schedule_end(id, now + GRACE);
         }
     }
 
@@ -280,7 +279,7 @@ impl Shard {
     /// `earliest`.
     pub(crate) fn schedule_end(&mut self, id: SessionId, earliest: Instant) {
         if let Some(end) = self.end_of(id)
-            && let Some(session) = self.clients.sessions.get(id.index())
+            && let Some(session) = self.clients.sessions.get(id)
         {
             let (session, absence) = (id, session.absence);
             let timer = Timer::SessionExpiry { session, absence };
@@ -290,7 +289,7 @@ impl Shard {
 
     /// When a session that has no connection ends, as the limit is now. `None`: it does not.
     fn end_of(&self, id: SessionId) -> Option<Instant> {
-        let session = self.clients.sessions.get(id.index())?;
+        let session = self.clients.sessions.get(id)?;
         let Some(since) = session.away_since else {
             return Some(self.options.start); // of its client there is only a will
         };
@@ -310,21 +309,20 @@ impl Shard {
         let (unread, uncounted_of) = self.deliverer(now).drop_backlog(id);
         self.end_fullness(id);
         let Clients { sessions, gate, .. } = &mut self.clients;
-        let session = sessions.get_mut(id.index());
+        let session = sessions.get_mut(id);
         let was_kept = session.is_some_and(|session| {
             let was_kept = session.is_durable();
             session.persist_end(gate);
             was_kept
         });
         self.unsubscribe_all(id);
-        let Some(mut session) = self.clients.sessions.try_remove(id.index()) else {
+        let Some(mut session) = self.clients.sessions.remove(id) else {
             return;
         };
         debug_assert!(
             session.connection.is_none(),
             "a session ends after its connection"
         );
-        self.clients.by_client_id.remove(&session.client_id);
         self.clients.gate.qos2_pending_mut().end(id);
         self.clients.access.end(id);
         self.options.totals.sessions.subtract(1);
@@ -355,7 +353,7 @@ impl Shard {
         let findings = self.clients.audit.findings();
         ledger.close(&client_id, &fates, telemetry.audit(), findings);
         self.end_lane(now, &client_id, session.ledger.take_lane());
-        let sessions = self.clients.by_client_id.len();
+        let sessions = self.clients.sessions.len();
         self.clients.telemetry.note_sessions(sessions);
         self.event(Event::SessionEnded {
             client_id,
@@ -366,7 +364,7 @@ impl Shard {
 
     /// [MQTT-3.1.2-8, MQTT311-3.1.2-8].
     pub(crate) fn schedule_will(&mut self, now: Instant, id: SessionId) {
-        let Some(session) = self.clients.session_mut(id) else {
+        let Some(session) = self.clients.sessions.get_mut(id) else {
             return;
         };
         let Some(will) = &session.will else { return };
@@ -393,7 +391,7 @@ impl Shard {
             return;
         }
         let clients = &mut self.clients;
-        let Some(session) = clients.sessions.get_mut(id.index()) else {
+        let Some(session) = clients.sessions.get_mut(id) else {
             return;
         };
         let expiry_s = session.expiry_s;
@@ -408,14 +406,14 @@ impl Shard {
 
     /// The client has said DISCONNECT: its will is not published.
     pub(crate) fn discard_will(&mut self, id: SessionId) {
-        if let Some(session) = self.clients.session_mut(id) {
+        if let Some(session) = self.clients.sessions.get_mut(id) {
             session.will = None;
         }
         self.forget_stored_will(id);
     }
 
     fn forget_stored_will(&mut self, id: SessionId) {
-        if let Some(session) = self.clients.session_mut(id)
+        if let Some(session) = self.clients.sessions.get_mut(id)
             && std::mem::take(&mut session.will_on_disk)
         {
             let client_id = Arc::clone(&session.client_id);
@@ -426,7 +424,8 @@ impl Shard {
     pub(crate) fn publish_due_will(&mut self, now: Instant, id: SessionId, absence: u64) {
         if self
             .clients
-            .session_mut(id)
+            .sessions
+            .get_mut(id)
             .is_some_and(|session| session.absence == absence)
         {
             self.publish_will(now, id);
@@ -437,13 +436,13 @@ impl Shard {
         if self.stays_on_disk(id) {
             // It is published at the restart, also when the session has ended.
             let Clients { sessions, gate, .. } = &mut self.clients;
-            if let Some(session) = sessions.get(id.index()) {
+            if let Some(session) = sessions.get(id) {
                 gate.block(Arc::clone(&session.client_id));
             }
             return;
         }
         // Taken out: it is published once. [MQTT-3.1.2-10, MQTT311-3.1.2-10]
-        let Some(session) = self.clients.session_mut(id) else {
+        let Some(session) = self.clients.sessions.get_mut(id) else {
             return;
         };
         let Some(will) = session.will.take() else {

@@ -31,9 +31,7 @@ use unbroken_mqtt_proto::{
 use super::read_only;
 use crate::audit::ledger::Ledger;
 use crate::audit::rule::rules_of;
-use crate::connection::{
-    Caller, ConnectRequest, Connection, Terms, check_connect, response_prefix,
-};
+use crate::connection::{Caller, ConnectRequest, Terms, check_connect, response_prefix};
 use crate::durability::{Record, Will};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::input::Admission;
@@ -181,7 +179,7 @@ impl Shard {
         }
         // The id is all that a session is found by. [MQTT-3.1.3-2, MQTT311-3.1.3-2]
         // From here on one that was assigned is like any other. [MQTT-3.1.3-7]
-        let existing = self.clients.by_client_id.get(&client_id).copied();
+        let existing = self.clients.sessions.find(&client_id);
         if let Err(full) = self.inherit_place(id, existing) {
             return self.refuse(now, id, request.caller_as(client_id), no_place(full));
         }
@@ -190,7 +188,7 @@ impl Shard {
         }
         self.end_orphan(now, &client_id);
         // A takeover may have ended the session.
-        let mut existing = self.clients.by_client_id.get(&client_id).copied();
+        let mut existing = self.clients.sessions.find(&client_id);
         if let Some(session) = existing {
             self.deliverer(now).catch_up(session);
         }
@@ -222,7 +220,7 @@ impl Shard {
         });
         let telemetry = &mut self.clients.telemetry;
         self.clients.connections.send(telemetry, id.index, &connack);
-        let sessions = self.clients.by_client_id.len();
+        let sessions = self.clients.sessions.len();
         self.clients.telemetry.connected(sessions);
         let connection = self.clients.connections.get(id);
         let address = connection.and_then(|connection| connection.peer().address);
@@ -253,7 +251,7 @@ impl Shard {
             limits,
             ..
         } = &mut self.clients;
-        let Some(session) = sessions.get_mut(session_id.index()) else {
+        let Some(session) = sessions.get_mut(session_id) else {
             return;
         };
         session.attach(id.index, absence);
@@ -321,14 +319,13 @@ impl Shard {
             connections,
             sessions,
             gate,
-            unsaved,
             audit,
             ..
         } = &mut self.clients;
-        if let Some(session) = sessions.get_mut(session_id.index()) {
-            if present {
-                session.touch_presence(session_id, unsaved);
-            }
+        if present {
+            sessions.touch_presence(session_id);
+        }
+        if let Some(session) = sessions.get_mut(session_id) {
             let request = gate.before_connack(session.asked, present);
             connections.close_gate(gate, id, request);
             // What it may not have heard is due again.
@@ -423,7 +420,7 @@ impl Shard {
             let number = mix(self.options.seed ^ self.numbers.issue());
             let id = format!("auto-{number:016x}");
             let here = placement::of_client(&id, self.options.shards) == self.options.id;
-            if here && !self.clients.by_client_id.contains_key(id.as_str()) {
+            if here && !self.clients.sessions.find(id.as_str()).is_some() {
                 return id;
             }
         }
@@ -442,34 +439,17 @@ impl Shard {
     }
 
     fn insert_session(&mut self, client_id: &Arc<str>) -> SessionId {
-        let key = self
-            .clients
-            .sessions
-            .insert(Session::new(Arc::clone(client_id)));
-        self.clients.sessions[key].serial = self.numbers.issue();
         let rules = rules_of(client_id, &self.options.settings.audit.rules);
-        self.clients.sessions[key].ledger = Ledger::new(rules);
-        let id =
-            SessionId(u32::try_from(key).expect("sessions_max is a u32, and keys are below it"));
-        self.clients.by_client_id.insert(Arc::clone(client_id), id);
-        id
+        let (client_id, serial) = (Arc::clone(client_id), self.numbers.issue());
+        let session = Session::new(client_id, serial, Ledger::new(rules));
+        self.clients.sessions.insert(session)
     }
 
     /// Disconnects whoever uses this session now [MQTT-3.1.4-3, MQTT311-3.1.4-2].
     fn take_over(&mut self, now: Instant, session: SessionId) {
-        let connection = self
-            .clients
-            .session_mut(session)
-            .and_then(|session| session.connection);
-        if let Some(old) = connection
-            .and_then(|index| self.clients.connections.at(index))
-            .map(Connection::id)
-        {
-            self.disconnect(
-                now,
-                old,
-                Fault::new(ReasonCode::SessionTakenOver, "the client connected again"),
-            );
+        if let Some(old) = self.clients.connection_of(session) {
+            let detail = "the client connected again";
+            self.disconnect(now, old, Fault::new(ReasonCode::SessionTakenOver, detail));
         }
     }
 

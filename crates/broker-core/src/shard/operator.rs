@@ -133,7 +133,7 @@ impl Shard {
         let info = |index: usize| {
             let index = u32::try_from(index).ok()?;
             let connection = self.clients.connections.at(index)?;
-            let session = self.clients.sessions.get(connection.session()?.index())?;
+            let session = self.clients.sessions.get(connection.session()?)?;
             Some(ClientInfo {
                 client_id: Arc::clone(&session.client_id),
                 user: connection.user().cloned(),
@@ -149,7 +149,7 @@ impl Shard {
     /// Sessions of this shard.
     pub fn sessions(&self, from: Place, most: usize) -> Page<SessionInfo> {
         let info = |index| {
-            let session = self.clients.sessions.get(index)?;
+            let session = self.clients.sessions.at(index)?;
             let kept = session.kept.as_deref();
             let backlog = kept.and_then(|kept| kept.backlog.as_deref());
             Some(SessionInfo {
@@ -162,7 +162,7 @@ impl Shard {
                 is_counted: backlog.is_none_or(Backlog::is_counted),
             })
         };
-        page(from, self.clients.sessions.capacity(), most, info)
+        page(from, self.clients.sessions.end(), most, info)
     }
 
     /// Subscriptions of this shard's sessions, or of one client's.
@@ -172,10 +172,10 @@ impl Shard {
         from: Place,
         most: usize,
     ) -> Page<SubscriptionInfo> {
-        let all = self.clients.sessions.capacity();
+        let all = self.clients.sessions.end();
         let (mut place, end) = match of {
             None => (from, all),
-            Some(client_id) => match self.clients.by_client_id.get(client_id) {
+            Some(client_id) => match self.clients.sessions.find(client_id) {
                 Some(id) => {
                     let index = id.index();
                     (Place { index, ..from }, index + 1)
@@ -186,7 +186,7 @@ impl Shard {
         let mut entries = Vec::new();
         let until = place.index.saturating_add(LOOKS_MAX).min(end);
         while place.index < until && entries.len() < most {
-            if let Some(session) = self.clients.sessions.get(place.index) {
+            if let Some(session) = self.clients.sessions.at(place.index) {
                 let room = most - entries.len();
                 entries.extend(subscriptions_of(session, place.offset).take(room));
                 place.offset += room;
@@ -262,7 +262,7 @@ impl Shard {
 
     /// Whether this client is connected to this shard.
     pub fn is_connected(&self, client_id: &str) -> bool {
-        let id = self.clients.by_client_id.get(client_id).copied();
+        let id = self.clients.sessions.find(client_id);
         id.is_some_and(|id| self.clients.connection_of(id).is_some())
     }
 
@@ -302,17 +302,14 @@ impl Shard {
         let before = self.clients.limits.session_expiry_max_s;
         self.clients.limits.clone_from(&limits);
         self.options.limits = limits;
-        let clients = &mut self.clients;
-        clients
-            .queue_limits
-            .note_limits(&clients.sessions, &clients.limits);
+        self.clients.sessions.note_limits(&self.options.limits);
         if self.clients.limits.session_expiry_max_s < before {
             self.shorten_absences(now);
         }
     }
 
     fn disconnect_for_operator(&mut self, now: Instant, client_id: &str) {
-        let id = self.clients.by_client_id.get(client_id).copied();
+        let id = self.clients.sessions.find(client_id);
         if let Some(id) = id.and_then(|id| self.clients.connection_of(id)) {
             let detail = "an operator ended the connection";
             let fault = Fault::new(ReasonCode::AdministrativeAction, detail);
@@ -348,9 +345,9 @@ impl Shard {
 
     /// The session ends as by a Clean Start, with its will and with a name for all that waited.
     fn forget_session(&mut self, now: Instant, client_id: &Arc<str>) {
-        let session = |shard: &Self| shard.clients.by_client_id.get(client_id).copied();
+        let session = |shard: &Self| shard.clients.sessions.find(client_id);
         let connection = session(self)
-            .and_then(|id| self.clients.sessions.get(id.index()))
+            .and_then(|id| self.clients.sessions.get(id))
             .and_then(|session| session.connection)
             .and_then(|index| self.clients.connections.at(index))
             .map(Connection::id);

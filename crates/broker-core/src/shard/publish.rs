@@ -133,7 +133,7 @@ impl Shard {
         publish: &Publish<'_>,
         name: &str,
     ) -> Result<Flow, Fault> {
-        let Some(session) = self.clients.sessions.get_mut(session_id.index()) else {
+        let Some(session) = self.clients.sessions.get_mut(session_id) else {
             return Ok(Flow::Done);
         };
         let mut instead_of = None;
@@ -210,7 +210,7 @@ impl Shard {
             && !self.clients.gate.has_failed()
         {
             let Clients { sessions, gate, .. } = &mut self.clients;
-            if let Some(session) = sessions.get_mut(session_id.index()) {
+            if let Some(session) = sessions.get_mut(session_id) {
                 item.wait_for(session.release(session_id, gate, packet_id));
             }
         }
@@ -292,7 +292,7 @@ impl Shard {
             return Some(Refusal { why, full: None });
         }
         if !self.has_room_for_copy(item, publisher) {
-            let session = self.clients.sessions.get(publisher.index());
+            let session = self.clients.sessions.get(publisher);
             let full = session.map(|session| Arc::clone(&session.client_id));
             let why = DropReason::QueueFull;
             return Some(Refusal { why, full });
@@ -324,7 +324,7 @@ impl Shard {
             return false;
         };
         let sessions = &self.clients.sessions;
-        let stays = |id: SessionId| sessions.get(id.index()).is_some_and(Session::is_durable);
+        let stays = |id: SessionId| sessions.get(id).is_some_and(Session::is_durable);
         let route = self.router.route(topic);
         let mut receivers = route.receivers.iter();
         // Forgetting a retained message makes room, where there is anything to write to.
@@ -361,7 +361,8 @@ impl Shard {
             return Ok(Outcome { reason, until });
         }
         // It is not here: when it comes again it is new.
-        if let (Some(session), Some(packet_id)) = (self.clients.session_mut(session_id), packet_id)
+        if let (Some(session), Some(packet_id)) =
+            (self.clients.sessions.get_mut(session_id), packet_id)
         {
             session.inbound.acknowledged(packet_id);
         }
@@ -384,7 +385,7 @@ impl Shard {
     #[cold]
     fn put_back(&mut self, id: ConnectionId, session_id: SessionId, packet_id: Option<PacketId>) {
         if let Some(packet_id) = packet_id
-            && let Some(session) = self.clients.session_mut(session_id)
+            && let Some(session) = self.clients.sessions.get_mut(session_id)
         {
             session.inbound.acknowledged(packet_id);
         }
@@ -427,7 +428,7 @@ impl Shard {
                 retained,
             };
             let Clients { sessions, gate, .. } = &mut self.clients;
-            if let Some(session) = sessions.get_mut(session_id.index()) {
+            if let Some(session) = sessions.get_mut(session_id) {
                 item.wait_for(session.persist(gate, marker));
             }
         }

@@ -59,7 +59,7 @@ impl Shard {
     fn needs_store(&self, connection: &Connection) -> bool {
         let Clients { sessions, gate, .. } = &self.clients;
         let session = connection.session();
-        let session = session.and_then(|session| sessions.get(session.index()));
+        let session = session.and_then(|session| sessions.get(session));
         !connection.gate_open(gate.stored())
             || session.is_some_and(|session| session.is_durable() || session.will_on_disk)
             || connection.any_waits(gate)
@@ -90,8 +90,8 @@ impl Shard {
         if !clients.gate.has_failed() {
             return false;
         }
-        let existing = clients.by_client_id.get(client_id);
-        let existing = existing.and_then(|id| clients.sessions.get(id.index()));
+        let existing = clients.sessions.find(client_id);
+        let existing = existing.and_then(|id| clients.sessions.get(id));
         let will = request.will(now, client_id);
         expiry_s > 0
             || existing.is_some_and(|session| session.is_durable() || session.will_on_disk)
@@ -101,13 +101,13 @@ impl Shard {
 
     /// The store has failed, and has this session: it ends after the restart, if it has to.
     pub(crate) fn is_left_on_disk(&self, id: SessionId) -> bool {
-        let session = self.clients.sessions.get(id.index());
+        let session = self.clients.sessions.get(id);
         self.clients.gate.has_failed() && session.is_some_and(Session::is_durable)
     }
 
     /// The store has failed, and has the will of this session: that is where it stays.
     pub(crate) fn stays_on_disk(&self, id: SessionId) -> bool {
-        let session = self.clients.sessions.get(id.index());
+        let session = self.clients.sessions.get(id);
         let on_disk = |session: &Session| session.will_on_disk;
         self.clients.gate.has_failed() && session.is_some_and(on_disk)
     }

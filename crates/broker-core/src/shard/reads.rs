@@ -20,7 +20,7 @@ impl Shard {
     /// Goes on reading for a session that is behind, has a client, and nothing in memory for it.
     pub(crate) fn read_on(&mut self, id: SessionId) {
         let Clients { sessions, gate, .. } = &mut self.clients;
-        let Some(session) = sessions.get_mut(id.index()) else {
+        let Some(session) = sessions.get_mut(id) else {
             return;
         };
         if session.connection.is_none() || !session.queue.is_empty() {
@@ -38,7 +38,7 @@ impl Shard {
 
     /// All that was routed to the session has been read.
     fn become_live(&mut self, id: SessionId) {
-        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
+        let Some(session) = self.clients.sessions.get_mut(id) else {
             return;
         };
         let backlog = session
@@ -50,7 +50,7 @@ impl Shard {
             .telemetry
             .uncount(backlog.messages, backlog.bytes);
         let (counted, found) = (backlog.counted, backlog.found);
-        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
+        let Some(session) = self.clients.sessions.get_mut(id) else {
             return;
         };
         let findings = self.clients.audit.findings();
@@ -63,7 +63,7 @@ impl Shard {
 
     /// A part of a log has been read.
     pub(crate) fn handle_read(&mut self, now: Instant, answer: &ReadAnswer) {
-        let session = self.clients.sessions.get_mut(answer.session.index());
+        let session = self.clients.sessions.get_mut(answer.session);
         if session.is_some_and(|session| session.end_read(answer.token)) {
             match self.clients.gate.reads().purpose(answer.token) {
                 Purpose::CatchUp => self.take_answer(now, answer),
@@ -84,11 +84,16 @@ impl Shard {
         for message in &answer.messages {
             self.take_read(now, id, message);
         }
-        if let Some(backlog) = self.clients.session_mut(id).and_then(Session::backlog_mut) {
+        if let Some(backlog) = self
+            .clients
+            .sessions
+            .get_mut(id)
+            .and_then(Session::backlog_mut)
+        {
             backlog.read_through(answer.log, answer.through);
         }
         let Clients { sessions, gate, .. } = &mut self.clients;
-        if let Some(session) = sessions.get_mut(id.index())
+        if let Some(session) = sessions.get_mut(id)
             && session.connection.is_none()
         {
             // Its client has gone meanwhile, and what it did not get is to be counted.
@@ -99,7 +104,7 @@ impl Shard {
 
     /// Puts a message into the queue of a session, if it was routed to it.
     fn take_read(&mut self, now: Instant, id: SessionId, message: &Arc<Message>) {
-        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
+        let Some(session) = self.clients.sessions.get_mut(id) else {
             return;
         };
         let Some(kept) = session.kept.as_deref_mut() else {
@@ -116,12 +121,16 @@ impl Shard {
         if let Some(position) = item.position() {
             self.deliverer(now).count_found(id, position, bytes);
         }
-        let backlog = self.clients.session_mut(id).and_then(Session::backlog_mut);
+        let backlog = self
+            .clients
+            .sessions
+            .get_mut(id)
+            .and_then(Session::backlog_mut);
         if !backlog.is_some_and(|backlog| backlog.take(bytes)) {
             self.clients.telemetry.accepted();
             self.clients.telemetry.queued(bytes);
         }
-        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
+        let Some(session) = self.clients.sessions.get_mut(id) else {
             return;
         };
         let (kept, position) = (session.kept.as_ref(), item.position());
@@ -158,13 +167,8 @@ impl Shard {
     }
 
     fn scan_session(&mut self, id: SessionId) {
-        let Clients {
-            sessions,
-            gate,
-            unsaved,
-            ..
-        } = &mut self.clients;
-        let Some(session) = sessions.get_mut(id.index()) else {
+        let Clients { sessions, gate, .. } = &mut self.clients;
+        let Some(session) = sessions.get_mut(id) else {
             return;
         };
         if !session.begin_scan_of_log() {
@@ -175,7 +179,7 @@ impl Shard {
         } else if let Some(backlog) = session.backlog_mut()
             && backlog.end_count(gate.scan().ends())
         {
-            session.touch(id, unsaved);
+            sessions.touch(id);
         }
     }
 
@@ -183,7 +187,7 @@ impl Shard {
     fn handle_scan(&mut self, now: Instant, answer: &ReadAnswer) {
         let id = answer.session;
         for message in &answer.messages {
-            let session = self.clients.sessions.get(id.index());
+            let session = self.clients.sessions.get(id);
             let is_expected = session.is_some_and(|session| {
                 let kept = session.kept.as_deref();
                 kept.is_some_and(|kept| kept.waits_uncounted(&session.client_id, message))
@@ -194,7 +198,7 @@ impl Shard {
             }
         }
         let Clients { sessions, gate, .. } = &mut self.clients;
-        if let Some(session) = sessions.get_mut(id.index()) {
+        if let Some(session) = sessions.get_mut(id) {
             session.scanned(answer.log, answer.through);
             session.list_for_scan(id, gate.scan_mut());
             gate.scan_mut().put_first(id);

@@ -184,7 +184,7 @@ impl Shard {
             client_id: Arc::clone(&client_id),
             what,
         };
-        if self.clients.by_client_id.contains_key(&client_id) {
+        if self.clients.sessions.find(&client_id).is_some() {
             return Err(contradiction("it is there twice"));
         }
         let id = self.old_session(&client_id);
@@ -197,7 +197,7 @@ impl Shard {
             audit,
             ..
         } = &mut self.clients;
-        let Some(session) = sessions.get_mut(id.index()) else {
+        let Some(session) = sessions.get_mut(id) else {
             return Ok(());
         };
         let was_here = restored.away.is_none();
@@ -265,19 +265,16 @@ impl Shard {
         self.revive_will(now, id, away);
         if was_here {
             // From now on it is away.
-            let clients = &mut self.clients;
-            if let Some(session) = clients.sessions.get_mut(id.index()) {
-                session.touch_presence(id, &mut clients.unsaved);
-            }
+            self.clients.sessions.touch_presence(id);
             self.schedule_progress(now);
         }
         let Clients { sessions, gate, .. } = &mut self.clients;
-        if let Some(session) = sessions.get_mut(id.index()) {
+        if let Some(session) = sessions.get_mut(id) {
             session.list_for_scan(id, gate.scan_mut());
         }
-        self.deliverer(now).note_fill(id);
+        self.clients.sessions.note_fill(&self.clients.limits, id);
         self.schedule_scan(now);
-        let sessions = self.clients.by_client_id.len();
+        let sessions = self.clients.sessions.len();
         self.clients.telemetry.note_sessions(sessions);
     }
 
@@ -289,7 +286,7 @@ impl Shard {
         client_id: &Arc<str>,
         will: Will,
     ) -> Result<(), RestoreError> {
-        if self.clients.by_client_id.contains_key(client_id) {
+        if self.clients.sessions.find(client_id).is_some() {
             return Err(RestoreError::Contradiction {
                 client_id: Arc::clone(client_id),
                 what: "its will is there twice",
@@ -297,7 +294,7 @@ impl Shard {
         }
         let id = self.old_session(client_id);
         let absence = self.numbers.issue();
-        if let Some(session) = self.clients.session_mut(id) {
+        if let Some(session) = self.clients.sessions.get_mut(id) {
             session.absence = absence;
             session.will = Some(Box::new(will));
             session.will_on_disk = true;
@@ -329,11 +326,11 @@ impl Shard {
     /// A client comes whose last session was over with the broker: its will is due, if it was not
     /// yet published.
     pub(crate) fn end_orphan(&mut self, now: Instant, client_id: &Arc<str>) {
-        let Some(id) = self.clients.by_client_id.get(client_id).copied() else {
+        let Some(id) = self.clients.sessions.find(client_id) else {
             return;
         };
         let is_orphan = |session: &Session| session.connection.is_none() && session.expiry_s == 0;
-        if self.clients.sessions.get(id.index()).is_some_and(is_orphan) {
+        if self.clients.sessions.get(id).is_some_and(is_orphan) {
             self.end_session(now, id, DropReason::SessionEnded);
         }
     }
@@ -341,7 +338,7 @@ impl Shard {
     /// Sets the time of a restored will. Its client could not come while the broker was down: it
     /// may for a moment, or for the delay if that is shorter.
     fn revive_will(&mut self, now: Instant, id: SessionId, away: Duration) {
-        let Some(session) = self.clients.session_mut(id) else {
+        let Some(session) = self.clients.sessions.get_mut(id) else {
             return;
         };
         let (expiry_s, absence) = (session.expiry_s, session.absence);
@@ -408,7 +405,7 @@ impl Shard {
             retain_as_published: subscription.options.retain_as_published,
             identifier: subscription.identifier,
         };
-        if let Some(session) = self.clients.session_mut(id) {
+        if let Some(session) = self.clients.sessions.get_mut(id) {
             session
                 .subscriptions
                 .insert(subscription.filter.clone(), grant);

@@ -229,7 +229,7 @@ impl Shard {
             waits,
             waits_for_verdict: has_verdict && finds_verdict(filter.as_str()),
         };
-        if self.clients.sessions.contains(session.index()) {
+        if self.clients.sessions.get(session).is_some() {
             let most = self.clients.limits.subscriptions_per_session_max as usize;
             self.clients.retained.add_query(session, start, most);
         }
@@ -237,7 +237,7 @@ impl Shard {
 
     /// Begins the queries with these tokens: their SUBACK has left.
     pub(crate) fn begin_queries(&mut self, now: Instant, session: SessionId, tokens: Range<u64>) {
-        if tokens.is_empty() || !self.clients.sessions.contains(session.index()) {
+        if tokens.is_empty() || self.clients.sessions.get(session).is_none() {
             return;
         }
         for token in self.clients.retained.begin_queries(session, tokens) {
@@ -251,7 +251,7 @@ impl Shard {
     pub(crate) fn pump_retained(&mut self, now: Instant, session_id: SessionId) {
         // Of that, copies that were found may be older.
         self.deliverer(now).catch_up(session_id);
-        let session = self.clients.sessions.get(session_id.index());
+        let session = self.clients.sessions.get(session_id);
         if session.is_none_or(|session| session.connection.is_none()) {
             return; // what is found now may be replaced before it comes back
         }
@@ -297,7 +297,7 @@ impl Shard {
 
     /// Whether this message would go straight out rather than fill the queue.
     fn room_for_retained(&self, session_id: SessionId, qos: QoS) -> bool {
-        let Some(session) = self.clients.sessions.get(session_id.index()) else {
+        let Some(session) = self.clients.sessions.get(session_id) else {
             return false;
         };
         let connection = session
@@ -343,7 +343,7 @@ impl Shard {
                 return false;
             };
             let RetainedCopy { message, grant, .. } = copy;
-            let session = self.clients.sessions.get(session_id.index());
+            let session = self.clients.sessions.get(session_id);
             // [MQTT-3.8.3-3]
             let is_own = |session: &Session| message.publisher() == Some(&session.client_id);
             let is_left_out = grant.no_local && session.is_some_and(is_own);
@@ -358,11 +358,8 @@ impl Shard {
             self.clients.deliveries.release(message);
         }
         let done = self.clients.retained.finish_slice(session_id);
-        let clients = &mut self.clients;
-        if let Some(filter) = done
-            && let Some(session) = clients.sessions.get_mut(session_id.index())
-        {
-            session.end_scan(session_id, &filter, &mut clients.unsaved);
+        if let Some(filter) = done {
+            self.clients.sessions.end_scan(session_id, &filter);
         }
         true
     }

@@ -54,7 +54,7 @@ impl Shard {
     /// Whether some of what was released is in flight over this connection.
     fn holds_released(&self, connection: &Connection) -> bool {
         let id = connection.session();
-        let session = id.and_then(|id| self.clients.sessions.get(id.index()));
+        let session = id.and_then(|id| self.clients.sessions.get(id));
         session.is_some_and(|session| session.holds_released(self.clients.gate.retention()))
     }
 
@@ -80,8 +80,7 @@ impl Shard {
             let overdue = sessions
                 .iter()
                 .filter(|(_, session)| session.is_overdue(now, limits, gate));
-            let overdue = overdue.filter_map(|(key, _)| u32::try_from(key).ok());
-            let overdue = overdue.map(SessionId).collect();
+            let overdue = overdue.map(|(id, _)| id).collect();
             gate.retention_mut().set_overdue(overdue);
         }
         self.go_on_dropping(now);
@@ -91,7 +90,7 @@ impl Shard {
         while let Some(id) = self.clients.gate.next_overdue() {
             self.drop_outstayed_queue(now, id);
             self.drop_outstayed_in_flight(now, id);
-            self.clients.note_room(id);
+            self.clients.sessions.note_room(&self.clients.limits, id);
             self.begin_advance(id);
         }
     }
@@ -104,13 +103,13 @@ impl Shard {
             limits,
             ..
         } = &mut self.clients;
-        let Some(session) = sessions.get_mut(id.index()) else {
+        let Some(session) = sessions.get_mut(id) else {
             return;
         };
         let outstayed = session.take_outstayed(Rules::new(now, limits, gate));
         let mut numbers = Vec::with_capacity(outstayed.len());
         for (delivery, why) in outstayed {
-            let Some(session) = self.clients.session_mut(id) else {
+            let Some(session) = self.clients.sessions.get_mut(id) else {
                 return;
             };
             let cost = delivery.message.publication().cost();
@@ -119,7 +118,7 @@ impl Shard {
             numbers.push(delivery.number);
             self.deliverer(now).drop_waiting(id, delivery, why);
         }
-        if let Some(session) = self.clients.sessions.get_mut(id.index()) {
+        if let Some(session) = self.clients.sessions.get_mut(id) {
             let totals = self.clients.telemetry.audit();
             session.settle_dropped(&numbers, totals, self.clients.audit.findings());
         }
@@ -132,7 +131,7 @@ impl Shard {
         let gate = &self.clients.gate;
         if gate.retention().releases() && !gate.has_failed() {
             self.drop_outstayed_in_flight(now, id);
-            self.clients.note_room(id);
+            self.clients.sessions.note_room(&self.clients.limits, id);
         }
     }
 
@@ -146,10 +145,10 @@ impl Shard {
             ..
         } = &self.clients;
         let rules = Rules::new(now, limits, gate);
-        let session = sessions.get(id.index());
+        let session = sessions.get(id);
         let outstayed = session.map(|session| session.outstayed_in_flight(rules));
         for (packet_id, why) in outstayed.into_iter().flatten() {
-            let session = self.clients.sessions.get(id.index());
+            let session = self.clients.sessions.get(id);
             let was_sent = session.is_some_and(|found| found.outbound.was_sent(packet_id));
             // PUBREL is sent when the client comes back, after all that was asked for.
             self.deliverer(now).give_up(id, packet_id, was_sent, why);
@@ -158,7 +157,11 @@ impl Shard {
 
     /// Reads from where the session is, if it is behind and nothing reads for it.
     fn begin_advance(&mut self, id: SessionId) {
-        let backlog = self.clients.session_mut(id).and_then(Session::backlog_mut);
+        let backlog = self
+            .clients
+            .sessions
+            .get_mut(id)
+            .and_then(Session::backlog_mut);
         if let Some(backlog) = backlog.filter(|backlog| backlog.is_idle()) {
             backlog.advance = Some(Box::default());
             self.advance_on(id);
@@ -168,7 +171,7 @@ impl Shard {
     /// Reads on in the first log of which it is not known what may stay; or ends.
     fn advance_on(&mut self, id: SessionId) {
         let Clients { sessions, gate, .. } = &mut self.clients;
-        let Some(session) = sessions.get_mut(id.index()) else {
+        let Some(session) = sessions.get_mut(id) else {
             return;
         };
         if let Some(part) = session.next_read(gate) {
@@ -193,11 +196,13 @@ impl Shard {
             }
         }
         let log = answer.log;
-        let clients = &mut self.clients;
-        if let Some(session) = clients.sessions.get_mut(id.index()) {
-            session.touch(id, &mut clients.unsaved);
-        }
-        if let Some(backlog) = self.clients.session_mut(id).and_then(Session::backlog_mut) {
+        self.clients.sessions.touch(id);
+        if let Some(backlog) = self
+            .clients
+            .sessions
+            .get_mut(id)
+            .and_then(Session::backlog_mut)
+        {
             backlog.read_through(log, through);
             if let Some(advance) = &mut backlog.advance
                 && settled
@@ -212,7 +217,7 @@ impl Shard {
 
     /// Drops a message that was read, if it may not stay. False: it stays.
     fn take_outstayed(&mut self, now: Instant, id: SessionId, message: &Arc<Message>) -> bool {
-        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
+        let Some(session) = self.clients.sessions.get_mut(id) else {
             return true;
         };
         let Some(kept) = session.kept.as_deref_mut() else {
@@ -224,7 +229,11 @@ impl Shard {
         if self.drop_read(now, id, terms.terms(), message) {
             return true;
         }
-        let backlog = self.clients.session_mut(id).and_then(Session::backlog_mut);
+        let backlog = self
+            .clients
+            .sessions
+            .get_mut(id)
+            .and_then(Session::backlog_mut);
         if let Some(advance) = backlog.and_then(|backlog| backlog.advance.as_mut()) {
             let stamp = message.publication().stamp;
             let oldest = advance.oldest.get_or_insert(stamp);
@@ -255,7 +264,7 @@ impl Shard {
             ..
         } = &self.clients;
         let is_too_much = |session: &Session| session.holds_too_much(limits);
-        let why = if sessions.get(id.index()).is_some_and(is_too_much) {
+        let why = if sessions.get(id).is_some_and(is_too_much) {
             Some(DropReason::QueueFull)
         } else {
             gate.retention().outstayed(limits, now, waiting)
@@ -265,7 +274,12 @@ impl Shard {
         };
         let bytes = item.publication.cost();
         self.deliverer(now).count_found(id, position, bytes);
-        let Some(backlog) = self.clients.session_mut(id).and_then(Session::backlog_mut) else {
+        let Some(backlog) = self
+            .clients
+            .sessions
+            .get_mut(id)
+            .and_then(Session::backlog_mut)
+        else {
             return false;
         };
         if backlog.take(bytes) {

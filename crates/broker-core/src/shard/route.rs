@@ -274,7 +274,7 @@ impl Shard {
         grant: Grant,
         item: &mut Item<'_>,
     ) -> bool {
-        let session = self.clients.sessions.get(member.session.index());
+        let session = self.clients.sessions.get(member.session);
         let text = session.and_then(|session| session.memberships.named(member.serial));
         let Some(text) = text.cloned() else {
             return false;

@@ -125,7 +125,7 @@ impl Shard {
     }
 
     fn report_subscribed(&mut self, version: Version, request: &Request<'_>, code: ReasonCode) {
-        if let Some(session) = self.clients.sessions.get(request.session.index()) {
+        if let Some(session) = self.clients.sessions.get(request.session) {
             let client_id = Arc::clone(&session.client_id);
             self.event(Event::Subscribed {
                 client_id,
@@ -154,7 +154,7 @@ impl Shard {
         for (filter, grant) in answer.retained {
             self.add_query(now, session, filter, grant, true);
         }
-        let state = self.clients.sessions.get(session.index());
+        let state = self.clients.sessions.get(session);
         let suback = PendingSubAck {
             connection,
             session,
@@ -214,7 +214,7 @@ impl Shard {
         let past_max = per_session.max(PAST_SUBSCRIPTIONS_AT_LEAST) as usize;
         let (options, identifier) = (request.options, request.identifier);
         let Clients { sessions, gate, .. } = &mut self.clients;
-        let Some(session) = sessions.get_mut(request.session.index()) else {
+        let Some(session) = sessions.get_mut(request.session) else {
             return true;
         };
         if !session.is_full_of_past(request.text, options, identifier, past_max) {
@@ -232,7 +232,7 @@ impl Shard {
             limits.subscriptions_per_session_max as usize,
             limits.subscriptions_max,
         );
-        let Some(session) = self.clients.sessions.get_mut(request.session.index()) else {
+        let Some(session) = self.clients.sessions.get_mut(request.session) else {
             return Err(ReasonCode::UnspecifiedError);
         };
         let before = session.subscriptions.get(request.text);
@@ -287,8 +287,8 @@ impl Shard {
             self.clients.telemetry.joined_group();
         }
         let join = self.join_group(session, group, filter, request.grant());
-        if self.clients.queue_limits.is_full(session)
-            && let Some(state) = self.clients.sessions.get(session.index())
+        if self.clients.sessions.is_full(session)
+            && let Some(state) = self.clients.sessions.get(session)
             && let Some(serial) = state.memberships.serial(text)
         {
             self.announce_to_group(session, text, serial, true);
@@ -301,13 +301,8 @@ impl Shard {
     /// heard of: this waits with that.
     fn put_in_force(&mut self, suback: &mut PendingSubAck) {
         for (filter, era) in std::mem::take(&mut suback.filters) {
-            let Clients {
-                sessions,
-                gate,
-                unsaved,
-                ..
-            } = &mut self.clients;
-            let session = sessions.get_mut(suback.session.index());
+            let Clients { sessions, gate, .. } = &mut self.clients;
+            let session = sessions.get_mut(suback.session);
             let Some(session) = session.filter(|session| session.serial == suback.serial) else {
                 return;
             };
@@ -323,11 +318,12 @@ impl Shard {
                 Some(held) if held.era != era => suback.filters.push((filter, held.era)),
                 Some(_) => {
                     let yielded = kept.come_into_force(&filter, gate.log_ends().all());
-                    if yielded.is_some() {
-                        session.touch(suback.session, unsaved);
-                    }
+                    let is_changed = yielded.is_some();
                     let asked = session.persist_subscription(gate, &filter, yielded);
                     suback.stored = asked.max(suback.stored);
+                    if is_changed {
+                        sessions.touch(suback.session);
+                    }
                 }
             }
         }
@@ -391,18 +387,17 @@ impl Shard {
 
     /// Ends a subscription, if the session has it. Answers what asks for that to be on disk.
     pub(crate) fn end_subscription_to(&mut self, id: SessionId, text: &str) -> Option<StoreId> {
-        let grant = self.clients.session_mut(id)?.subscriptions.remove(text)?;
+        let grant = self
+            .clients
+            .sessions
+            .get_mut(id)?
+            .subscriptions
+            .remove(text)?;
         if let Ok(parsed) = SubscriptionFilter::parse(text) {
             self.unsubscribe(id, parsed, grant);
         }
-        let Clients {
-            sessions,
-            gate,
-            unsaved,
-            ..
-        } = &mut self.clients;
-        let session = sessions.get_mut(id.index())?;
-        Some(session.unsubscribe(id, gate, unsaved, text))
+        let Clients { sessions, gate, .. } = &mut self.clients;
+        Some(sessions.unsubscribe(id, gate, text))
     }
 
     /// Notes a subscription of a session that stays, and asks for it to be on disk, if it is in
@@ -421,7 +416,7 @@ impl Shard {
             options: shard,
             ..
         } = self;
-        let Some(session) = clients.sessions.get_mut(id.index()) else {
+        let Some(session) = clients.sessions.get_mut(id) else {
             return Keeping::Asked(StoreId::NOTHING);
         };
         let Some(kept) = session.kept.as_deref_mut() else {
@@ -447,22 +442,24 @@ impl Shard {
             // It is the one on disk.
             unstored = replaced.replace(subscription);
         }
-        if replaced.is_some() || unstored.is_some() {
-            session.touch(id, &mut clients.unsaved);
-        }
+        let is_changed = replaced.is_some() || unstored.is_some();
         // The client was not yet told of this one.
         if let Some(subscription) = unstored {
             session.persist_unsubscription(&mut clients.gate, subscription);
         }
-        match era {
+        let keeping = match era {
             Some(era) if !joins.is_empty() => Keeping::OnceInForce { era },
             _ => Keeping::Asked(session.persist_subscription(&mut clients.gate, filter, replaced)),
+        };
+        if is_changed {
+            clients.sessions.touch(id);
         }
+        keeping
     }
 
     /// Reports what a session had: so many events a packet can cause, and no more.
     fn tell_unsubscribed(&mut self, session_id: SessionId, filter: &str) {
-        if let Some(session) = self.clients.session_mut(session_id) {
+        if let Some(session) = self.clients.sessions.get_mut(session_id) {
             let client_id = Arc::clone(&session.client_id);
             let filter = filter.into();
             self.event(Event::Unsubscribed { client_id, filter });
@@ -495,7 +492,7 @@ impl Shard {
 
     /// The session ends: all its subscriptions do.
     pub(crate) fn unsubscribe_all(&mut self, session_id: SessionId) {
-        let Some(session) = self.clients.session_mut(session_id) else {
+        let Some(session) = self.clients.sessions.get_mut(session_id) else {
             return;
         };
         for (text, grant) in std::mem::take(&mut session.subscriptions) {

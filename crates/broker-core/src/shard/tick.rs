@@ -107,7 +107,7 @@ impl Shard {
         let clients = &self.clients;
         let connection = |id| clients.connections.get(id);
         let is_away = |session: SessionId, absence: u64| {
-            let found = clients.sessions.get(session.index());
+            let found = clients.sessions.get(session);
             found.is_some_and(|session| session.absence == absence)
         };
         self.timers.compact(|timer| match timer {
@@ -142,7 +142,7 @@ impl Shard {
         if self.clients.gate.appended_bytes() > self.options.settings.hasten_bytes {
             self.save_cursors();
         }
-        if !self.clients.unsaved.is_empty() && !self.progress_is_due {
+        if self.clients.sessions.has_unsaved() && !self.progress_is_due {
             self.progress_is_due = true;
             self.timers.set(now + SAVE_PROGRESS_EVERY, Timer::Progress);
         }
@@ -151,18 +151,10 @@ impl Shard {
     /// Asks for the progress of sessions to be stored, of all that have made some.
     pub(crate) fn save_progress(&mut self) {
         self.progress_is_due = false;
-        let Clients {
-            sessions,
-            gate,
-            unsaved,
-            ..
-        } = &mut self.clients;
+        let Clients { sessions, gate, .. } = &mut self.clients;
         gate.note_progress();
-        for id in unsaved.take() {
-            if let Some(session) = sessions.get_mut(id.index()) {
-                session.persist_progress(gate);
-            }
-        }
+        sessions.each_unsaved(|session| session.persist_progress(gate));
+        sessions.clear_unsaved();
         self.trim_logs();
     }
 
@@ -170,7 +162,7 @@ impl Shard {
     /// appended for so many sessions.
     #[cold]
     fn save_cursors(&mut self) {
-        let more = self.clients.unsaved.len() as u64 / SAVED_TOGETHER;
+        let more = self.clients.sessions.unsaved() as u64 / SAVED_TOGETHER;
         let much = self.options.settings.hasten_bytes.saturating_mul(1 + more);
         if self.clients.gate.appended_bytes() <= much {
             return;
@@ -179,20 +171,9 @@ impl Shard {
         if !self.knows_what_is_needed() {
             return;
         }
-        let Clients {
-            sessions,
-            gate,
-            unsaved,
-            ..
-        } = &mut self.clients;
-        let ids = unsaved.take();
-        for id in &ids {
-            if let Some(session) = sessions.get_mut(id.index()) {
-                session.persist_cursor(gate);
-            }
-        }
-        // There is more to store of most.
-        unsaved.restore(ids);
+        let Clients { sessions, gate, .. } = &mut self.clients;
+        // There is more to store of most, which stay unsaved.
+        sessions.each_unsaved(|session| session.persist_cursor(gate));
         self.trim_logs();
     }
 
@@ -215,7 +196,7 @@ impl Shard {
     pub fn needed(&self) -> Frontier {
         let ends = self.clients.gate.log_ends().all();
         let mut needed = ends.clone();
-        for (_, session) in &self.clients.sessions {
+        for (_, session) in self.clients.sessions.iter() {
             session.lower_to_needs(&mut needed, ends);
         }
         let sent = self.clients.gate.unsettled_positions();
@@ -297,7 +278,7 @@ impl Shard {
             ..
         } = &mut self.clients;
         for id in telemetry.take_unreported(now) {
-            if let Some(session) = sessions.get_mut(id.index()) {
+            if let Some(session) = sessions.get_mut(id) {
                 telemetry.report_drops(now, &mut session.drops);
             }
         }
@@ -307,7 +288,7 @@ impl Shard {
     pub(crate) fn drop_sessions(&mut self, now: Instant) {
         self.report_drops(now);
         self.clients.stopping = true;
-        let ids: Vec<_> = self.clients.sessions.iter().map(|(key, _)| key).collect();
+        let ids: Vec<_> = self.clients.sessions.iter().map(|(id, _)| id).collect();
         for id in ids {
             let Some(session) = self.clients.sessions.get_mut(id) else {
                 continue;
