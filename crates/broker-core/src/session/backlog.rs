@@ -12,19 +12,17 @@
 //! was routed to the session then; what was counted and what is found are compared.
 //!
 //! Invariants:
-//! - A broker that began with another number of shards than the one before has other homes for
-//!   publishers, and their messages since then are in other logs. So what all logs had at that
-//!   start is read before anything beyond it: the order of each publisher is kept.
+//! - What all logs had at the last start is read before anything beyond it. A broker that began
+//!   with another number of shards has other homes for publishers, and each keeps its order.
 //! - A session becomes live between two inputs, when it has read up to the last message that this
 //!   shard has had of each log. So there is neither a gap nor a repetition.
-//! - All that waits is counted, messages and bytes. While that is more than `queue_messages_max` or
-//!   `queue_bytes_max` allow, what is read is dropped, by name: by a client that comes, or by
-//!   retention. So it is the oldest. What waits from before the broker started is counted by the
-//!   recovery scan. Where publishers are refused instead nothing is.
+//! - All that waits is counted, what is older than the broker's start by the recovery scan. While
+//!   it exceeds the queue limits, what is read is dropped by name, and that is the oldest; where
+//!   publishers are refused instead nothing is dropped.
 //! - At most one read of a session is under way, and none of a client's while anything waits in its
 //!   queue.
 //!
-//! Deliberately absent: reading. The driver does it, and answers what is on disk.
+//! Deliberately absent: reading. The driver does it, and answers with what is on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;

@@ -19,7 +19,6 @@ pub(crate) use memberships::Memberships;
 pub(crate) use outbox::{Delivery, Identifiers};
 pub(crate) use overdue::Rules;
 pub(crate) use queue_limits::QueueChange;
-pub(crate) use redelivery::Redelivery;
 pub(crate) use sessions::Sessions;
 pub(crate) use stored::Kept;
 pub(crate) use stored_subscriptions::list::StoredSubscriptions;

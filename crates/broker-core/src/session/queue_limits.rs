@@ -14,11 +14,10 @@
 //! message.
 //!
 //! Invariants:
-//! - With `Refuse` no acknowledged message is dropped from a session that stays because there is
-//!   too much of it: what was under way when it became full is kept beyond the limit, and so is
-//!   what a group gives it that other members had. So is a will, which has no publisher to refuse,
-//!   up to twice the limits and more than can be under way: clients that connect and vanish have no
-//!   other limit. (Limits that are lowered to less than half of what waits do drop.)
+//! - With `Refuse` no acknowledged message is dropped from a persistent session because too much
+//!   waits. What was under way when it became full is kept beyond the limit, as is what a group
+//!   hands over, and a will, which has no publisher to refuse: up to twice the limits and more than
+//!   can be under way. (Limits that are lowered to less than half of what waits do drop.)
 //! - A broker without a full session pays one comparison for each message.
 //!
 //! Deliberately absent: sessions that end with their connections, for which no publisher is

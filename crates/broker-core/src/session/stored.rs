@@ -23,11 +23,12 @@ use std::num::NonZeroU64;
 use unbroken_mqtt_proto::PacketId;
 use unbroken_mqtt_proto::session::Entry as InFlight;
 
+use super::redelivery::Redelivery;
 use crate::durability::MaybeSent;
 use crate::ids::{LogId, StoreId};
 use crate::option_box::OptionBox;
 use crate::position::{Frontier, Position};
-use crate::session::{Backlog, Redelivery, Session, StoredSubscriptions};
+use crate::session::{Backlog, Session, StoredSubscriptions};
 
 /// A session's part of the disk.
 #[derive(Debug, Default)]
@@ -128,10 +129,17 @@ impl Kept {
         self.under_way().ended.push(number);
     }
 
-    /// The client may have been sent all that there is, up to here in the logs.
-    pub(crate) fn restore_sent_all(&mut self, through: Frontier) {
-        let entries = self.entries;
-        self.redelivery = Redelivery::unstored(MaybeSent { through, entries });
+    /// What the client may have been sent; if it was connected all that there is, up to here in the
+    /// logs.
+    pub(crate) fn restore_redelivery(&mut self, stored: MaybeSent, connected: Option<&Frontier>) {
+        self.redelivery = match connected {
+            Some(through) => Redelivery::unstored(MaybeSent {
+                through: through.clone(),
+                entries: self.entries,
+            }),
+            None if stored == MaybeSent::default() => Redelivery::default(),
+            None => Redelivery::stored(stored),
+        };
     }
 
     /// Takes out the entries that have come to their end: what can be forgotten, and what must be

@@ -420,7 +420,7 @@ impl Shard {
             let number = mix(self.options.seed ^ self.numbers.issue());
             let id = format!("auto-{number:016x}");
             let here = placement::of_client(&id, self.options.shards) == self.options.id;
-            if here && !self.clients.sessions.find(id.as_str()).is_some() {
+            if here && self.clients.sessions.find(id.as_str()).is_none() {
                 return id;
             }
         }

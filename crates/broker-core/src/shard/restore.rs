@@ -39,7 +39,7 @@ use crate::placement;
 use crate::position::{Frontier, Position};
 use crate::reason::DropReason;
 use crate::routing::Grant;
-use crate::session::{Backlog, Delivery, Kept, Redelivery, Session};
+use crate::session::{Backlog, Delivery, Kept, Session};
 use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::shared::Duty;
@@ -189,7 +189,6 @@ impl Shard {
         }
         let id = self.old_session(&client_id);
         let absence = self.numbers.issue();
-        let gaps = self.gaps;
         let Clients {
             sessions,
             telemetry,
@@ -207,7 +206,7 @@ impl Shard {
         session.absence = absence;
         session.will_on_disk = restored.will.is_some();
         session.will = restored.will.map(Box::new);
-        session.inbound = match gaps {
+        session.inbound = match self.gaps {
             0 => Inbound::restore(restored.markers),
             _ => Inbound::restore_doubted(restored.markers),
         };
@@ -230,9 +229,9 @@ impl Shard {
         );
         session.outbound = Outbound::restore(in_flight)
             .map_err(|_| contradiction("two messages have one packet id"))?;
-        if gaps > 0 {
+        if self.gaps > 0 {
             let newest = session.outbound.newest();
-            session.outbound.go_on_behind(far_away(gaps, newest));
+            session.outbound.go_on_behind(far_away(self.gaps, newest));
         }
         kept.subscriptions = restored.subscriptions.iter().cloned().collect();
         let since = now.checked_sub(away).unwrap_or(now);
@@ -243,11 +242,7 @@ impl Shard {
             Backlog::restored(through, positions, since)
         };
         kept.backlog = Some(Box::new(backlog));
-        if was_here {
-            kept.restore_sent_all(gate.scan().ends().clone());
-        } else if maybe_sent != MaybeSent::default() {
-            kept.redelivery = Redelivery::stored(maybe_sent);
-        }
+        kept.restore_redelivery(maybe_sent, was_here.then(|| gate.scan().ends()));
         session.kept = Some(Box::new(kept));
         for subscription in restored.subscriptions {
             if subscription.until.is_none() {
