@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! PUBLISH (numbered, tracked) -> routed here: so many expected, and these shards will report more
-//!         each shard that has it -> Expected      each delivery's end -> Sent | Acknowledged | Dropped
+//!         each shard that has it -> Expected  each delivery's end -> Sent | Acknowledged | Dropped
 //!                 \______________________ News ______________________/
 //!                                          |
 //!        the shard of the publisher: all expected have ended? the receipt is published

@@ -10,7 +10,7 @@ use crate::message::Publication;
 use crate::position::Position;
 use crate::reason::DropReason;
 use crate::routing::{Receiver, Terms};
-use crate::session::{Backlog, Session, TermsThen};
+use crate::session::{Backlog, TermsThen};
 
 impl Deliverer<'_> {
     /// The session has no client: what is routed to it from now on is read from the disk when it
@@ -52,8 +52,7 @@ impl Deliverer<'_> {
         if is_early
             && self
                 .sessions
-                .get_mut(id)
-                .and_then(Session::backlog_mut)
+                .backlog_mut(id)
                 .is_some_and(|b| b.has_many_early())
         {
             self.refuse_entry(id, terms, item, DropReason::QueueFull);
@@ -61,8 +60,7 @@ impl Deliverer<'_> {
         }
         note_given(self.retained, id, item, QoS::AtLeastOnce);
         self.count_behind(id, position, &item.publication);
-        if is_early && let Some(backlog) = self.sessions.get_mut(id).and_then(Session::backlog_mut)
-        {
+        if is_early && let Some(backlog) = self.sessions.backlog_mut(id) {
             let early = backlog.early.get_or_insert_default();
             let terms = TermsThen::of(terms, item.publication.qos);
             early.messages.insert(position, terms);

@@ -32,7 +32,8 @@
 //!
 //! What may be stored late, because a restart without it only repeats what the other side
 //! recognizes, is told together: the end of deliveries (PUBACK, PUBCOMP), what expired, and whether
-//! a session is connected. [`DeliveriesComplete`](Record::DeliveriesComplete) may be stored late, too.
+//! a session is connected. [`DeliveriesComplete`](Record::DeliveriesComplete) may be stored late,
+//! too.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;

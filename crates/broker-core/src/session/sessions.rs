@@ -7,11 +7,12 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use slab::Slab;
 
+use unbroken_mqtt_proto::PacketId;
+
 use super::queue_limits::QueueLimits;
-use super::{Delivery, Session};
+use super::{Backlog, Delivery, Session};
 use crate::durability::CommitGate;
 use crate::ids::{SessionId, StoreId};
-use unbroken_mqtt_proto::PacketId;
 
 pub(crate) struct Sessions {
     pub(super) all: Slab<Session>,
@@ -56,6 +57,7 @@ impl Sessions {
         self.by_client_id.get(client_id).copied()
     }
 
+    /// The session of this client.
     pub(crate) fn find_mut(&mut self, client_id: &str) -> Option<&mut Session> {
         self.get_mut(self.find(client_id)?)
     }
@@ -85,8 +87,9 @@ impl Sessions {
         Some(session)
     }
 
-    pub(crate) fn has_unsaved(&self) -> bool {
-        !self.unsaved.is_empty()
+    /// What waits for it on disk, if it is behind.
+    pub(crate) fn backlog_mut(&mut self, id: SessionId) -> Option<&mut Backlog> {
+        self.get_mut(id)?.backlog_mut()
     }
 
     pub(crate) fn unsaved(&self) -> usize {

@@ -12,7 +12,6 @@ use crate::durability::{Purpose, ReadAnswer};
 use crate::ids::SessionId;
 use crate::message::Message;
 use crate::reason::FaultKind;
-use crate::session::Session;
 use crate::shard::Clients;
 use crate::timers::Timer;
 
@@ -84,12 +83,7 @@ impl Shard {
         for message in &answer.messages {
             self.take_read(now, id, message);
         }
-        if let Some(backlog) = self
-            .clients
-            .sessions
-            .get_mut(id)
-            .and_then(Session::backlog_mut)
-        {
+        if let Some(backlog) = self.clients.sessions.backlog_mut(id) {
             backlog.read_through(answer.log, answer.through);
         }
         let Clients { sessions, gate, .. } = &mut self.clients;
@@ -121,11 +115,7 @@ impl Shard {
         if let Some(position) = item.position() {
             self.deliverer(now).count_found(id, position, bytes);
         }
-        let backlog = self
-            .clients
-            .sessions
-            .get_mut(id)
-            .and_then(Session::backlog_mut);
+        let backlog = self.clients.sessions.backlog_mut(id);
         if !backlog.is_some_and(|backlog| backlog.take(bytes)) {
             self.clients.telemetry.accepted();
             self.clients.telemetry.queued(bytes);

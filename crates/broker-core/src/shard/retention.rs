@@ -157,11 +157,7 @@ impl Shard {
 
     /// Reads from where the session is, if it is behind and nothing reads for it.
     fn begin_advance(&mut self, id: SessionId) {
-        let backlog = self
-            .clients
-            .sessions
-            .get_mut(id)
-            .and_then(Session::backlog_mut);
+        let backlog = self.clients.sessions.backlog_mut(id);
         if let Some(backlog) = backlog.filter(|backlog| backlog.is_idle()) {
             backlog.advance = Some(Box::default());
             self.advance_on(id);
@@ -197,12 +193,7 @@ impl Shard {
         }
         let log = answer.log;
         self.clients.sessions.touch(id);
-        if let Some(backlog) = self
-            .clients
-            .sessions
-            .get_mut(id)
-            .and_then(Session::backlog_mut)
-        {
+        if let Some(backlog) = self.clients.sessions.backlog_mut(id) {
             backlog.read_through(log, through);
             if let Some(advance) = &mut backlog.advance
                 && settled
@@ -229,11 +220,7 @@ impl Shard {
         if self.drop_read(now, id, terms.terms(), message) {
             return true;
         }
-        let backlog = self
-            .clients
-            .sessions
-            .get_mut(id)
-            .and_then(Session::backlog_mut);
+        let backlog = self.clients.sessions.backlog_mut(id);
         if let Some(advance) = backlog.and_then(|backlog| backlog.advance.as_mut()) {
             let stamp = message.publication().stamp;
             let oldest = advance.oldest.get_or_insert(stamp);
@@ -274,12 +261,7 @@ impl Shard {
         };
         let bytes = item.publication.cost();
         self.deliverer(now).count_found(id, position, bytes);
-        let Some(backlog) = self
-            .clients
-            .sessions
-            .get_mut(id)
-            .and_then(Session::backlog_mut)
-        else {
+        let Some(backlog) = self.clients.sessions.backlog_mut(id) else {
             return false;
         };
         if backlog.take(bytes) {

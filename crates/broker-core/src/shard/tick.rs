@@ -142,7 +142,7 @@ impl Shard {
         if self.clients.gate.appended_bytes() > self.options.settings.hasten_bytes {
             self.save_cursors();
         }
-        if self.clients.sessions.has_unsaved() && !self.progress_is_due {
+        if self.clients.sessions.unsaved() > 0 && !self.progress_is_due {
             self.progress_is_due = true;
             self.timers.set(now + SAVE_PROGRESS_EVERY, Timer::Progress);
         }
