@@ -258,7 +258,7 @@ impl Shard {
         }
         // Stored with what the group is given: after a restart only one of both has the message.
         let Clients { sessions, gate, .. } = &mut self.clients;
-        if let Some(session) = sessions.get_mut(id.index()) {
+        if let Some(session) = sessions.get_mut(id) {
             session.persist_progress(gate);
         }
     }
