@@ -46,43 +46,36 @@ use crate::connection::{Connection, is_connect, not_connect};
 use crate::ids::{ConnectionId, GroupId, Numbers, SessionId};
 use crate::input::Input;
 use crate::limits::{CONNECT_BYTES_MAX, PATIENCE_WITHOUT_PLACE};
-use crate::mesh::Barriers;
-use crate::mesh::MeshMessage;
+use crate::policy::Peer;
 use crate::reason::{Fault, Flow};
 use crate::routing::Router;
 use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
 use crate::telemetry::{AuditTotals, Event, Stats, Work};
 use crate::timers::{Timer, Timers};
-use crate::{Peer, ShardId};
 use restore::Revived;
 
 /// One shard of the broker.
 pub struct Shard {
-    pub(crate) options: ShardOptions,
-    pub(crate) clients: Clients,
-    pub(crate) router: Router,
-    pub(crate) groups: SharedGroups,
-    pub(crate) barriers: Barriers,
-    pub(crate) timers: Timers,
+    options: ShardOptions,
+    clients: Clients,
+    router: Router,
+    groups: SharedGroups,
+    timers: Timers,
     /// For properties that the audit adds to a message.
-    pub(crate) stamped: PropertyBuf,
+    stamped: PropertyBuf,
     /// [`Timer::Progress`] is set.
     progress_is_due: bool,
     /// As [`restore_gaps`](Self::restore_gaps) said.
-    pub(crate) gaps: u64,
+    gaps: u64,
     /// What was restored and begins when the shards know what each other want.
-    pub(crate) revived: Revived,
-    /// [`Timer::Tail`] is set.
-    log_end_is_due: bool,
-    /// What was sent to the others of the length of the log, and of how much of it is on disk.
-    log_end_sent: (u64, u64),
+    revived: Revived,
     /// Numbers what this shard asks of others.
-    pub(crate) numbers: Numbers,
-    pub(crate) scratch: PropertyBuf,
+    numbers: Numbers,
+    scratch: PropertyBuf,
     /// Of the last PUBLISH, so that a burst of one client counts its references once.
-    pub(crate) publisher: Option<Arc<str>>,
-    pub(crate) groups_scratch: Vec<GroupId>,
+    publisher: Option<Arc<str>>,
+    groups_scratch: Vec<GroupId>,
 }
 
 impl Shard {
@@ -101,14 +94,11 @@ impl Shard {
             clients: Clients::new(&options),
             router: Router::new(options.seed, options.shards),
             groups: SharedGroups::new(options.id),
-            barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
             stamped: PropertyBuf::new(),
             progress_is_due: false,
             gaps: 0,
             revived: Revived::default(),
-            log_end_is_due: false,
-            log_end_sent: (0, 0),
             numbers: Numbers::default(),
             scratch: PropertyBuf::new(),
             publisher: None,
@@ -157,7 +147,7 @@ impl Shard {
         if self.timers.has_doubled() {
             self.compact_timers();
         }
-        self.clients.close_bundles();
+        self.clients.mesh.close_bundles();
         let work = self.clients.telemetry.work().since(before);
         Outputs::new(self, work)
     }
@@ -213,9 +203,11 @@ impl Shard {
             self.settle_audit(now);
             self.schedule_report(now);
             self.schedule_progress(now);
-            self.clients.close_bundles();
+            self.clients.mesh.close_bundles();
             let clients = &self.clients;
-            let asks = clients.gate.has_requests() || !clients.outputs.is_empty();
+            let asks = clients.gate.has_requests()
+                || clients.mesh.has_outgoing()
+                || !clients.outputs.is_empty();
             if asks || clients.telemetry.has_events() {
                 self.timers.set(now, Timer::Ask);
             }
@@ -266,19 +258,6 @@ impl Shard {
 
     pub(crate) fn event(&mut self, event: Event) {
         self.clients.telemetry.report(event);
-    }
-
-    pub(crate) fn send(&mut self, to: ShardId, message: MeshMessage) {
-        debug_assert_ne!(to, self.options.id, "a shard does not send to itself");
-        self.clients.send(to, message);
-    }
-
-    /// The shards but this one.
-    pub(crate) fn others(&self) -> impl Iterator<Item = ShardId> + use<> {
-        let me = self.options.id;
-        (0..self.options.shards)
-            .map(ShardId)
-            .filter(move |shard| *shard != me)
     }
 
     /// Sends what a session may have now: what waits for it, then what is retained for its new

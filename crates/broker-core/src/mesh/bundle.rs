@@ -1,29 +1,26 @@
-//! Small messages on their way to another shard, bundled: those of QoS 0 that one input brought.
+//! Small publications of QoS 0 to another shard, bundled: those that one input brought.
 //!
-//! HOT: runs for each such message, here and there.
+//! HOT: runs for each such publication, here and there.
 //!
 //! ```text
 //! add:    behind the others for that shard, as bytes in one piece
-//! close:  the input is over, something else is for that shard, or it is full: it is sent
+//! close:  the input is over, something else is for that shard, or the bundle is full: it is sent
 //! ```
+//!
+//! Why: each part of a publication that two shards share moves between the caches of two cores.
+//! Bytes in one piece move together. Of what is stored, retained, large or for many shards,
+//! references are sent.
 //!
 //! A channel between shards is bounded in messages and bytes, and a shard takes all of it in one
 //! turn. So each publication costs it [`BUNDLED_COST_MIN`] at least: as many are on their way as if
 //! each were sent by itself.
 //!
-//! Why: two shards that share a message bring each of its parts from one core's cache to the
-//! other's, and back when it is used again; each way took more than all else that was done for it.
-//! Bytes that lie one behind the other come together, and one message carries all of them. Of
-//! messages that are kept, retained, large or for many shards, references are sent.
-//!
 //! Invariants:
-//! - A bundle goes before whatever is sent to that shard after its messages: it is closed by
-//!   `Clients::send`.
-//! - None is open between two inputs.
+//! - No bundle is open between two inputs.
 //! - A used one comes back as a message does, by a reference that finds itself alone (see
 //!   [`crate::message`]).
 //!
-//! Deliberately absent: properties and expiry. A message that has one goes by itself.
+//! Deliberately absent: properties and expiry. A publication that has one goes by itself.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,19 +1,15 @@
-//! What one shard says to another. In order between two shards, never lost.
+//! The messages between shards.
 
 use std::sync::Arc;
 
 use unbroken_merkle_log::Epoch;
 
+use super::Bundle;
 use crate::audit::owners::LaneMessage;
 use crate::audit::receipt::News;
-use crate::delivery::Item;
-use crate::ids::{Errand, Holder, SessionId, ShardId, Want};
-use crate::mesh::{Bundle, OutOfOrder, is_plain};
+use crate::ids::{Errand, Holder, SessionId, Want};
 use crate::message::Message;
-use crate::output::Output;
-use crate::reason::FaultPlace;
 use crate::routing::Grant;
-use crate::shard::Clients;
 use crate::shared::GroupMessage;
 use crate::telemetry::Stats;
 
@@ -158,56 +154,6 @@ pub(crate) enum MeshMessage {
     StatsAsked,
     /// My counters, for the verdict that you were asked for.
     StatsAnswer(Box<Stats>),
-}
-
-impl Clients {
-    pub(crate) fn send(&mut self, to: ShardId, message: MeshMessage) {
-        self.close_bundle(to);
-        self.number(to, message);
-    }
-
-    /// Sends a message as the next one.
-    pub(crate) fn number(&mut self, to: ShardId, message: MeshMessage) {
-        let number = self.numbers.next(to);
-        let message = ShardMessage { message, number };
-        self.outputs.push_back(Output::ShardMessage { to, message });
-    }
-
-    /// Looks at the number of a message that came.
-    pub(crate) fn note_message(&mut self, from: ShardId, number: u64) {
-        if let Some(found) = self.numbers.receive(from, number) {
-            let OutOfOrder { kind, first, count } = found;
-            let findings = self.audit.findings();
-            findings.fault(FaultPlace::Messages(from), kind, first, count);
-        }
-    }
-
-    /// Sends a message to another shard with others, if it is one of those; answers whether it is.
-    pub(crate) fn bundle(&mut self, to: ShardId, item: &Item<'_>) -> bool {
-        if !is_plain(&item.publication) {
-            return false;
-        }
-        if let Some(full) = self.bundles.add(to, &item.publication, item.publisher) {
-            self.number(to, MeshMessage::Bundle(full));
-        }
-        true
-    }
-
-    /// Sends what is bundled for this shard.
-    #[inline]
-    pub(crate) fn close_bundle(&mut self, to: ShardId) {
-        if let Some(bundle) = self.bundles.take(to) {
-            self.number(to, MeshMessage::Bundle(bundle));
-        }
-    }
-
-    /// The same for every shard.
-    #[inline]
-    pub(crate) fn close_bundles(&mut self) {
-        while let Some(to) = self.bundles.first_begun() {
-            self.close_bundle(to);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -256,7 +256,10 @@ impl Shard {
             Waiter::Shard(shard, token) if shard == self.options.id => {
                 self.handle_settled(now, token);
             }
-            Waiter::Shard(shard, token) => self.send(shard, MeshMessage::Settled { token }),
+            Waiter::Shard(shard, token) => self
+                .clients
+                .mesh
+                .send(shard, MeshMessage::Settled { token }),
             Waiter::Will(client_id) => self.end_stored_will(&client_id),
         }
     }

@@ -52,28 +52,21 @@ impl Shard {
 
     /// The other shards learn what this one wants, if that has changed.
     fn send_interest(&mut self, filter: &str, change: Option<InterestChange>) {
+        let mesh = &mut self.clients.mesh;
         match change {
             None => {}
             Some(InterestChange::Added(want)) => {
-                let barrier = self.barriers.issue();
-                for shard in self.others() {
-                    let filter = filter.into();
-                    self.send(
-                        shard,
-                        MeshMessage::InterestAdded {
-                            filter,
-                            want,
-                            barrier,
-                        },
-                    );
-                }
+                let barrier = mesh.issue_barrier();
+                mesh.broadcast(|| MeshMessage::InterestAdded {
+                    filter: filter.into(),
+                    want,
+                    barrier,
+                });
             }
-            Some(InterestChange::Removed(want)) => {
-                for shard in self.others() {
-                    let filter = filter.into();
-                    self.send(shard, MeshMessage::InterestRemoved { filter, want });
-                }
-            }
+            Some(InterestChange::Removed(want)) => mesh.broadcast(|| {
+                let filter = filter.into();
+                MeshMessage::InterestRemoved { filter, want }
+            }),
         }
     }
 
@@ -102,7 +95,9 @@ impl Shard {
     /// All that another shard has announced up to here is in force.
     pub(crate) fn answer_barrier(&mut self, from: ShardId, barrier: u64) {
         let (tail, _) = self.clients.gate.log_ends().own();
-        self.send(from, MeshMessage::BarrierReached { barrier, tail });
+        self.clients
+            .mesh
+            .send(from, MeshMessage::BarrierReached { barrier, tail });
     }
 
     pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str, want: Want) {
@@ -225,7 +220,7 @@ impl Shard {
     }
 
     pub(crate) fn send_about_group(&mut self, to: ShardId, message: GroupMessage) {
-        self.send(to, MeshMessage::Group(message));
+        self.clients.mesh.send(to, MeshMessage::Group(message));
     }
 
     /// A session of this shard, as a group knows it.
@@ -296,7 +291,7 @@ impl Shard {
 
     /// A join of another shard's session is to be answered when every shard knows of the group.
     pub(crate) fn hold_join(&mut self, now: Instant, shard: ShardId, token: u64) {
-        let barrier = self.barriers.latest();
+        let barrier = self.clients.mesh.latest_barrier();
         self.groups.hold_join(PendingJoin {
             barrier,
             shard,
@@ -454,23 +449,20 @@ impl Shard {
         name: &Arc<str>,
         filters: &[(Box<str>, Grant)],
     ) {
-        for shard in self.others() {
-            let message = MeshMessage::Full {
-                holder,
-                name: Arc::clone(name),
-                filters: filters.into(),
-            };
-            self.send(shard, message);
-        }
+        self.clients.mesh.broadcast(|| MeshMessage::Full {
+            holder,
+            name: Arc::clone(name),
+            filters: filters.into(),
+        });
         self.router.add_full(self.holder(holder), name, filters);
     }
 
     /// All shards know that a session or group has room again, or has ended.
     pub(crate) fn announce_room(&mut self, holder: Holder) {
-        for shard in self.others() {
-            let filter = None;
-            self.send(shard, MeshMessage::Room { holder, filter });
-        }
+        self.clients.mesh.broadcast(|| MeshMessage::Room {
+            holder,
+            filter: None,
+        });
         self.router.remove_full(self.holder(holder));
     }
 
@@ -488,10 +480,10 @@ impl Shard {
     pub(crate) fn announce_filter_room(&mut self, id: SessionId, filter: &str) {
         if self.clients.sessions.is_full(id) {
             let holder = Holder::Session(id);
-            for shard in self.others() {
-                let filter = Some(filter.into());
-                self.send(shard, MeshMessage::Room { holder, filter });
-            }
+            self.clients.mesh.broadcast(|| MeshMessage::Room {
+                holder,
+                filter: Some(filter.into()),
+            });
             self.router.remove_full_filter(self.holder(holder), filter);
         }
     }

@@ -244,7 +244,7 @@ impl Shard {
                     number,
                     news,
                 };
-                self.send(home, message);
+                self.clients.mesh.send(home, message);
             }
         }
     }
@@ -269,7 +269,7 @@ impl Shard {
     /// Sends what other shards are to hear, asks for what the disk is to have, and sets the times.
     fn carry_out_audit(&mut self, now: Instant) {
         while let Some((to, message)) = self.clients.audit.take_message() {
-            self.send(to, MeshMessage::Lane(message));
+            self.clients.mesh.send(to, MeshMessage::Lane(message));
         }
         while let Some(record) = self.clients.audit.take_record() {
             self.clients.gate.ask(record);

@@ -14,7 +14,7 @@ use crate::delivery::{Deliverer, Deliveries};
 use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, SessionId};
 use crate::limits::Limits;
-use crate::mesh::{Bundles, MessageNumbers};
+use crate::mesh::Mesh;
 use crate::output::Output;
 use crate::policy::AccessControl;
 use crate::retained::Retained;
@@ -36,9 +36,7 @@ pub(crate) struct Clients {
     /// What must be true before something leaves.
     pub(crate) gate: CommitGate,
     pub(crate) audit: Audit,
-    /// Of messages to and from other shards.
-    pub(crate) numbers: MessageNumbers,
-    pub(crate) bundles: Bundles,
+    pub(crate) mesh: Mesh,
     pub(crate) deliveries: Deliveries,
 }
 
@@ -55,8 +53,7 @@ impl Clients {
             stopping: false,
             gate: CommitGate::new(options.id),
             audit: Audit::new(options),
-            numbers: MessageNumbers::default(),
-            bundles: Bundles::default(),
+            mesh: Mesh::new(options.id, options.shards),
             deliveries: Deliveries::new(options.settings.at_once),
         }
     }

@@ -13,17 +13,21 @@ use crate::audit::receipt::News;
 use crate::delivery::Item;
 use crate::durability::Waiter;
 use crate::ids::{LogId, ShardId};
-use crate::mesh::Bundle;
-use crate::mesh::{Awaited, MeshMessage, ShardMessage};
+use crate::mesh::{Awaited, Bundle, MeshMessage, OutOfOrder, ShardMessage};
 use crate::message::Message;
 use crate::position::Position;
+use crate::reason::FaultPlace;
 use crate::retained::Slice;
 use crate::shard::Shard;
 use crate::shared::GroupMessage;
 
 impl Shard {
     pub(crate) fn handle_message(&mut self, now: Instant, from: ShardId, message: ShardMessage) {
-        self.clients.note_message(from, message.number);
+        if let Some(found) = self.clients.mesh.receive(from, message.number) {
+            let OutOfOrder { kind, first, count } = found;
+            let findings = self.clients.audit.findings();
+            findings.fault(FaultPlace::Messages(from), kind, first, count);
+        }
         match message.message {
             MeshMessage::Publish { message, awaited } => {
                 self.take_routed(now, from, &message, awaited);
@@ -41,7 +45,7 @@ impl Shard {
             }
             MeshMessage::BarrierAsked { barrier } => self.answer_barrier(from, barrier),
             MeshMessage::BarrierReached { barrier, tail } => {
-                self.barriers.handle_reached(from, barrier);
+                self.clients.mesh.note_reached(from, barrier);
                 self.begin_revived(now);
                 // What was wanted of what came before has come.
                 self.take_tail(from, tail);
@@ -194,7 +198,9 @@ impl Shard {
 
     fn answer_stats(&mut self, now: Instant, from: ShardId) {
         let stats = Box::new(self.stats_now(now));
-        self.send(from, MeshMessage::StatsAnswer(stats));
+        self.clients
+            .mesh
+            .send(from, MeshMessage::StatsAnswer(stats));
     }
 
     /// A message that came in on another shard.

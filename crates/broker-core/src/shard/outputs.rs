@@ -7,7 +7,7 @@ use crate::telemetry::Work;
 /// What the shard wants done after an input. Must be drained before the next one.
 ///
 /// Requests to the store come first: a message is asked to be stored before another shard has it.
-/// Events come last.
+/// Then come messages to other shards; events come last.
 #[must_use = "the driver has to do what the shard asks for"]
 #[derive(Debug)]
 pub struct Outputs<'a> {
@@ -33,6 +33,9 @@ impl Iterator for Outputs<'_> {
         let clients = &mut self.shard.clients;
         if let Some(request) = clients.gate.next_request() {
             return Some(request.into());
+        }
+        if let Some((to, message)) = clients.mesh.take_outgoing() {
+            return Some(Output::ShardMessage { to, message });
         }
         let output = clients.outputs.pop_front();
         output.or_else(|| clients.telemetry.take_event().map(Output::Event))

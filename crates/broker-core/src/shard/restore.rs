@@ -356,18 +356,17 @@ impl Shard {
 
     fn await_others(&mut self, now: Instant) {
         if self.revived.barrier == 0 && self.options.shards > 1 {
-            let barrier = self.barriers.issue();
+            let barrier = self.clients.mesh.issue_barrier();
             self.revived.barrier = barrier;
-            for shard in self.others() {
-                self.send(shard, MeshMessage::BarrierAsked { barrier });
-            }
+            let mesh = &mut self.clients.mesh;
+            mesh.broadcast(|| MeshMessage::BarrierAsked { barrier });
         }
         self.timers.set(now, Timer::Revive);
     }
 
     /// Begins what waits for all shards, if it need not wait any more.
     pub(crate) fn begin_revived(&mut self, now: Instant) {
-        if self.barriers.reached() < self.revived.barrier {
+        if self.clients.mesh.reached_barrier() < self.revived.barrier {
             return;
         }
         for (at, timer) in self.revived.timers.drain(..) {

@@ -62,7 +62,7 @@ impl Shard {
             token,
             errand,
         };
-        self.send(owner, message);
+        self.clients.mesh.send(owner, message);
     }
 
     pub(crate) fn handle_retain(
@@ -291,7 +291,7 @@ impl Shard {
             filter: (*filter).into(),
             after,
         };
-        self.send(shard, message);
+        self.clients.mesh.send(shard, message);
         false
     }
 
@@ -321,7 +321,7 @@ impl Shard {
         after: Option<&str>,
     ) {
         let Slice { messages, next } = self.clients.retained.slice(filter, after);
-        self.send(
+        self.clients.mesh.send(
             from,
             MeshMessage::RetainedAnswer {
                 token,

@@ -77,14 +77,21 @@ impl Shard {
             let shard = ShardId(u8::try_from(bit.trailing_zeros()).expect("a u64 has 64 bits"));
             shards &= !bit;
             wanted = true;
-            if others <= BUNDLED_FOR_MAX && self.clients.bundle(shard, item) {
+            if others <= BUNDLED_FOR_MAX
+                && self
+                    .clients
+                    .mesh
+                    .bundle(shard, &item.publication, item.publisher)
+            {
                 continue;
             }
             let message = item.message_to_mail(&mut self.clients.deliveries);
             // Whose groups are not known to keep messages may have one that does by now.
             let is_awaited = item.is_awaited && (item.is_expected || sharing & bit != 0);
             let awaited = is_awaited.then(|| self.expect_groups(item));
-            self.send(shard, MeshMessage::Publish { message, awaited });
+            self.clients
+                .mesh
+                .send(shard, MeshMessage::Publish { message, awaited });
         }
         // The broker's own word is not a client's message without a receiver.
         if !wanted && !item.is_own_word() {

@@ -162,7 +162,7 @@ impl Shard {
             packet_id,
             codes: answer.codes,
             filters: answer.filters,
-            barrier: self.barriers.latest(),
+            barrier: self.clients.mesh.latest_barrier(),
             joins: answer.joins,
             stored: answer.stored,
             retained: first..self.numbers.next(),
@@ -410,7 +410,7 @@ impl Shard {
         identifier: Option<NonZeroU32>,
         scans: bool,
     ) -> Keeping {
-        let waits = self.barriers.latest() > self.barriers.reached();
+        let waits = self.clients.mesh.latest_barrier() > self.clients.mesh.reached_barrier();
         let Self {
             clients,
             options: shard,
@@ -506,13 +506,13 @@ impl Shard {
     /// Sends the SUBACKs that wait for nothing any more, and answers other shards whose
     /// sessions' joins are in force.
     pub(crate) fn release_subacks(&mut self, now: Instant) {
-        let reached = self.barriers.reached();
+        let reached = self.clients.mesh.reached_barrier();
         while let Some(mut suback) = self.router.subacks().take_passed(reached) {
             self.put_in_force(&mut suback);
             if suback.filters.is_empty() {
                 self.router.subacks().hold_until_stored(suback);
             } else {
-                suback.barrier = self.barriers.latest();
+                suback.barrier = self.clients.mesh.latest_barrier();
                 self.router.subacks().hold(suback);
             }
         }

@@ -34,7 +34,10 @@ impl Shard {
         self.timers.set(now + interval, Timer::Sys);
         let mine = self.stats_now(now);
         if self.options.id != ShardId(0) {
-            return self.send(ShardId(0), MeshMessage::Stats(Box::new(mine)));
+            return self
+                .clients
+                .mesh
+                .send(ShardId(0), MeshMessage::Stats(Box::new(mine)));
         }
         self.clients.telemetry.note_shard(ShardId(0), mine);
         let about = About {
@@ -92,9 +95,7 @@ impl Shard {
         let others = self.options.shards - 1;
         let mine = self.stats_now(now);
         self.clients.audit.verdicts().begin(others, mine);
-        for shard in self.others() {
-            self.send(shard, MeshMessage::StatsAsked);
-        }
+        self.clients.mesh.broadcast(|| MeshMessage::StatsAsked);
         if others == 0 {
             self.publish_verdict(now);
         }

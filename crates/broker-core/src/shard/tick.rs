@@ -7,11 +7,9 @@ use unbroken_mqtt_proto::ReasonCode;
 
 use crate::audit::account::Fate;
 use crate::ids::{ConnectionId, SessionId};
-use crate::mesh::MeshMessage;
 use crate::position::Frontier;
 use crate::reason::{DropReason, Fault};
-use crate::shard::Clients;
-use crate::shard::Shard;
+use crate::shard::{Clients, Shard};
 use crate::timers::Timer;
 
 impl Shard {
@@ -209,19 +207,15 @@ impl Shard {
     /// Sees to it that the other shards hear how long the log of this one is: a shard that wants
     /// nothing of it gets no message, and would hold on to all.
     pub(crate) fn schedule_log_end(&mut self, now: Instant) {
-        let is_news = self.clients.gate.log_ends().own() != self.log_end_sent;
-        if is_news && !self.log_end_is_due && self.options.shards > 1 {
-            self.log_end_is_due = true;
+        let Clients { mesh, gate, .. } = &mut self.clients;
+        if mesh.is_news(gate.log_ends().own()) {
             self.timers.set(now + SEND_LOG_END_EVERY, Timer::Tail);
         }
     }
 
     fn send_log_end(&mut self) {
-        let (tail, on_disk) = self.clients.gate.log_ends().own();
-        (self.log_end_is_due, self.log_end_sent) = (false, (tail, on_disk));
-        for shard in self.others() {
-            self.send(shard, MeshMessage::Tail { tail, on_disk });
-        }
+        let Clients { mesh, gate, .. } = &mut self.clients;
+        mesh.send_log_end(gate.log_ends().own());
     }
 
     /// Has what was begun go on in the next turns.
