@@ -7,18 +7,19 @@
 //! was there before they began ([`Ledger::require_directories`]), a message of a lane that no
 //! directory lists is injected, too. A producer therefore lists a lane before it issues in it.
 //!
-//! **Invariant.** Of one start of a producer directories are taken in the order in which they were
-//! made; an older one changes nothing. One of a start below the highest is of a producer that goes
-//! on beside another one with its id, or beside a forger: both count, so that no loss goes unseen.
+//! **Invariant.** Directories are taken in the order in which they were made, and a copy changes
+//! nothing. Any other that is not newer than the last is of a producer that goes on beside another
+//! one with its id, or beside a forger: both count, and they are named, so no loss goes unseen. With
+//! a key it counts only if it cannot be a recorded one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::lanes::Ledger;
-use super::limits::PRODUCERS_MAX;
+use super::limits::{DIRECTORIES_MAX, PRODUCERS_MAX};
 use super::receiver::Join;
 use crate::saved::{Fields, StateError, Writer};
-use crate::{Digest, Directory, Epoch, LaneId};
+use crate::{Digest, Directory, Epoch, LaneId, Tag};
 
 /// The newest directory of each producer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,11 +31,17 @@ pub(super) struct Directories {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Producer {
     newest: Newest,
-    /// The last one of another start, which is lower. Not saved.
+    /// The last one of a lower start, or that contradicts the newest. Not saved.
     other: Option<Newest>,
-    /// How many came of a start while a higher one was known; the other counts from the first on.
+    /// The last ones that were taken.
+    heard: VecDeque<Heard>,
+    /// How many came that were not newer than the newest; the other counts from the first on. At
+    /// two they are named.
     contradictions: u32,
 }
+
+/// Start, number, and a tag over the content.
+type Heard = (Epoch, u32, Tag);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Newest {
@@ -48,10 +55,10 @@ struct Newest {
 pub enum Taken {
     /// It counts.
     Counts,
-    /// It counts, and so does that of a higher start: two producers use the id, or one of the two
-    /// is forged. Said once for a producer.
+    /// It counts, and so does the newest one: two producers use the id, or one of the two is
+    /// forged. Said once for a producer.
     Contradicts,
-    /// It is not newer than what is known, and changes nothing.
+    /// A copy, or with a key perhaps a recorded one: it changes nothing.
     Old,
     /// There is no room for one of its lanes.
     NoRoom,
@@ -89,7 +96,11 @@ impl<D: Digest> Ledger<D> {
             lanes: entries.collect(),
         };
         let is_keyed = self.digest.algorithm().is_keyed();
-        let (before, taken) = match self.directories.take(directory.producer, newest, is_keyed) {
+        let content = content(&self.digest, directory);
+        let taken = self
+            .directories
+            .take(directory.producer, newest, content, is_keyed);
+        let (before, taken) = match taken {
             Ok(taken) => taken,
             Err(refused) => return refused,
         };
@@ -122,6 +133,16 @@ impl<D: Digest> Ledger<D> {
     }
 }
 
+fn content(digest: &impl Digest, directory: &Directory) -> Tag {
+    let mut bytes = Vec::with_capacity(20 * directory.lanes.len());
+    for open in &directory.lanes {
+        bytes.extend_from_slice(&open.lane.value().to_be_bytes());
+        bytes.extend_from_slice(&open.epoch.0.to_be_bytes());
+        bytes.extend_from_slice(&open.size.to_be_bytes());
+    }
+    digest.tag(&[&directory.time_us.to_be_bytes(), &bytes])
+}
+
 impl Directories {
     /// Whether messages of this epoch of a lane may come.
     pub(super) fn allow(&self, lane: (LaneId, Epoch)) -> bool {
@@ -138,14 +159,16 @@ impl Directories {
         &mut self,
         id: u64,
         new: Newest,
+        content: Tag,
         is_keyed: bool,
     ) -> Result<(BTreeSet<(LaneId, Epoch)>, Taken), Taken> {
         let known = self.producers.len();
         match self.producers.get_mut(&id) {
-            Some(producer) => producer.take(new, is_keyed),
+            Some(producer) => producer.take(new, content, is_keyed),
             None if known >= PRODUCERS_MAX => Err(Taken::NoRoomForProducer),
             None => {
-                self.producers.insert(id, Producer::new(new));
+                let heard = VecDeque::from([(new.epoch, new.number, content)]);
+                self.producers.insert(id, Producer::new(new, heard));
                 Ok((BTreeSet::new(), Taken::Counts))
             }
         }
@@ -155,7 +178,7 @@ impl Directories {
         write.u8(u8::from(self.required));
         write.list(
             self.producers.iter(),
-            |write, (id, Producer { newest, .. })| {
+            |write, (id, Producer { newest, heard, .. })| {
                 write.u64(*id);
                 write.u32(newest.epoch.0);
                 write.u32(newest.number);
@@ -163,11 +186,17 @@ impl Directories {
                     write.u64(lane.value());
                     write.u32(epoch.0);
                 });
+                write.list(heard.iter(), |write, (epoch, number, content)| {
+                    write.u32(epoch.0);
+                    write.u32(*number);
+                    write.bytes(&content.0);
+                });
             },
         );
     }
 
-    pub(super) fn restore(read: &mut Fields<'_>) -> Result<Self, StateError> {
+    /// `are_heard`: whether the state tells which directories were heard.
+    pub(super) fn restore(read: &mut Fields<'_>, are_heard: bool) -> Result<Self, StateError> {
         let required = read.bool("rule about directories")?;
         let producers = read.list(|read| {
             let producer = read.u64("producer")?;
@@ -183,7 +212,17 @@ impl Directories {
                 number,
                 lanes,
             };
-            Ok((producer, Producer::new(newest)))
+            let heard = match are_heard {
+                true => read.list(|read| {
+                    let epoch = Epoch(read.u32("epoch of a directory")?);
+                    let number = read.u32("number of a directory")?;
+                    let content = read.bytes("content of a directory")?.try_into();
+                    let content = content.map_err(|_| read.refuse("content of a directory"))?;
+                    Ok((epoch, number, Tag(content)))
+                })?,
+                false => Vec::new(),
+            };
+            Ok((producer, Producer::new(newest, VecDeque::from(heard))))
         })?;
         Ok(Self {
             required,
@@ -193,10 +232,11 @@ impl Directories {
 }
 
 impl Producer {
-    fn new(newest: Newest) -> Self {
+    fn new(newest: Newest, heard: VecDeque<Heard>) -> Self {
         Self {
             newest,
             other: None,
+            heard,
             contradictions: 0,
         }
     }
@@ -206,38 +246,53 @@ impl Producer {
         self.newest.lanes.contains(&lane) || other.is_some_and(|other| other.lanes.contains(&lane))
     }
 
-    /// With a key nothing can be forged, and what is of a lower start that was not heard before is
-    /// a replay.
     fn take(
         &mut self,
         new: Newest,
+        content: Tag,
         is_keyed: bool,
     ) -> Result<(BTreeSet<(LaneId, Epoch)>, Taken), Taken> {
-        if new.epoch > self.newest.epoch {
-            let before = std::mem::replace(&mut self.newest, new);
-            let lanes = before.lanes.clone();
-            self.other = Some(before);
-            return Ok((lanes, Taken::Counts));
-        }
-        if new.epoch == self.newest.epoch {
-            if new.number <= self.newest.number {
-                return Err(Taken::Old);
-            }
-            let before = std::mem::replace(&mut self.newest, new);
-            return Ok((before.lanes, Taken::Counts));
-        }
-        let heard = self.other.as_ref().filter(|other| other.epoch == new.epoch);
-        if heard.map_or(is_keyed, |heard| new.number <= heard.number) {
+        let at = (new.epoch, new.number);
+        if self.heard.contains(&(new.epoch, new.number, content)) {
             return Err(Taken::Old);
         }
-        let before = self.other.replace(new);
+        let mut heard = self.heard.iter();
+        let is_split = heard.any(|(epoch, number, _)| (*epoch, *number) == at);
+        let is_newest = at > (self.newest.epoch, self.newest.number);
+        // With a key nothing can be forged, and what was not heard before may be a recorded one.
+        if !is_newest && is_keyed && !is_split && !self.is_next_of_other(&new) {
+            return Err(Taken::Old);
+        }
+        if self.heard.len() == DIRECTORIES_MAX {
+            self.heard.pop_front();
+        }
+        self.heard.push_back((new.epoch, new.number, content));
+        if is_newest {
+            let before = std::mem::replace(&mut self.newest, new);
+            let lanes = before.lanes.clone();
+            if before.epoch < self.newest.epoch {
+                self.other = Some(before);
+            }
+            return Ok((lanes, Taken::Counts));
+        }
+        let was_named = self.contradictions >= 2;
         self.contradictions = self.contradictions.saturating_add(1);
         // The last one before a restart may come after the first one behind it.
+        if is_split || new.epoch == self.newest.epoch {
+            self.contradictions = self.contradictions.max(2);
+        }
         let taken = match self.contradictions {
-            2 => Taken::Contradicts,
+            2.. if !was_named => Taken::Contradicts,
             _ => Taken::Counts,
         };
+        let before = self.other.replace(new);
         Ok((before.map(|before| before.lanes).unwrap_or_default(), taken))
+    }
+
+    /// Whether this one goes on where the last one of a lower start ended.
+    fn is_next_of_other(&self, new: &Newest) -> bool {
+        let mut other = self.other.iter().filter(|_| new.epoch < self.newest.epoch);
+        other.any(|other| other.epoch == new.epoch && other.number < new.number)
     }
 }
 
@@ -371,7 +426,7 @@ mod tests {
             }
             assert_eq!(take(&forged), Taken::Counts);
             assert_eq!(take(&directory(1, &[(1, 1)])), Taken::Counts);
-            assert_eq!(take(&directory(1, &[(1, 9)])), Taken::Old, "a copy");
+            assert_eq!(take(&directory(1, &[(1, 1)])), Taken::Old, "a copy");
             assert_eq!(take(&directory(2, &[(1, 3)])), Taken::Contradicts);
             assert_eq!(take(&directory(3, &[(1, 3)])), Taken::Counts, "said once");
             ledger.poll(SECOND * 2);
@@ -402,46 +457,75 @@ mod tests {
     }
 
     #[test]
-    fn an_older_directory_changes_nothing() {
-        let mut ledger = ledger(true);
-        assert!(
-            ledger
-                .directory(&directory(4, &[(1, 1)]), SECOND, |_| true)
-                .is_whole()
-        );
-        assert!(
-            !ledger
-                .directory(&directory(4, &[(2, 1)]), SECOND, |_| true)
-                .is_whole()
-        );
-        assert!(
-            !ledger
-                .directory(&directory(3, &[(2, 1)]), SECOND, |_| true)
-                .is_whole()
-        );
-        assert_eq!(send(&mut ledger, 2, 0), Verdict::Injected);
-        let later = Directory {
-            epoch: Epoch(1),
-            ..directory(0, &[(2, 1)])
+    fn a_forged_number_hides_none_of_what_the_producer_lists_later() {
+        let lost = Event::Lost {
+            numbers: 0..5,
+            tail: true,
         };
-        assert!(ledger.directory(&later, SECOND, |_| true).is_whole());
-        assert_eq!(send(&mut ledger, 2, 0), Verdict::InOrder);
+        for forged in [directory(u32::MAX, &[(1, 0)]), directory(1, &[])] {
+            for is_higher_known in [true, false] {
+                let mut ledger = ledger(true);
+                let mut take =
+                    |directory: &Directory| ledger.directory(directory, SECOND, |_| true);
+                take(&directory(0, &[(1, 0)]));
+                take(&forged);
+                let higher = Directory {
+                    epoch: Epoch(7),
+                    ..directory(0, &[])
+                };
+                let taken = [1, 2].map(|number| {
+                    if is_higher_known {
+                        take(&higher);
+                    }
+                    take(&directory(number, &[(1, 0), (2, 5)]))
+                });
+                assert!(taken.contains(&Taken::Contradicts), "{forged:?}: {taken:?}");
+                ledger.poll(SECOND * 2);
+                assert!(events(&mut ledger).contains(&lost), "{forged:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn with_a_key_two_of_one_number_are_of_two_producers_and_a_lower_one_is_a_replay() {
+        let hasher = Hasher::blake3(&crate::Key([7; 32]));
+        let mut ledger = Ledger::new(hasher, LedgerLimits::default(), Join::Beginning);
+        let mut take = |number, lanes: &[(u64, u64)]| {
+            ledger.directory(&directory(number, lanes), SECOND, |_| true)
+        };
+        assert_eq!(take(4, &[(1, 0)]), Taken::Counts);
+        assert_eq!(take(5, &[(1, 0)]), Taken::Counts);
+        assert_eq!(take(3, &[(2, 3)]), Taken::Old);
+        assert_eq!(take(4, &[(2, 3)]), Taken::Contradicts);
+        assert_eq!(take(4, &[(2, 3)]), Taken::Old, "a copy");
+        assert_eq!(take(5, &[(2, 4)]), Taken::Counts, "said once");
+    }
+
+    #[test]
+    fn a_copy_of_a_directory_changes_nothing() {
+        let mut ledger = ledger(true);
+        let mut take = |number, id| {
+            let directory = directory(number, &[(id, 1)]);
+            ledger.directory(&directory, SECOND, |_| true)
+        };
+        assert_eq!([take(3, 2), take(4, 1)], [Taken::Counts; 2]);
+        assert_eq!([take(4, 1), take(3, 2)], [Taken::Old; 2]);
     }
 
     #[test]
     fn directories_are_remembered_across_a_restart() {
         let mut before = ledger(true);
-        before.directory(&directory(4, &[(1, 0)]), SECOND, |_| true);
+        let mut take = |directory| before.directory(&directory, SECOND, |_| true);
+        take(directory(3, &[]));
+        take(directory(4, &[(1, 0)]));
         let mut saved = Vec::new();
         before.save(&[], SECOND, &mut saved);
         let limits = LedgerLimits::default();
         let (mut after, _) = Ledger::restore(&saved, Hasher::xxh3(), limits, Join::Late)
             .expect("it was just written");
-        assert!(
-            !after
-                .directory(&directory(4, &[(1, 0)]), SECOND, |_| true)
-                .is_whole()
-        );
+        let mut take = |directory| after.directory(&directory, SECOND, |_| true);
+        assert_eq!(take(directory(3, &[])), Taken::Old);
+        assert_eq!(take(directory(4, &[(1, 0)])), Taken::Old);
         assert_eq!(send(&mut after, 2, 0), Verdict::Injected);
         assert_eq!(send(&mut after, 1, 0), Verdict::InOrder);
     }

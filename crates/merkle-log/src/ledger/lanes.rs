@@ -354,14 +354,14 @@ impl<D: Digest> Ledger<D> {
     ) -> Result<(Self, Vec<u8>), StateError> {
         let mut read = Fields::new(check(&digest, bytes)?);
         let version = read.u8("version")?;
-        if !(VERSION_BEFORE..=VERSION).contains(&version) {
+        if !(VERSION_FIRST..=VERSION).contains(&version) {
             return Err(StateError::Version(version));
         }
         let position = read.bytes("position")?.to_vec();
         let elapsed = read.time("time of the clock")?;
-        let directories = Directories::restore(&mut read)?;
+        let directories = Directories::restore(&mut read, version > 2)?;
         let mut joining = Joining::new(join);
-        if version > VERSION_BEFORE {
+        if version > 1 {
             joining.restore(&mut read)?;
         }
         let mut lanes = BTreeMap::new();
@@ -427,9 +427,9 @@ impl LaneLedger {
     }
 }
 
-/// From this version on announced lanes are saved; the one before is read as it is.
-const VERSION: u8 = 2;
-const VERSION_BEFORE: u8 = 1;
+/// Announced lanes are saved from version 2 on, directories that were heard from version 3 on.
+const VERSION: u8 = 3;
+const VERSION_FIRST: u8 = 1;
 
 impl Clock {
     pub(super) fn at(self, now: Duration) -> Duration {

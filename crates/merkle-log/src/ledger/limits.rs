@@ -25,6 +25,9 @@ pub const EVENTS_MAX: usize = 16_384;
 /// of one more are judged as if it had none.
 pub const PRODUCERS_MAX: usize = 4_096;
 
+/// Directories of a producer of which a copy is known as one; 24 bytes each.
+pub const DIRECTORIES_MAX: usize = 64;
+
 /// Epochs that directories announced and of which nothing has come; 12 bytes each. One more is
 /// joined as if it had not been announced.
 pub const ANNOUNCED_MAX: usize = 65_536;

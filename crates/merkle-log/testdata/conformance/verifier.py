@@ -14,6 +14,7 @@ import sys
 import xxhash
 
 WINDOW, GROUP = 1024, 32
+DIRECTORIES = 64  # of a producer: a copy of one of these is known as one
 LATENESS, HEARTBEAT, IDLE, ANNOUNCED = 800, 1_000, 10_000, 20_000  # ms
 
 
@@ -709,27 +710,26 @@ class Receiver:
     def checkpoint(self, data):
         c = Checkpoint(data)
         if not c.lane:
-            return self.directory(c)
+            return self.directory(c, data)
         elif self.requires_directories() and (c.lane, c.epoch) not in self.listed:
             return
         elif not c.cut or (c.lane, c.epoch) in self.epochs:
             self.open(c.lane, c.epoch, c.size).checkpoint(c)
 
-    def directory(self, d):
-        # The highest start's, and of one other start that is lower; how often that one went on.
-        newest, other, wrong = self.directories.get(d.producer, (None, None, 0))
-        last = newest
-        if newest and d.start < newest.start:
-            last = other
-            if other and other.start == d.start and d.number <= other.number:
-                return False
-            other, wrong = d, wrong + 1
-        elif newest and d.start == newest.start and d.number <= newest.number:
+    def directory(self, d, data):
+        # The newest, the last that contradicts it, how many did, and the last ones that were taken.
+        newest, other, wrong, taken = self.directories.get(d.producer, (None, None, 0, []))
+        if data in [copy for _, copy in taken]:
             return False
+        at, last, is_contradiction = (d.start, d.number), newest, False
+        if newest and at <= (newest.start, newest.number):
+            is_split = d.start == newest.start or at in [place for place, _ in taken]
+            last, other, before = other, d, wrong
+            wrong = max(wrong + 1, 2 if is_split else 0)
+            is_contradiction = before < 2 <= wrong
         else:
             newest, other = d, newest if newest and d.start > newest.start else other
-        is_contradiction = wrong == 2 and d is other
-        self.directories[d.producer] = newest, other, wrong
+        self.directories[d.producer] = newest, other, wrong, [*taken, (at, data)][-DIRECTORIES:]
         for lane, (epoch, size) in d.lanes.items():
             key = lane, epoch
             self.listed.setdefault(key, d.producer)
@@ -741,7 +741,7 @@ class Receiver:
                 e.ended = False
                 if e.closed is None:  # of an epoch that has ended a directory tells nothing
                     e.cover(size)
-        counting = [d for newest, other, wrong in self.directories.values() for d in (newest, wrong and other) if d]
+        counting = [d for newest, other, wrong, _ in self.directories.values() for d in (newest, wrong and other) if d]
         listed = {(lane, epoch) for d in counting for lane, (epoch, _) in d.lanes.items()}
         for lane, (epoch, _) in (last.lanes if last else {}).items():
             e = self.epochs.get((lane, epoch))

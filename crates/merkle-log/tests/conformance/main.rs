@@ -310,8 +310,16 @@ impl Scene {
         self.step(json!({ "checkpoint": hex(&bytes) }));
     }
 
-    /// The lane with so many messages; `-` none at all. Of another start, if one is named.
+    /// The lane with so many messages; `-` none at all. Of another start or with another number, if
+    /// one is named.
     fn directory(&mut self, rest: &str) {
+        let (rest, number) = match rest.split_once('#') {
+            Some((rest, number)) => (rest, number.parse().unwrap()),
+            None => {
+                self.directories += 1;
+                (rest, self.directories - 1)
+            }
+        };
         let (rest, start) = rest.split_once('^').unwrap_or((rest, "1"));
         let open = rest.parse().ok().map(|size| OpenLane {
             lane: self.lane.id(),
@@ -321,11 +329,10 @@ impl Scene {
         let directory = Directory {
             producer: 9,
             epoch: Epoch(start.parse().unwrap()),
-            number: self.directories,
+            number,
             time_us: 0,
             lanes: open.into_iter().collect(),
         };
-        self.directories += 1;
         let mut bytes = Vec::new();
         directory.encode(&self.hasher, &mut bytes).unwrap();
         let taken = self.ledger.directory(&directory, self.now, |_| true);

@@ -11,7 +11,7 @@
 //! | `c` `C` `X` | a checkpoint of what was issued: open, closed, cut |
 //! | `c@9` `c#7` `c~` | of 9 messages; with number 7; with roots that are not the lane's |
 //! | `F` `L` | a closing checkpoint with fingerprints, with leaves |
-//! | `d5` `d-` `d5^9` | a directory that lists the lane with 5 messages; with none; of start 9 |
+//! | `d5` `d-` `d5^9` `d5#7` | a directory that lists the lane with 5 messages; with none; of start 9; with number 7 |
 //! | `D3,4` `D3,4~` | a drop record of messages 3 and 4, filtered; with other leaves |
 //! | `e1` `l2` | the producer begins epoch 1 of its lane; a producer of lane 2 goes on |
 //! | `+900` | 900 ms pass |
@@ -536,6 +536,26 @@ pub(crate) const SCRIPTS: &[Script] = &[
         "a forged start that comes first hides nothing",
         Beginning,
         "0-2 d-^9 d3 d5 +800",
+    ),
+    case(
+        "a forged number hides nothing that the producer lists later",
+        Beginning,
+        "0-2 d3 d3#4294967295 d3 d5 d5 +800",
+    ),
+    case(
+        "two directories of one start and number",
+        Beginning,
+        "0-2 d3#0 d5#0 d3#0 d5#0 +800",
+    ),
+    case(
+        "a copy of a directory that has been followed changes nothing",
+        Beginning,
+        "0-2 d3#0 d-#1 d3#0 d-#1 +800",
+    ),
+    all_lanes(
+        "all lanes: a lane lost whole behind a forged number",
+        Beginning,
+        "d-#4294967295 d0 d3 +800",
     ),
     all_lanes(
         "all lanes: both of two starts list what may come",

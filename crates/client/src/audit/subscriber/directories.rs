@@ -41,8 +41,8 @@ impl AuditedSubscriber {
                 let is_heard = |lane: LaneId| direct.contains(&lane);
                 match self.ledger.directory(&directory, now, is_heard) {
                     Taken::Contradicts => Err(
-                        "of a start below that of another directory of the same producer: two \
-                         producers use the id, or one of the two is forged; both count"
+                        "contradicts another directory of the same producer: two producers use \
+                         the id, or one of the two is forged; both count"
                             .to_owned(),
                     ),
                     Taken::NoRoomForProducer => {
