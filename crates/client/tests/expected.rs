@@ -13,9 +13,9 @@ use support::line::{
 use support::relay::Relay;
 use support::{options, within};
 use unbroken_client::audit::{AuditedSubscriber, Delivery, Scope, SubscriberOptions};
-use unbroken_client::{Filter, TotalDuration};
-use unbroken_merkle_log::LaneId;
+use unbroken_client::{Filter, Message, TotalDuration};
 use unbroken_merkle_log::ledger::{LedgerLimits, Presence};
+use unbroken_merkle_log::{Directory, Epoch, Hasher, LaneId, OpenLane};
 
 /// A subscriber from now on that loses the first five messages of a lane, which are all.
 async fn lost_whole(expecting: impl Fn(SubscriberOptions) -> SubscriberOptions) {
@@ -90,6 +90,34 @@ async fn a_lane_of_which_there_is_no_sign_is_absent_until_it_comes() {
     // It publishes nothing: its directory shows that it is there.
     let there = publisher(2).open_unspooled(&sender).await.unwrap();
     assert_eq!(presence(&mut line).await, (there.lane(), true));
+}
+
+#[tokio::test]
+async fn a_retained_directory_is_no_sign_of_its_producer() {
+    let broker = Broker::start(Kind::Unbroken);
+    let sender = connect(options(broker.address(), "a")).await;
+    let open = OpenLane {
+        lane: lane(1),
+        epoch: Epoch(1),
+        size: 0,
+    };
+    let directory = Directory {
+        producer: 9,
+        epoch: Epoch(1),
+        number: 5,
+        time_us: 0,
+        lanes: vec![open],
+    };
+    let mut payload = Vec::new();
+    directory.encode(&Hasher::xxh3(), &mut payload).unwrap();
+    let directory = Message::new("audit/directory/0000000000000009", payload).unwrap();
+    sender.publish(directory.retained()).await.unwrap();
+    let receiver = connect(options(broker.address(), "c")).await;
+    let mut limits = LedgerLimits::default();
+    limits.idle_heartbeat = Duration::from_millis(100);
+    let line = SubscriberOptions::new(vec![Filter::new("data").unwrap()]).limits(limits);
+    let mut line = line.expect(lane(1)).open(&receiver).await.unwrap();
+    assert_eq!(presence(&mut line).await, (lane(1), false));
 }
 
 /// The next that is told of an expected lane, and whether it is there.

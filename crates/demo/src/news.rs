@@ -189,7 +189,7 @@ impl News {
                 lane: *lane,
                 presence: *presence,
             }],
-            Delivery::Refused { topic, why } => vec![Self::LeftAlone {
+            Delivery::Refused { topic, why, .. } => vec![Self::LeftAlone {
                 topic: topic.clone(),
                 why: why.clone(),
             }],

@@ -237,7 +237,7 @@ fn a_forged_parent_is_found_and_its_batch_is_asked_for_again() {
 }
 
 #[test]
-fn what_is_no_longer_held_is_not_asked_for_again_and_stays_lost() {
+fn what_is_said_to_be_no_longer_held_stays_lost_and_is_asked_for_until_it_comes() {
     let mut pipeline = Pipeline::new();
     let messages = pipeline.issue(1_024);
     for message in messages.iter().filter(|message| message.sequence != 7) {
@@ -250,13 +250,15 @@ fn what_is_no_longer_held_is_not_asked_for_again_and_stays_lost() {
     };
     pipeline
         .ledger
-        .answer(lane, epoch, &Answer::NotHeld(gaps))
+        .answer(lane, epoch, &Answer::NotHeld(gaps.clone()))
         .unwrap();
-    assert_eq!(pipeline.ledger.requests().count(), 0);
+    let again: Vec<_> = pipeline.ledger.requests().collect();
+    assert_eq!(again, [(lane, epoch, Request::Numbers(gaps))]);
     let (_, state, account) = *pipeline.windows.last().unwrap();
     assert_eq!((state, account.lost), (State::Faulty, 1));
     // Should it come all the same, it is taken.
     assert_eq!(pipeline.ledger.origin(&messages[7], SECOND), Verdict::Found);
+    assert_eq!(pipeline.ledger.requests().count(), 0);
 }
 
 #[test]

@@ -94,6 +94,8 @@ pub(crate) struct Said {
     faults_elsewhere: u64,
     /// Messages that it did not take in, and said why.
     refused: u64,
+    /// How often another client sent what only the lane's owner does, and the first such client.
+    intruded: Option<(u64, String)>,
     /// The state as last published: messages, and what became of their deliveries.
     state: Option<State>,
     /// Its publisher numbers it itself.
@@ -286,6 +288,14 @@ impl BrokerSide {
             || self.lanes().any(|(_, said)| said.faults_here > 0)
     }
 
+    /// Lanes in which it names an intruder: how often, and the first one.
+    pub(crate) fn intruded(&self) -> impl Iterator<Item = (Key, u64, &str)> {
+        self.lanes().filter_map(|(key, said)| {
+            let (times, client) = said.intruded.as_ref()?;
+            Some((key, *times, client.as_str()))
+        })
+    }
+
     /// Faults without a topic, of lanes that go to other topics, too.
     pub(crate) fn faults_perhaps_elsewhere(&self) -> u64 {
         let faults = self.counting().map(|said| said.faults);
@@ -401,7 +411,13 @@ impl Said {
                 Some("window")
             }
             // Another client did that, and this lane's verdict is as it was.
-            "fault" if word("kind") == "intruded" => Some("fault"),
+            "fault" if word("kind") == "intruded" => {
+                let (times, _) = self
+                    .intruded
+                    .get_or_insert_with(|| (0, word("client").to_owned()));
+                *times += number("count").max(1);
+                Some("fault")
+            }
             "fault" => {
                 *match is_here {
                     None => &mut self.faults,

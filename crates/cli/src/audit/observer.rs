@@ -167,9 +167,9 @@ impl Observer {
                 }
                 self.news.push(News::Expected(*lane, *presence));
             }
-            Delivery::Refused { topic, why } => {
-                let heard = self.lanes.keys().map(|(lane, _)| *lane);
-                if self.strays.concerns(topic, heard.chain(self.unheard())) {
+            Delivery::Refused { topic, why, lanes } => {
+                let heard = self.lanes.keys().map(|key| key.0).chain(self.unheard());
+                if self.strays.concerns(topic, lanes, heard) {
                     self.stray(topic, format!("refused: {why}"), 1);
                 } else {
                     self.strays.elsewhere += 1;
@@ -427,7 +427,7 @@ impl Observer {
     fn checkpoint(&mut self, checkpoint: &Checkpoint) {
         let lane = (checkpoint.lane, checkpoint.epoch);
         let age = self.wall.age(checkpoint.time_us, self.now);
-        let is_first = checkpoint.number == 0 && checkpoint.end != EpochEnd::Cut;
+        let is_first = checkpoint.number == 0 && checkpoint.end != EpochEnd::Cut && age < Wall::OLD;
         let began_here = is_first && self.now >= self.there_since + FIRST_CHECKPOINT;
         let watched = self.watched(lane);
         watched.began_here |= began_here;

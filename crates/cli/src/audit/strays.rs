@@ -43,16 +43,20 @@ impl Strays {
     }
 
     /// Whether what comes to a topic of the audit tells of one of the lanes that come here. All of
-    /// it does where all topics are listened to.
-    pub(crate) fn concerns(&self, topic: &str, mut heard: impl Iterator<Item = LaneId>) -> bool {
+    /// it does where all topics are listened to. `listed`: the lanes of a directory.
+    pub(crate) fn concerns(
+        &self,
+        topic: &str,
+        listed: &[LaneId],
+        mut heard: impl Iterator<Item = LaneId>,
+    ) -> bool {
         let mut levels = topic.rsplit('/');
         let name = levels.next().unwrap_or_default();
         match levels.next() {
             Some("checkpoint" | "drop") if self.some_topics => {
                 heard.any(|lane| lane.to_string() == name)
             }
-            // It names a producer, and lists lanes of all topics.
-            Some("directory") => !self.some_topics,
+            Some("directory") if self.some_topics => heard.any(|lane| listed.contains(&lane)),
             _ => true,
         }
     }

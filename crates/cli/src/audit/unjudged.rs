@@ -1,6 +1,8 @@
 //! Why not all could be judged. While there is a reason, nothing is called right as a whole: the
 //! commands end with exit code 3, and print each reason.
 
+use unbroken_mqtt_proto::Escaped;
+
 use super::news::{LaneKey, numbers};
 use super::observer::{OTHER_WINDOWS, Observer, UNNAMED, no_room_for_producers, old_sentence};
 use super::watched::Watched;
@@ -41,6 +43,7 @@ pub(super) fn reasons(observer: &Observer) -> Vec<String> {
             lanes.join(", ")
         ));
     }
+    reasons.extend(intruders(observer));
     let elsewhere = observer.broker.faults_perhaps_elsewhere();
     if elsewhere > 0 {
         reasons.push(format!(
@@ -49,6 +52,22 @@ pub(super) fn reasons(observer: &Observer) -> Vec<String> {
         ));
     }
     reasons
+}
+
+/// Without a key this listener cannot tell what an intruder sent from what the producer did.
+fn intruders(observer: &Observer) -> impl Iterator<Item = String> {
+    let lanes = observer.broker.intruded();
+    let heard = lanes.filter(|((lane, _), ..)| {
+        !observer.has_key() && observer.lanes().any(|((heard, _), _)| heard == *lane)
+    });
+    heard.map(|((lane, _), times, client)| {
+        format!(
+            "lane {lane}: the broker names {times} times what another client ({}) \
+             sent in it; the lane has no key, so this listener cannot tell it from what the \
+             producer sent",
+            Escaped::new(client)
+        )
+    })
 }
 
 fn of_lane(observer: &Observer, (lane, epoch): LaneKey, watched: &Watched) -> Vec<String> {

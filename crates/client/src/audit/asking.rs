@@ -3,7 +3,7 @@
 //!
 //! Invariants: what is newly missed is asked for at once, whatever else is outstanding; what was
 //! asked for is asked for again only when it is still missing after a pause, which doubles; what
-//! came, or will never come, is forgotten.
+//! came is forgotten. An answer that something is no longer held ends nothing: anyone may send it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

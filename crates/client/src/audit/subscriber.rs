@@ -243,11 +243,20 @@ impl AuditedSubscriber {
         self.watch_absence();
         match self.names.kind(received.topic()) {
             None => self.handle_message(received),
+            // What is retained is no sign of what its sender does now, and may be recorded.
+            Some(_) if received.is_retained() => received.acknowledge(),
             Some(Kind::Other) => received.acknowledge(),
             Some(kind) => {
                 let result = match kind {
                     Kind::Checkpoint => self.handle_checkpoint(&mut received),
-                    Kind::Directory => self.handle_directory(received.payload()),
+                    Kind::Directory => {
+                        if let Err((why, lanes)) = self.handle_directory(received.payload()) {
+                            let topic = received.topic().to_owned();
+                            self.ready
+                                .push_back(Delivery::Refused { topic, why, lanes });
+                        }
+                        Ok(())
+                    }
                     Kind::Drop => self.handle_drop(&mut received),
                     Kind::Answer(token) if token != self.token => Ok(()),
                     Kind::Answer(_) => match received.user_property(TOPIC) {
@@ -263,8 +272,9 @@ impl AuditedSubscriber {
                     Kind::Other => Ok(()),
                 };
                 if let Err(why) = result {
-                    let topic = received.topic().to_owned();
-                    self.ready.push_back(Delivery::Refused { topic, why });
+                    let (topic, lanes) = (received.topic().to_owned(), Vec::new());
+                    self.ready
+                        .push_back(Delivery::Refused { topic, why, lanes });
                 }
                 match (received.take_acknowledgement(), &mut self.unsaved) {
                     (Some(acknowledgement), Some(unsaved)) => unsaved.push(acknowledgement),

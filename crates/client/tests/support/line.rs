@@ -109,7 +109,7 @@ impl Seen {
                 presence: Presence::Come(_),
                 ..
             } => {}
-            Delivery::Refused { topic, why } => panic!("{topic}: {why}"),
+            Delivery::Refused { topic, why, .. } => panic!("{topic}: {why}"),
             other => panic!("{other:?}"),
         }
     }

@@ -8,9 +8,8 @@
 //! directory lists is injected, too. A producer therefore lists a lane before it issues in it.
 //!
 //! **Invariant.** Directories are taken in the order in which they were made, and a copy changes
-//! nothing. Any other that is not newer than the last is of a producer that goes on beside another
-//! one with its id, or beside a forger: both count, and they are named, so no loss goes unseen. With
-//! a key it counts only if it cannot be a recorded one.
+//! nothing. Any other that is not newer than the last is of one of two producers with an id, or of
+//! a forger: both count and are named. With a key it counts only if it cannot be a recorded one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -31,7 +30,7 @@ pub(super) struct Directories {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Producer {
     newest: Newest,
-    /// The last one of a lower start, or that contradicts the newest. Not saved.
+    /// The last one of a lower start, or beside the newest. Not saved.
     other: Option<Newest>,
     /// The last ones that were taken.
     heard: VecDeque<Heard>,
@@ -78,6 +77,14 @@ impl<D: Digest> Ledger<D> {
     /// directories: what these list must come, and nothing else may.
     pub fn require_directories(&mut self) {
         self.directories.required = true;
+    }
+
+    /// The lanes that the directories of this producer list which count.
+    pub fn listed_by(&self, producer: u64) -> impl Iterator<Item = LaneId> {
+        let producer = self.directories.producers.get(&producer).into_iter();
+        producer
+            .flat_map(Producer::counting)
+            .flat_map(|told| told.lanes.iter().map(|open| open.0))
     }
 
     /// Takes a directory whose tag has been checked. Sizes count only of lanes that `is_heard`: of
@@ -212,15 +219,16 @@ impl Directories {
                 number,
                 lanes,
             };
-            let heard = match are_heard {
-                true => read.list(|read| {
+            let heard = if are_heard {
+                read.list(|read| {
                     let epoch = Epoch(read.u32("epoch of a directory")?);
                     let number = read.u32("number of a directory")?;
                     let content = read.bytes("content of a directory")?.try_into();
                     let content = content.map_err(|_| read.refuse("content of a directory"))?;
                     Ok((epoch, number, Tag(content)))
-                })?,
-                false => Vec::new(),
+                })?
+            } else {
+                Vec::new()
             };
             Ok((producer, Producer::new(newest, VecDeque::from(heard))))
         })?;
@@ -241,9 +249,13 @@ impl Producer {
         }
     }
 
+    fn counting(&self) -> impl Iterator<Item = &Newest> {
+        let other = self.other.iter().filter(|_| self.contradictions > 0);
+        other.chain([&self.newest])
+    }
+
     fn lists(&self, lane: (LaneId, Epoch)) -> bool {
-        let other = self.other.as_ref().filter(|_| self.contradictions > 0);
-        self.newest.lanes.contains(&lane) || other.is_some_and(|other| other.lanes.contains(&lane))
+        self.counting().any(|told| told.lanes.contains(&lane))
     }
 
     fn take(
@@ -497,17 +509,13 @@ mod tests {
         assert_eq!(take(5, &[(1, 0)]), Taken::Counts);
         assert_eq!(take(3, &[(2, 3)]), Taken::Old);
         assert_eq!(take(4, &[(2, 3)]), Taken::Contradicts);
-        assert_eq!(take(4, &[(2, 3)]), Taken::Old, "a copy");
-        assert_eq!(take(5, &[(2, 4)]), Taken::Counts, "said once");
     }
 
     #[test]
     fn a_copy_of_a_directory_changes_nothing() {
         let mut ledger = ledger(true);
-        let mut take = |number, id| {
-            let directory = directory(number, &[(id, 1)]);
-            ledger.directory(&directory, SECOND, |_| true)
-        };
+        let mut take =
+            |number, id| ledger.directory(&directory(number, &[(id, 1)]), SECOND, |_| true);
         assert_eq!([take(3, 2), take(4, 1)], [Taken::Counts; 2]);
         assert_eq!([take(4, 1), take(3, 2)], [Taken::Old; 2]);
     }

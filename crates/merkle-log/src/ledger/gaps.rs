@@ -26,7 +26,7 @@ pub(crate) struct Hole {
     pub(crate) noticed: Duration,
     /// The lateness bound has passed: it was reported lost.
     pub(crate) lost: bool,
-    /// Lost, and nobody holds it any more: not worth asking for.
+    /// Lost, and by an answer no longer held: not worth waiting for.
     pub(crate) gone: bool,
 }
 
@@ -130,7 +130,7 @@ impl Gaps {
         lost
     }
 
-    /// Marks what was given up among these numbers as not worth asking for.
+    /// Marks what was given up among these numbers as not worth waiting for.
     pub(crate) fn write_off(&mut self, numbers: &Range<u64>) {
         let parts: Vec<Range<u64>> = self.within(numbers.clone()).collect();
         for part in parts {

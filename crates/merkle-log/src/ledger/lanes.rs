@@ -368,7 +368,8 @@ impl<D: Digest> Ledger<D> {
         read.list(|read| {
             let lane = LaneId::new(read.u64("lane")?).ok_or_else(|| read.refuse("lane"))?;
             let epoch = Epoch(read.u32("epoch")?);
-            let ledger = Box::new(LaneLedger::restore(read.bytes("lane's ledger")?, &digest)?);
+            let mut ledger = Box::new(LaneLedger::restore(read.bytes("lane's ledger")?, &digest)?);
+            ledger.windows.holds_all = limits.hold_leaves;
             if ledger.come {
                 joining.hear((lane, epoch));
             }

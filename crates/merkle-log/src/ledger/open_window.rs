@@ -34,6 +34,8 @@ pub(super) struct Stage {
     pub(super) is_over: bool,
     /// The receiver gets a share of the messages: alone it calls nothing faulty.
     pub(super) is_share: bool,
+    /// Every leaf is held until it is proven for good.
+    pub(super) holds_all: bool,
 }
 
 /// What a checkpoint's detail shows of a window.
@@ -93,7 +95,11 @@ impl Window {
                 }
                 match own {
                     Some((own, peaks)) if own == root => {
-                        self.prove(size, peaks, events);
+                        // Without a key the root of a part may be forged, and a larger one decide
+                        // otherwise.
+                        let is_final = size == SLOTS || digest.algorithm().is_keyed();
+                        let folded = (is_final || !stage.holds_all).then_some(peaks);
+                        self.prove(size, folded, events);
                         let faulty = self
                             .doubt
                             .told
@@ -202,9 +208,12 @@ impl Window {
         numbers
     }
 
-    /// What its root has proven needs no leaves of its own any more.
-    fn prove(&mut self, size: u16, peaks: Peaks, events: &mut Events) {
-        self.slots.collapse(peaks);
+    /// Its root holds. Once that is for good, it needs no leaves of its own any more, but what they
+    /// are `folded` to.
+    fn prove(&mut self, size: u16, folded: Option<Peaks>, events: &mut Events) {
+        if let Some(peaks) = folded {
+            self.slots.collapse(peaks);
+        }
         let Some(doubt) = self.doubt.get_mut() else {
             return;
         };

@@ -236,6 +236,7 @@ impl Windows {
             open: read.list(Window::restore)?,
             keep_proven: false,
             hold_leaves: read.bool("way of holding leaves")?,
+            holds_all: false,
             cut: None,
             found: Vec::new(),
         };

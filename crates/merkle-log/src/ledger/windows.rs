@@ -43,6 +43,8 @@ pub(super) struct Windows {
     /// Leaves are held until a root proves them. For good, once a root has differed or a
     /// checkpoint has told leaves, which are to be compared.
     pub(super) hold_leaves: bool,
+    /// All leaves are held, as the limits say. Not saved.
+    pub(super) holds_all: bool,
     /// Numbers found forged by a descent, until the lane takes them.
     pub(super) found: Vec<Range<u64>>,
 }
@@ -59,6 +61,7 @@ impl Windows {
             cut: None,
             keep_proven: false,
             hold_leaves: false,
+            holds_all: false,
             found: Vec::new(),
         }
     }
@@ -122,6 +125,7 @@ impl Windows {
         hold: bool,
         digest: &impl Digest,
     ) -> bool {
+        self.holds_all = hold;
         let hold = hold || self.hold_leaves;
         let node = Node::leaf(number, leaf);
         self.find(number / WINDOW).is_some_and(|window| {
@@ -260,6 +264,7 @@ impl Windows {
                 is_passed: told_to > window.index,
                 is_over,
                 is_share: self.keep_proven,
+                holds_all: self.holds_all,
             };
             let found = window.review(stage, gaps, altered, digest, events);
             self.found.extend(found);

@@ -201,7 +201,7 @@ class Epoch:
         self.unfolded = set()  # windows of which a number was declared dropped
         self.undropped = None  # behind the last number that was declared dropped and came
         self.altered, self.parts = {}, {}
-        self.since, self.lost, self.forged, self.gone = {}, set(), set(), set()  # what is missing
+        self.since, self.lost, self.forged = {}, set(), set()  # what is missing
         self.outstanding, self.suspected, self.suspicious = set(), set(), False
         self.stretch = []  # (number, on time) of each first arrival
         self.covered, self.windows = scope, {}
@@ -595,7 +595,7 @@ class Epoch:
     # Section 6: requests and answers.
 
     def requests(self):
-        epoch, asked = variable(self.epoch), self.lost - self.gone
+        epoch, asked = variable(self.epoch), self.lost
         if asked:
             yield b"\x11" + epoch + gap_list(asked)
         for i, w in sorted(self.windows.items()):
@@ -607,13 +607,7 @@ class Epoch:
 
     def answer(self, kind, r):
         if kind == 1:
-            at = 0
-            while r.data:
-                at += r.variable()
-                end = at + r.variable()
-                self.gone |= {n for n in self.lost if at <= n < end}
-                at = end
-            return
+            return  # it proves nothing
         i, size = r.variable(), r.variable()
         w, first, told = self.window(i), i * WINDOW, self.claim(i)
         if kind not in (2, 3) or not w.unresolved or size != (told[0] or WINDOW):

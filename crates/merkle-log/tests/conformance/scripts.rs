@@ -11,7 +11,8 @@
 //! | `c` `C` `X` | a checkpoint of what was issued: open, closed, cut |
 //! | `c@9` `c#7` `c~` | of 9 messages; with number 7; with roots that are not the lane's |
 //! | `F` `L` | a closing checkpoint with fingerprints, with leaves |
-//! | `d5` `d-` `d5^9` `d5#7` | a directory that lists the lane with 5 messages; with none; of start 9; with number 7 |
+//! | `d5` `d-` | a directory that lists the lane with 5 messages; with none |
+//! | `d5^9` `d5#7` | of start 9; with number 7 |
 //! | `D3,4` `D3,4~` | a drop record of messages 3 and 4, filtered; with other leaves |
 //! | `e1` `l2` | the producer begins epoch 1 of its lane; a producer of lane 2 goes on |
 //! | `+900` | 900 ms pass |

@@ -348,3 +348,32 @@ fn a_detail_decides_which_of_two_copies_is_real() {
     assert_eq!(pair.send(&message.property, SECOND), Verdict::Repaired);
     assert_eq!(pair.windows().last(), Some(&(0, State::Proven)));
 }
+
+#[test]
+fn the_root_of_a_part_ends_no_holding_of_leaves_where_it_may_be_forged() {
+    let second = SECOND;
+    for end in [EpochEnd::Open, EpochEnd::Closed] {
+        let mut pair = Pair::new(Join::Beginning);
+        pair.limits.hold_leaves = true;
+        pair.run(50, |_| true);
+        let ours = pair.checkpoint(second);
+        pair.hear(&ours, second);
+        let mut forger = pair.lane.clone();
+        for _ in 50..52 {
+            let property = forger.issue(*b"t", *b"forged", &pair.hasher);
+            assert_eq!(pair.send(&property, second), Verdict::InOrder);
+        }
+        let mut forged = forger.poll_checkpoint(second * 2, 0, &pair.hasher).unwrap();
+        forged.end = end;
+        pair.hear(&forged, second * 2);
+        pair.run(50, |_| true);
+        let ours = pair.checkpoint(second * 3);
+        assert_eq!((forged.size, ours.size), (52, 100));
+        pair.hear(&ours, second * 3);
+        assert!(pair.descend().into_iter().eq(std::iter::once(50..52)));
+        let events = pair.ledger.take_events();
+        let is_vague = |event: &Event| matches!(event, Event::ForgedAmong(_));
+        assert!(!events.iter().any(is_vague), "{events:?}");
+        assert!(events.contains(&Event::Forged(50..52)), "{events:?}");
+    }
+}

@@ -121,6 +121,11 @@ fn an_intrusion_is_news_and_no_fault_of_the_lane() {
     broker.take("$audit/0000000000000007/fault", intruded.as_bytes());
     assert!(!broker.found_faults());
     assert_eq!(broker.take_news().len(), 1);
+    let told: Vec<_> = broker
+        .intruded()
+        .map(|(key, times, _)| (key, times))
+        .collect();
+    assert_eq!(told, [((lane(7), Some(3)), 2)]);
 }
 
 #[test]

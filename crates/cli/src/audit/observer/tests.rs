@@ -204,6 +204,22 @@ fn a_lane_that_turns_up_late_and_out_of_scope_was_not_wholly_judged() {
 }
 
 #[test]
+fn an_old_first_checkpoint_is_no_sign_that_its_epoch_began_while_listening() {
+    for (made_us, began_here) in [(0, false), (20_000_000, true)] {
+        let mut scene = Scene::new();
+        let key = scene.key();
+        scene.observer.pass(SECOND * 3);
+        scene.hear(b"a", Verdict::OutOfScope);
+        scene.observer.event(key, &Event::OutOfScope(1_024));
+        scene.observer.pass(SECOND * 21);
+        let due = scene.lane.checkpoint_due();
+        let checkpoint = scene.lane.poll_checkpoint(due, made_us, &Hasher::xxh3());
+        scene.observer.checkpoint(&checkpoint.unwrap());
+        assert_eq!(scene.observer.partly_judged().count() == 1, began_here);
+    }
+}
+
+#[test]
 fn contradictions_are_faults_of_the_lane() {
     let mut scene = Scene::new();
     let key = scene.key();

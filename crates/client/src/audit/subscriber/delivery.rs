@@ -100,5 +100,7 @@ pub enum Delivery {
         topic: String,
         /// Why it was refused.
         why: String,
+        /// The lanes that a directory lists, with those of one that it contradicts.
+        lanes: Vec<LaneId>,
     },
 }

@@ -10,6 +10,9 @@ use unbroken_merkle_log::{Directory, LaneId, Property};
 
 use super::{AuditedSubscriber, Delivery, NO_ROOM_MAX};
 
+const CONTRADICTS: &str = "contradicts another directory of the same producer: two producers use the \
+                           id, or one of the two is forged; both count";
+
 impl AuditedSubscriber {
     /// Has the ledger miss what is expected. It may be one that a spool or a state remembered.
     pub(super) fn expect(&mut self) {
@@ -25,26 +28,26 @@ impl AuditedSubscriber {
         self.direct.extend(&self.expected.lanes);
     }
 
-    /// Takes a directory.
-    pub(super) fn handle_directory(&mut self, payload: &[u8]) -> Result<(), String> {
-        let sealed = Directory::parse(payload).map_err(|error| error.to_string())?;
-        let listed: Vec<LaneId> = sealed.lanes().iter().map(|open| open.lane).collect();
-        let is_known = listed.iter().all(|lane| self.is_known(*lane));
+    /// Takes a directory. One that is refused comes back as the reason and the lanes that it is
+    /// about.
+    pub(super) fn handle_directory(&mut self, payload: &[u8]) -> Result<(), (String, Vec<LaneId>)> {
+        let sealed = Directory::parse(payload).map_err(|error| (error.to_string(), Vec::new()))?;
+        let mut listed: Vec<LaneId> = sealed.lanes().iter().map(|open| open.lane).collect();
+        let is_known = listed.iter().any(|lane| self.is_known(*lane));
         match sealed.open(&self.hasher) {
             Ok(directory) => {
-                for lane in listed {
-                    if self.expected.listed || self.expected.lanes.contains(&lane) {
-                        self.make_known(lane);
+                for lane in &listed {
+                    if self.expected.listed || self.expected.lanes.contains(lane) {
+                        self.make_known(*lane);
                     }
                 }
                 let (direct, now) = (&self.direct, self.clock.now());
                 let is_heard = |lane: LaneId| direct.contains(&lane);
                 match self.ledger.directory(&directory, now, is_heard) {
-                    Taken::Contradicts => Err(
-                        "contradicts another directory of the same producer: two producers use \
-                         the id, or one of the two is forged; both count"
-                            .to_owned(),
-                    ),
+                    Taken::Contradicts => {
+                        listed.extend(self.ledger.listed_by(directory.producer));
+                        Err((CONTRADICTS.to_owned(), listed))
+                    }
                     Taken::NoRoomForProducer => {
                         self.name_no_room_for_producers();
                         Ok(())
@@ -54,7 +57,7 @@ impl AuditedSubscriber {
             }
             // One that lists nothing may be of anybody's.
             Err(_) if listed.is_empty() => Ok(()),
-            Err(error) if is_known => Err(error.to_string()),
+            Err(error) if is_known => Err((error.to_string(), listed)),
             // Of a producer with another key: its lanes may be on topics not subscribed to.
             Err(error) => {
                 for lane in listed {

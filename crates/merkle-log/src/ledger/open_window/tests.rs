@@ -26,6 +26,7 @@ const PASSED: Stage = Stage {
     is_passed: true,
     is_over: false,
     is_share: false,
+    holds_all: false,
 };
 
 /// What a review reports.

@@ -10,8 +10,9 @@ use crate::ledger::verdict::Event;
 
 impl LaneLedger {
     /// What to ask the producer now, in full: asking again after a lost answer is asking the same.
+    /// So is asking after an answer that it no longer holds something, which anyone may have sent.
     pub fn requests(&self) -> Vec<Request> {
-        let lost = self.gaps.iter().filter(|(_, hole)| hole.lost && !hole.gone);
+        let lost = self.gaps.iter().filter(|(_, hole)| hole.lost);
         let mut missing: Vec<Range<u64>> = Vec::new();
         for (start, hole) in lost {
             match missing.last_mut() {

@@ -282,6 +282,7 @@ fn what_is_refused_on_a_topic_of_the_audit_is_named_with_it_and_is_a_fault() {
     let refused = Delivery::Refused {
         topic: "audit/checkpoint/7".to_owned(),
         why: "its tag does not fit".to_owned(),
+        lanes: Vec::new(),
     };
     scene.observer.take(&refused, None, SECOND);
     assert!(scene.observer.found_faults());
@@ -311,6 +312,7 @@ fn what_is_refused_of_other_lanes_is_no_fault_where_some_topics_are_listened_to(
             let refused = Delivery::Refused {
                 topic: topic.to_owned(),
                 why: "garbage".to_owned(),
+                lanes: Vec::new(),
             };
             scene.observer.take(&refused, None, SECOND);
             assert_eq!(scene.observer.found_faults(), !some_topics, "{topic}");
@@ -320,9 +322,42 @@ fn what_is_refused_of_other_lanes_is_no_fault_where_some_topics_are_listened_to(
         let own = Delivery::Refused {
             topic: "audit/checkpoint/0000000000000007".to_owned(),
             why: "garbage".to_owned(),
+            lanes: Vec::new(),
         };
         scene.observer.take(&own, None, SECOND);
         assert!(scene.observer.found_faults());
+    }
+}
+
+#[test]
+fn an_intruder_in_a_lane_without_a_key_leaves_the_whole_unjudged() {
+    for (lane, reasons) in [("0000000000000007", 1), ("0000000000000008", 0)] {
+        let mut scene = Scene::new();
+        proven_window(&mut scene);
+        let broker = &mut scene.observer.broker;
+        broker.take(BrokerSide::VERDICT, b"3 received");
+        let fault = r#"{"epoch":3,"kind":"intruded","count":2,"client":"evil","owner":"pump"}"#;
+        broker.take(&format!("$audit/{lane}/fault"), fault.as_bytes());
+        assert!(!scene.observer.found_faults());
+        let unjudged = unjudged::reasons(&scene.observer);
+        assert_eq!(unjudged.len(), reasons, "{unjudged:?}");
+        assert!(unjudged.iter().all(|reason| reason.contains("(evil)")));
+    }
+}
+
+#[test]
+fn a_refused_directory_that_lists_a_received_lane_is_a_fault_where_some_topics_are_listened_to() {
+    for (listed, is_fault) in [(8, false), (7, true)] {
+        let mut scene = Scene::new();
+        proven_window(&mut scene);
+        scene.observer.only_of(&["t".to_owned()]);
+        let refused = Delivery::Refused {
+            topic: "audit/directory/0000000000000009".to_owned(),
+            why: "its tag does not fit".to_owned(),
+            lanes: vec![LaneId::new(listed).unwrap()],
+        };
+        scene.observer.take(&refused, None, SECOND);
+        assert_eq!(scene.observer.found_faults(), is_fault);
     }
 }
 
