@@ -313,12 +313,11 @@ impl Scene {
     /// The lane with so many messages; `-` none at all. Of another start or with another number, if
     /// one is named.
     fn directory(&mut self, rest: &str) {
-        let (rest, number) = match rest.split_once('#') {
-            Some((rest, number)) => (rest, number.parse().unwrap()),
-            None => {
-                self.directories += 1;
-                (rest, self.directories - 1)
-            }
+        let (rest, number) = if let Some((rest, number)) = rest.split_once('#') {
+            (rest, number.parse().unwrap())
+        } else {
+            self.directories += 1;
+            (rest, self.directories - 1)
         };
         let (rest, start) = rest.split_once('^').unwrap_or((rest, "1"));
         let open = rest.parse().ok().map(|size| OpenLane {
