@@ -33,15 +33,19 @@ fn hear(ledger: &mut LaneLedger, checkpoint: &Checkpoint) {
     ledger.checkpoint(checkpoint, SECOND, &limits, &hasher);
 }
 
-fn arrive(ledger: &mut LaneLedger, number: u64, leaf: u8, limits: &LedgerLimits) -> Verdict {
-    let arrival = Arrival {
+/// A message that fits its stamp.
+fn whole(number: u64, leaf: u8) -> Arrival {
+    Arrival {
         number,
         leaf: Hash::new(&[leaf; 16]).expect("16 bytes are a hash"),
         fits: true,
         resent: false,
         part: None,
-    };
-    ledger.observe(&arrival, SECOND, limits, &Hasher::xxh3())
+    }
+}
+
+fn arrive(ledger: &mut LaneLedger, number: u64, leaf: u8, limits: &LedgerLimits) -> Verdict {
+    ledger.observe(&whole(number, leaf), SECOND, limits, &Hasher::xxh3())
 }
 
 #[test]
@@ -217,6 +221,71 @@ fn a_directory_that_lists_less_than_a_checkpoint_is_no_news() {
         ledger.listed(size, SECOND);
         assert_eq!(ledger.covered, covered, "{closed:?} {size}");
         assert_eq!(ledger.tails.len(), usize::from(covered == 12));
+    }
+}
+
+#[test]
+fn a_lost_message_that_comes_is_found_also_in_a_window_without_any_other() {
+    let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    ledger.listed(3, Duration::ZERO);
+    ledger.poll(SECOND * 60, &limits, &hasher);
+    assert_eq!(arrive(&mut ledger, 0, 1, &limits), Verdict::Found);
+    assert_eq!(ledger.next(), 3);
+}
+
+#[test]
+fn a_message_behind_a_gap_is_judged_with_it_also_in_the_window_after_it() {
+    let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    for number in 0..WINDOW - 1 {
+        arrive(&mut ledger, number, 1, &limits);
+    }
+    // What is sent again opens the gap, and has no place in the order.
+    for (number, resent) in [(WINDOW, true), (WINDOW + 1, false)] {
+        let arrival = Arrival {
+            resent,
+            ..whole(number, 1)
+        };
+        let mut other = ledger.clone();
+        let verdict = ledger.observe(&arrival, SECOND, &limits, &hasher);
+        let expected = other.observe_any(&arrival, SECOND, &limits, &hasher);
+        assert_eq!((verdict, &ledger), (expected, &other), "{number}");
+    }
+}
+
+#[test]
+fn altered_and_partial_messages_are_remembered_up_to_a_limit() {
+    let hasher = Hasher::xxh3();
+    let limits = LedgerLimits {
+        suspects_max: 1,
+        ..LedgerLimits::default()
+    };
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    for number in [0, 1, 0] {
+        let arrival = Arrival {
+            fits: false,
+            ..whole(number, 1)
+        };
+        let verdict = ledger.observe(&arrival, SECOND, &limits, &hasher);
+        assert_eq!(verdict, Verdict::Altered);
+    }
+    assert_eq!(ledger.altered.into_iter().collect::<Vec<_>>(), [(0, 2)]);
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    for (number, part, expected) in [
+        (0, 1, Verdict::Part),
+        (0, 0, Verdict::Injected),
+        (0, 3, Verdict::Injected),
+        (1, 1, Verdict::NotAudited),
+        (0, 2, Verdict::InOrder),
+        (1, 1, Verdict::Part),
+    ] {
+        let arrival = Arrival {
+            part: Some((part, 2)),
+            ..whole(number, 1)
+        };
+        let verdict = ledger.observe(&arrival, SECOND, &limits, &hasher);
+        assert_eq!(verdict, expected, "{number}, part {part}");
     }
 }
 
