@@ -289,6 +289,53 @@ fn altered_and_partial_messages_are_remembered_up_to_a_limit() {
     }
 }
 
+#[test]
+fn an_announced_end_is_forgotten_when_all_below_it_has_come() {
+    let limits = LedgerLimits::default();
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    ledger.listed(3, SECOND);
+    let lost_at = Some(SECOND + limits.lateness);
+    for (number, timeout) in [(0, lost_at), (1, lost_at), (2, None)] {
+        let verdict = arrive(&mut ledger, number, 1, &limits);
+        assert_eq!(verdict, Verdict::InOrder, "{number}");
+        assert_eq!(ledger.timeout(&limits), timeout, "{number}");
+    }
+}
+
+#[test]
+fn a_whole_message_takes_the_place_of_its_parts() {
+    let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    for number in [0, 1] {
+        let part = Arrival {
+            part: Some((1, 2)),
+            ..whole(number, 1)
+        };
+        ledger.observe(&part, SECOND, &limits, &hasher);
+    }
+    // Not the usual one, which is folded.
+    arrive(&mut ledger, 1, 1, &limits);
+    assert_eq!(ledger.parts.into_keys().collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn as_many_gaps_as_the_limit_are_remembered() {
+    let limits = LedgerLimits {
+        gaps_max: 2,
+        ..LedgerLimits::default()
+    };
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    for (number, forgotten) in [(1, None), (3, None), (5, Some(0..1))] {
+        arrive(&mut ledger, number, 1, &limits);
+        let events = ledger.take_events();
+        let found = events.into_iter().find_map(|event| match event {
+            Event::Forgotten(numbers) => Some(numbers),
+            _ => None,
+        });
+        assert_eq!(found, forgotten, "{number}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
