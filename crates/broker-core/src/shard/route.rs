@@ -349,7 +349,7 @@ impl Shard {
     }
 
     /// A member's session has ended with a message it had not acknowledged, or its client no longer
-    /// takes it. The group is named by its filter as it is written, which a restart does not change.
+    /// takes it. The group is named by its filter as it is written: a restart does not change that.
     /// `kept`: the disk had it for the session.
     pub(crate) fn hand_over(
         &mut self,
