@@ -50,6 +50,7 @@ async fn a_listener_misses_the_first_message_of_a_producer_that_begins_again() {
             .await;
         }
         assert_eq!(seen.lost(), [0, 50], "{kind:?}");
+        assert!(!seen.two_producers, "{kind:?}");
         let is_scope = |event: &Event| matches!(event, Event::OutOfScope(_));
         assert!(!seen.events.iter().any(is_scope), "{:?}", seen.events);
     }
@@ -78,6 +79,7 @@ async fn a_checkpoint_alone_is_a_sign_of_a_lane_whose_next_epoch_begins_here() {
         })
         .await;
         assert_eq!(seen.lost(), [0], "{kind:?}");
+        assert!(!seen.two_producers, "{kind:?}");
     }
 }
 

@@ -33,7 +33,8 @@ mod spool;
 mod subscriber;
 mod taken;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use unbroken_merkle_log::{Epoch, LaneId};
@@ -171,6 +172,20 @@ impl Clock {
     /// Wall time in seconds since 1970: what tells one start from those before it.
     pub(crate) fn seconds() -> u32 {
         u32::try_from(Self::time_us() / 1_000_000).unwrap_or(u32::MAX)
+    }
+
+    /// The number of a start of this lane's producer: above that of the start before it, as far as
+    /// this process or its spool remembers one, and else the time in seconds.
+    pub(crate) fn start_number(lane: LaneId, before: u32) -> u32 {
+        static STARTS: Mutex<BTreeMap<LaneId, u32>> = Mutex::new(BTreeMap::new());
+        let now = Self::seconds();
+        let mut starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+        // The clock is above the others by now.
+        starts.retain(|_, start| *start >= now);
+        let here = starts.get(&lane).copied().unwrap_or(0);
+        let start = now.max(before.max(here).saturating_add(1));
+        starts.insert(lane, start);
+        start
     }
 
     /// An epoch that no earlier start is likely to have had, whatever its clock said: random. The

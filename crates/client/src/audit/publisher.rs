@@ -200,7 +200,7 @@ impl PublisherOptions {
             }
             lane
         });
-        remembered.start = remembered.start.saturating_add(1).max(Clock::seconds());
+        remembered.start = Clock::start_number(self.lane, remembered.start);
         if let Some(spool) = &mut spool {
             spool.put_start(remembered.start);
         }

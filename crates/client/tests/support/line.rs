@@ -64,6 +64,8 @@ pub(crate) struct Seen {
     pub(crate) checkpoints: Vec<u64>,
     /// A producer has said that its epoch is over.
     pub(crate) closed: bool,
+    /// Directories of two producers under one id have come.
+    pub(crate) two_producers: bool,
     /// One has said that its epoch was cut off.
     pub(crate) cut: bool,
     /// Lane and number of each message that was said to be lost.
@@ -109,6 +111,9 @@ impl Seen {
                 presence: Presence::Come(_),
                 ..
             } => {}
+            Delivery::Refused { why, .. } if why.contains("two producers use the id") => {
+                self.two_producers = true;
+            }
             Delivery::Refused { topic, why, .. } => panic!("{topic}: {why}"),
             other => panic!("{other:?}"),
         }
