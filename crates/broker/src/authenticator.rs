@@ -143,7 +143,7 @@ impl Authenticator {
         pushed.err().map(admission_of)
     }
 
-    /// The client has closed this connection: nobody waits for the answer.
+    /// The client has closed this connection, and does not wait for the answer.
     pub(crate) fn cancel(&self, connection: ConnectionId, peer: &Peer) {
         let source = Source::of(peer.address.map(|address| address.ip()));
         let shard = self.shard;

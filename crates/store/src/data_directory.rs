@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_mask_is_nobody_else_can_read_a_file() {
+    fn no_other_user_can_read_a_file_whatever_the_mask_is() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("data");
         for mask in [0o000, 0o277] {

@@ -44,7 +44,7 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// Whatever the mask is that the broker was started with, only its user can read what it makes.
 #[test]
-fn nobody_else_can_read_a_file_of_the_data_directory() {
+fn no_other_user_can_read_a_file_of_the_data_directory() {
     for mask in ["000", "022", "277"] {
         let broker = Launch::config("").durable().umask(mask).start();
         let mut publisher = broker.accept(&Connect::v5("publisher").persistent());

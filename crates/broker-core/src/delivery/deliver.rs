@@ -205,7 +205,7 @@ impl Deliverer<'_> {
                 && !session.queue.is_empty();
         let durable = session.is_durable();
         let waiting = session.queue.len() as u64;
-        // What a group gives there has been taken from a member that ended, or nobody has room.
+        // What a group gives there comes from a member that ended, or no member has room.
         let (has, has_bytes) = match terms.group {
             Some(_) => (0, 0),
             None => (waiting, session.queue_bytes),

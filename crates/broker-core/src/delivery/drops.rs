@@ -126,7 +126,7 @@ impl Deliverer<'_> {
 
     /// Gives up a message under way: it cannot be sent, or may not wait any longer. One of QoS 2
     /// that was sent may be its client's, which takes what comes with the same id for a repetition:
-    /// so the id stays, after a restart too, until the client has let go of it, and PUBREL may be
+    /// so the id stays, after a restart too, until the client has freed it, and PUBREL may be
     /// sent when the answer is stored.
     #[cold]
     pub(crate) fn give_up(

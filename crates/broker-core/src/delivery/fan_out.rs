@@ -66,7 +66,7 @@ struct FanOut {
     route: Arc<WideRoute>,
     /// Receivers that wait for it, by their place in the route: a bit each.
     waiting: Box<[u64]>,
-    /// In the words before this one nobody waits: `0..waiting.len()`, or 0.
+    /// In the words before this one no shard waits: `0..waiting.len()`, or 0.
     first_word: usize,
     frames: Frames,
     /// What these say of the Message Expiry Interval.

@@ -2,7 +2,7 @@
 //! those that are not delivered.
 //!
 //! ```text
-//! Item:      one message in delivery, whoever receives it: copied once, stored once
+//! Item:      one message in delivery for all its receivers: copied once, stored once
 //! deliver:   to one session now, or behind what waits        fan_out: to very many, over turns
 //! pump:      what waits, as the window and the output allow  backlog: counted, read from the log
 //! hold:      behind answers, and ids to be stored            drops:   what is not delivered

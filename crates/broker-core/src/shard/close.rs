@@ -475,7 +475,7 @@ impl Shard {
         let mut item = Item::borrowed(publication, will.message.publisher());
         // [MQTT-3.1.2-14, MQTT311-3.1.2-16]
         if publication.retain {
-            // [MQTT-3.1.2-15, MQTT311-3.1.2-17]; nobody but the disk waits for an acknowledgement.
+            // [MQTT-3.1.2-15, MQTT311-3.1.2-17]; only the disk waits for an acknowledgement.
             let qos = if on_disk {
                 QoS::AtLeastOnce
             } else {

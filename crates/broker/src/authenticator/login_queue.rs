@@ -244,7 +244,7 @@ impl<T> LoginQueue<T> {
         true
     }
 
-    /// Drops what nobody waits for from the front of a queue.
+    /// Drops from the front of a queue what no client waits for.
     fn drop_overdue(&mut self, now: Instant, source: Source) {
         let Some(queue) = self.sources.get_mut(&source) else {
             return;
