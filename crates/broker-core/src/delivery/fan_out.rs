@@ -1,33 +1,27 @@
-//! A message with very many receivers goes to them over several turns, so that whoever else lives
-//! on the shard is served meanwhile.
+//! A message with very many receivers goes to them over several turns, so that the other clients of
+//! the shard are served meanwhile.
 //!
 //! ```text
-//! publish:    who gets it is decided at once; who has to have it at once does
+//! publish:    the receivers are decided at once; sessions that store the message get it at once
 //! each turn:  the next receivers get all that is on its way to them, oldest first
 //! else:       before anything else happens to a session, it gets what is on its way to it
 //! ```
 //!
-//! The last line makes it simple: a session has had everything before it is sent something else,
-//! subscribes or unsubscribes, gets or loses a connection, or ends. So each session sees what it
-//! would have seen had all been given at once, only later, and nothing else in the shard has to
-//! know. Several messages of one burst reach a receiver together, and leave in one write.
+//! So each session sees what it would have seen had all been given at once, only later, and no other
+//! part of the shard has to know. Messages of one burst leave to a receiver in one write.
 //!
 //! Invariants:
-//! - A session that stays has a message of QoS 1 or 2 at once: what is stored, and how far the
-//!   session is in the log, is as if nothing were on its way. So a kill loses nothing that is.
+//! - A session that stays has a message of QoS 1 or 2 at once, so that a kill loses none.
 //! - A session is in the route of what is on its way for as long as its number is its own.
-//! - The acknowledgement leaves when all on the publisher's shard have it. A publisher on this
-//!   shard with whose message [`FAN_OUTS_WAITED_FOR`] are under way, or half the bytes that an
-//!   output has room for, is not read before all have that one, or few are left: it does not wait
-//!   for what came later.
-//! - What is under way has room in the output of a receiver that has taken what came before, so
-//!   that none loses it for being served late.
-//! - Publishers on other shards do not wait. Where more comes than may be under way, the oldest
-//!   goes to everybody who has not got it, and with it all that is behind it: in a flood from
-//!   another shard one turn brings up to [`FAN_OUTS_MAX`] messages to all.
+//! - The acknowledgement leaves when all on the publisher's shard have the message. A publisher with
+//!   [`FAN_OUTS_WAITED_FOR`] messages under way, or half the bytes that an output has room for, is
+//!   not read until all have the first of them, or few are left.
+//! - A receiver that has taken what came before has room in its output for what is under way.
+//! - Publishers on other shards do not wait. Beyond [`FAN_OUTS_MAX`] messages under way the oldest
+//!   goes to all that lack it, with all that is behind it.
 //!
-//! Deliberately absent: groups, each of which gives to one member, at once; and other shards, each
-//! of which does this for its own receivers.
+//! Deliberately absent: groups, which give to one member at once; and other shards, each of which
+//! does this for its own receivers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
