@@ -7,15 +7,15 @@
 //! else:       before anything else happens to a session, it gets what is on its way to it
 //! ```
 //!
-//! So each session sees what it would have seen had all been given at once, only later, and no other
+//! So each session sees what it would have seen had all been given at once, only later; no other
 //! part of the shard has to know. Messages of one burst leave to a receiver in one write.
 //!
 //! Invariants:
 //! - A session that stays has a message of QoS 1 or 2 at once, so that a kill loses none.
 //! - A session is in the route of what is on its way for as long as its number is its own.
-//! - The acknowledgement leaves when all on the publisher's shard have the message. A publisher with
-//!   [`FAN_OUTS_WAITED_FOR`] messages under way, or half the bytes that an output has room for, is
-//!   not read until all have the first of them, or few are left.
+//! - The acknowledgement leaves when all on the publisher's shard have the message. A publisher is
+//!   not read while [`FAN_OUTS_WAITED_FOR`] of its messages, or half the bytes that an output has
+//!   room for, are under way, until all have the first of them, or few are left.
 //! - A receiver that has taken what came before has room in its output for what is under way.
 //! - Publishers on other shards do not wait. Beyond [`FAN_OUTS_MAX`] messages under way the oldest
 //!   goes to all that lack it, with all that is behind it.
