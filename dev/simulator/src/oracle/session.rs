@@ -155,14 +155,13 @@ impl Session {
     }
 
     fn note_lowered(&mut self, id: MessageId, topic: &str, tick: u64) {
-        if self.link.is_some() {
-            self.repeats.lowered.push((id, tick));
-            return;
-        }
-        // It was on its way when the broker was killed.
         let mut taken_back = self.repeats.taken_back.iter();
-        if taken_back.any(|text| matches(text, topic)) {
+        if self.link.is_none() && taken_back.any(|text| matches(text, topic)) {
+            // It was on its way when the broker was killed.
             *self.repeats.allowed.entry(id).or_insert(0) += 1;
+        } else {
+            // The broker may be killed yet, also after it has closed the connection.
+            self.repeats.lowered.push((id, tick));
         }
     }
 
