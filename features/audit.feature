@@ -296,7 +296,7 @@ Feature: Stages and audits from the shell
     Then watcher shows the root of the lane, which is kept as ROOT
     And exporter ends with code 0
     When its output is kept as "proof.json"
-    And the broker is told to stop
+    And the operator stops the broker
     And I run `unbroken audit verify proof.json --root ROOT`
     Then it ends with code 0
     And its output mentions "the root of the lane is the one that you saved"
@@ -319,7 +319,7 @@ Feature: Stages and audits from the shell
     When I run `unbroken audit verify absent.json`
     Then it ends with code 66
 
-  Scenario: Nobody stamps
+  Scenario: No producer stamps
     When I run `unbroken audit status -p PORT -W 1`
     Then it ends with code 3
     And its output mentions "no stamped message was received"

@@ -1,5 +1,6 @@
 Feature: Who may come in
-  On this machine anybody may connect; with a password file only those in it; to the outside nobody unless told.
+  From this machine any client may connect; with a password file only the users in it; from outside no client unless the
+  configuration allows it.
 
   # [MQTT-3.1.4-2]
   Scenario Outline: A user with the right password comes in

@@ -1,5 +1,5 @@
 Feature: The command line
-  Whoever knows mosquitto_pub and mosquitto_sub knows unbroken pub and unbroken sub.
+  A user of mosquitto_pub and mosquitto_sub knows unbroken pub and unbroken sub.
 
   Background:
     Given a broker
@@ -69,7 +69,7 @@ Feature: The command line
     And its output mentions "one"
     And its output mentions "two"
 
-  Scenario Outline: Who waits in vain is told by the exit code
+  Scenario Outline: The exit code says that a wait was in vain
     When I run `<sub> -p PORT -t silence -W 1`
     Then it ends with code 27
 
@@ -82,7 +82,7 @@ Feature: The command line
       | sub           |
       | mosquitto_sub |
 
-  Scenario: Nobody there is an error that says what to do
+  Scenario: A broker that does not answer is an error that says what to do
     When I run `unbroken pub -p 1 -t a -m x`
     Then it ends with code 1
     And its errors mention "127.0.0.1"

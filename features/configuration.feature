@@ -94,7 +94,7 @@ Feature: Configuration
       [limits]
       connections_max = 2
       """
-    And the broker is told to reload
+    And the operator reloads the configuration
     Then the broker's log mentions "connections_max"
     When tablet connects
     Then tablet is still connected
@@ -113,17 +113,17 @@ Feature: Configuration
       connections_max = 2
       conections_max = 3
       """
-    And the broker is told to reload
+    And the operator reloads the configuration
     Then the broker's log mentions "conections_max"
     When tablet tries to connect
     Then tablet is refused because a quota is exceeded
     And phone is still connected
 
-  Scenario: A broker that is told to stop closes all connections and ends well
+  Scenario: A broker that the operator stops closes all connections and ends well
     Given a broker
     And phone connects
     And old connects by MQTT 3.1.1
-    When the broker is told to stop
+    When the operator stops the broker
     Then phone is cut off
     And old is cut off
     And the broker ends with code 0

@@ -56,6 +56,6 @@ Feature: Connecting
     Then someone is still connected
 
   # [MQTT-3.1.2-2]
-  Scenario: A client of a future version is told that it is too new
+  Scenario: A client of a future version learns that it is too new
     When future opens a connection and sends `10 0e 00 04 4d 51 54 54 06 02 00 00 00 00 01 63`
     Then future is refused because the version is not supported

@@ -1,5 +1,5 @@
 Feature: The data directory
-  Whoever runs a broker can look into what it keeps, take it elsewhere, and remove what nobody will come for.
+  An operator can look into what the broker keeps, take it elsewhere, and remove sessions without a client.
 
   Background:
     Given a durable broker
@@ -33,7 +33,7 @@ Feature: The data directory
     Then it ends with code 0
     And its output mentions "nothing is wrong"
 
-  Scenario: What nobody will come for is removed while the broker runs
+  Scenario: A session without a client is removed while the broker runs
     When I run `unbroken sessions rm --data DATA --dry-run phone`
     Then it ends with code 0
     And its output mentions "would remove phone"
@@ -50,8 +50,8 @@ Feature: The data directory
     Then it ends with code 27
     And its output is ""
 
-  Scenario: What nobody will come for is removed when the broker has ended
-    When the broker is told to stop
+  Scenario: A session without a client is removed when the broker has ended
+    When the operator stops the broker
     Then the broker ends with code 0
     When I run `unbroken sessions rm --data DATA phone`
     Then it ends with code 0
@@ -71,7 +71,7 @@ Feature: The data directory
     And tablet connects with a persistent session
     And tablet subscribes to "$share/team/jobs" at QoS 1
     And tablet disconnects
-    And the broker is told to stop
+    And the operator stops the broker
     Then the broker ends with code 0
     When I run `unbroken sessions rm --data DATA phone`
     Then it ends with code 0

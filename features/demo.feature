@@ -24,7 +24,7 @@ Feature: The demonstration
 
   # Alone, so that it has the machine that its 30 seconds are promised for.
   @serial
-  Scenario: It ends within its own limit when nobody says anything else
+  Scenario: It ends within its own limit when no option says otherwise
     When I run `unbroken demo --plain`
     Then it ends with code 0
     And its output mentions " delivered, 0 lost, 0 duplicated, 0 reordered"

@@ -22,8 +22,8 @@ Feature: Durability
     And phone receives messages 6 to 500 on "log" in order, for the first time
     And phone receives nothing else
 
-  # Data that is gone after a restart, as nobody had said where it should be.
-  Scenario Outline: A broker that is not told where keeps its data with its user's, over restarts
+  # Data that is gone after a restart, as no setting said where it should be.
+  Scenario Outline: Without a setting the broker keeps its data with its user's, over restarts
     Given a broker of a user with <variable> set, and no data directory named
     And phone connects with a persistent session
     And phone subscribes to "door" at QoS 1
@@ -38,7 +38,7 @@ Feature: Durability
     And phone receives "open" on "door" at QoS 1
     And phone receives nothing else
     When phone disconnects
-    And the broker is told to stop
+    And the operator stops the broker
     Then the broker ends with code 0
     When the broker is started again
     And visitor connects
@@ -59,7 +59,7 @@ Feature: Durability
     And sensor publishes "open" to "door" at QoS 1, retained
     Then the user's home is empty
     When sensor disconnects
-    And the broker is told to stop
+    And the operator stops the broker
     Then the broker ends with code 0
     And the user's home is empty
     When the broker is started again
@@ -221,7 +221,7 @@ Feature: Durability
     And phone subscribes to "door"
     Then phone receives "shut" on "door", as a retained message
 
-  # Sessions and retained messages that vanish with a word nobody said.
+  # Sessions and retained messages that vanish with a word in no log.
   Scenario: A sector of null bytes in an old journal costs what lay in it
     Given a durable broker with the configuration:
       """
@@ -347,7 +347,7 @@ Feature: Durability
     And nurse reconnects
     Then nurse receives nothing
 
-  # A session that nobody comes back for.
+  # A session whose client does not come back.
   Scenario: A forgotten session ends in its time, although the broker was killed meanwhile
     Given a durable broker
     And phone connects with a session kept for 1 second
@@ -461,14 +461,14 @@ Feature: Durability
     And phone reconnects
     Then phone receives "tea" on "orders" at QoS 2, as text, with content type "text/plain", asking for a reply on "answers", with correlation "42", with "table=7", expiring within 1000 seconds
 
-  Scenario: A broker that is told to stop keeps the same
+  Scenario: A broker that the operator stops keeps the same
     Given a durable broker
     And phone connects with a persistent session
     And phone subscribes to "door" at QoS 1
     And phone disconnects
     And sensor connects
     And sensor publishes "open" to "door" at QoS 1
-    When the broker is told to stop
+    When the operator stops the broker
     Then the broker ends with code 0
     When the broker is started again
     And phone reconnects
@@ -487,7 +487,7 @@ Feature: Durability
     And machine connects with a persistent session
     When machine publishes "one" to "log" at QoS 1
     Then phone receives "one" on "log" as number 0 of its lane
-    When the broker is told to stop
+    When the operator stops the broker
     Then the broker ends with code 0
     When the broker is started again
     And phone reconnects
@@ -553,7 +553,7 @@ Feature: Durability
     Then watcher sooner or later receives something like "<words>" on "$SYS/broker/unbroken/store"
     And machine never learns that it was stored
     And the broker's log mentions "<words>"
-    And tablet is told that the store has failed
+    And the broker tells tablet that the store has failed
     When sensor connects
     And sensor publishes "on" to "hall" at QoS 2
     Then lamp receives "on" on "hall" at QoS 2
@@ -573,7 +573,7 @@ Feature: Durability
     When I run `unbroken sessions rm --data DATA phone`
     Then it ends with code 74
     And its errors mention "cannot remove it: the store has failed"
-    When the broker is told to stop
+    When the operator stops the broker
     Then the broker ends with code 74
     When the broker loses what is not safe on its disk
     And the broker is started again
@@ -587,7 +587,7 @@ Feature: Durability
       | does not write any more | Input/output error      |
       | does not sync once      | Input/output error      |
 
-  Scenario: Whoever looks after the broker learns what its store died of
+  Scenario: The operator learns why the store failed
     Given a durable broker on a disk that may fail
     And machine connects
     When the disk does not sync once

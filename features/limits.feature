@@ -1,5 +1,5 @@
 Feature: Limits
-  What a client may take is limited; at a limit it is told, and the operator can read who and why.
+  What a client may take is limited; at a limit the broker tells the client, and its log names client and limit.
 
   Scenario: The broker holds a packet larger than it allows against the sender only
     Given a broker with the configuration:
@@ -11,11 +11,11 @@ Feature: Limits
     And phone subscribes to "photo"
     And camera connects
     When camera dares to publish 2000 bytes to "photo"
-    Then camera is told that a packet was too large
+    Then the broker tells camera that a packet was too large
     And phone is still connected
 
   # [MQTT311-4.8.0-2] [MQTT-3.1.4-2]
-  Scenario Outline: When the house is full the next client is told so
+  Scenario Outline: A broker with as many connections as it may have refuses the next client
     Given a broker with the configuration:
       """
       [limits]
@@ -120,7 +120,7 @@ Feature: Limits
     And phone connects
     Then phone may not subscribe to "a/topic/of/more/than/twenty/bytes" because the topic filter is not valid
     When phone dares to publish "x" to "a/topic/of/more/than/twenty/bytes"
-    Then phone is told that the topic name is not valid
+    Then the broker tells phone that the topic name is not valid
 
   Scenario: A deep topic is refused
     Given a broker with the configuration:
@@ -132,7 +132,7 @@ Feature: Limits
     And phone subscribes to "a/b/c"
     Then phone may not subscribe to "a/b/c/d" because the topic filter is not valid
     When phone dares to publish "x" to "a/b/c/d"
-    Then phone is told that the topic name is not valid
+    Then the broker tells phone that the topic name is not valid
 
   # [MQTT-3.3.4-7]
   Scenario: A publisher that does not wait for acknowledgements is stopped
@@ -143,7 +143,7 @@ Feature: Limits
       """
     And machine connects
     When machine sends `34 06 00 01 61 00 01 00 34 06 00 01 61 00 02 00 34 06 00 01 61 00 03 00`
-    Then machine is told that it sent too many messages at once after 2 acknowledgements
+    Then the broker tells machine that it sent too many messages at once after 2 acknowledgements
 
   Scenario: No more retained messages than allowed are kept
     Given a broker with the configuration:
@@ -185,4 +185,4 @@ Feature: Limits
     When machine publishes "x" to "a", under alias 3
     Then phone receives "x" on "a"
     When machine dares to publish "x" to "a", under alias 4
-    Then machine is told that the topic alias is not valid
+    Then the broker tells machine that the topic alias is not valid

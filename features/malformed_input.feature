@@ -6,10 +6,10 @@ Feature: Malformed input
     And bystander connects
 
   # [MQTT-4.13.1-1] [MQTT-4.13.2-1]
-  Scenario Outline: Nonsense ends the connection and nobody else notices
+  Scenario Outline: Nonsense ends the connection and no other client notices
     Given fuzzer connects
     When fuzzer sends `<bytes>`
-    Then fuzzer is told that <why>
+    Then the broker tells fuzzer that <why>
     And bystander is still connected
 
     Examples: what is wrong

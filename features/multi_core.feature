@@ -97,7 +97,7 @@ Feature: Many cores
     And bert connects
     When copy connects as anna with a persistent session
     And bert publishes "open" to "door" at QoS 1
-    Then anna is told that its session was taken over
+    Then the broker tells anna that its session was taken over
     And copy still has its session
     And copy receives "open" on "door"
 

@@ -1,5 +1,5 @@
 Feature: Publishing and subscribing
-  A message reaches everybody who asked for its topic, once, and nobody else.
+  A message reaches each subscriber of its topic once, and no other client.
 
   Background:
     Given a broker
@@ -65,7 +65,7 @@ Feature: Publishing and subscribing
       | 1000000 |
 
   # [MQTT-3.4.2-1]
-  Scenario: A publisher is told when nobody listens
+  Scenario: A publisher learns that its topic has no subscriber
     Given editor connects
     Then editor learns that nobody subscribes to the topic when it publishes "hello?" to "void" at QoS 1
     When phone connects

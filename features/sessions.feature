@@ -25,7 +25,7 @@ Feature: Sessions
       | 5.0     |
 
   # [MQTT-3.1.2-6] [MQTT-3.2.2-3] [MQTT311-3.2.2-2] [MQTT311-3.2.2-3]
-  Scenario Outline: A client is told whether its session was there
+  Scenario Outline: CONNACK says whether the session was there
     Given clients speak MQTT <version>
     When phone connects with a persistent session
     Then phone starts without a session

@@ -75,7 +75,7 @@ Feature: Shared subscriptions
       | 3.1     | $share/team  |
 
   # [MQTT-3.8.3-4]
-  Scenario: Nobody in a team can ask not to hear itself
+  Scenario: No member of a group can ask for No Local
     Given bert connects
     When bert dares to subscribe to "$share/team/jobs" without its own messages
-    Then bert is told that the protocol was broken
+    Then the broker tells bert that the protocol was broken

@@ -42,7 +42,7 @@ Feature: Limits of what is kept
     Then auditor sooner or later receives "2" on "$SYS/broker/unbroken/dropped/store-full"
     And the broker's log mentions "store-full"
 
-  Scenario: A full store refuses publishers if its owner wants that, and nobody else
+  Scenario: A full store refuses publishers if its owner wants that, and no other client
     Given a durable broker with the configuration:
       """
       [broker]
@@ -69,7 +69,7 @@ Feature: Limits of what is kept
     Then auditor sooner or later receives "2" on "$SYS/broker/unbroken/dropped/store-full"
 
   # A limit that is less than what the store sets aside for its journals.
-  Scenario: A full store takes in again what comes when nobody waits for anything
+  Scenario: A full store takes messages again when no session waits for any
     Given a durable broker with the configuration:
       """
       [limits]
@@ -157,7 +157,7 @@ Feature: Limits of what is kept
     When phone reconnects
     Then phone receives the 3 messages on "log" in order
 
-  # Zombies: sessions that nobody knows of, and what they hold.
+  # Zombies: sessions without a client, and what they hold.
   Scenario: Sessions whose clients are away are counted, with what they hold
     Given a durable broker with the configuration:
       """
@@ -175,8 +175,8 @@ Feature: Limits of what is kept
     When I run `unbroken sessions ls --data DATA --json`
     Then its output mentions "phone"
 
-  # A dead device that nobody knows of any more after a restart.
-  Scenario: What a session holds is known after a restart, though nobody comes for it
+  # A dead device that the operator does not see any more after a restart.
+  Scenario: What a session holds is known after a restart, though its client does not come back
     Given a durable broker with the configuration:
       """
       [broker]
@@ -196,7 +196,7 @@ Feature: Limits of what is kept
     And phone receives nothing else
 
   # One dead device fills the disk of a small machine before any limit is reached.
-  Scenario: A limit that the disk has no room for is told at the start
+  Scenario: The broker says at the start that the disk has no room for a limit
     Given a durable broker with the configuration:
       """
       [limits]

@@ -1,5 +1,5 @@
 Feature: Takeover
-  One client id is one client: the newer connection wins and the older is told.
+  One client id is one client: the newer connection wins, and the broker tells the older one.
 
   Background:
     Given a broker

@@ -17,7 +17,7 @@ Feature: Topic aliases
   # [MQTT-3.3.2-8] [MQTT-3.3.2-9]
   Scenario Outline: Impossible numbers end the connection
     When sensor dares to publish "x" to "a/rather/long/topic", under alias <number>
-    Then sensor is told that the topic alias is not valid
+    Then the broker tells sensor that the topic alias is not valid
 
     Examples:
       | number |
@@ -31,4 +31,4 @@ Feature: Topic aliases
     When robot loses its connection
     And robot reconnects
     And robot dares to publish "2" to "", under alias 5
-    Then robot is told that the protocol was broken
+    Then the broker tells robot that the protocol was broken

@@ -44,7 +44,7 @@ Feature: Topics
   # [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1] [MQTT-4.13.1-1]
   Scenario Outline: A filter that makes no sense ends the connection
     When reader dares to subscribe to "<filter>"
-    Then reader is told that the protocol was broken
+    Then the broker tells reader that the protocol was broken
 
     Examples:
       | filter   |
@@ -55,6 +55,6 @@ Feature: Topics
       | a/b+/c   |
 
   # [MQTT-3.3.2-2]
-  Scenario: Nobody publishes to a wildcard
+  Scenario: No client may publish to a wildcard
     When writer dares to publish "x" to "a/#"
-    Then writer is told that the topic name is not valid
+    Then the broker tells writer that the topic name is not valid

@@ -1,4 +1,4 @@
-//! The broker's own life: how it is set up, told things, and ended.
+//! The broker's own life: how it is set up, signalled, and ended.
 
 use cucumber::gherkin::Step;
 use cucumber::{given, then, when};
@@ -90,13 +90,13 @@ async fn configuration_is_changed(scene: &mut Scene, step: &Step) {
         .await;
 }
 
-#[when("the broker is told to reload")]
-async fn broker_is_told_to_reload(scene: &mut Scene) {
+#[when("the operator reloads the configuration")]
+async fn operator_reloads(scene: &mut Scene) {
     scene.act(|room| room.broker().reload()).await;
 }
 
-#[when("the broker is told to stop")]
-async fn broker_is_told_to_stop(scene: &mut Scene) {
+#[when("the operator stops the broker")]
+async fn operator_stops_the_broker(scene: &mut Scene) {
     scene.act(|room| room.broker().ask_to_end()).await;
 }
 

@@ -134,7 +134,7 @@ async fn never_learns_that_it_was_stored(scene: &mut Scene, name: String) {
         .await;
 }
 
-/// 5.0 clients are told why; for 3.x it is enough that the connection ends.
+/// A 5.0 client learns why; for 3.x it is enough that the connection ends.
 #[then(regex = r"^(\w+) is cut off because (.+)$")]
 async fn is_cut_off_because(scene: &mut Scene, name: String, why: String) {
     scene
@@ -142,8 +142,8 @@ async fn is_cut_off_because(scene: &mut Scene, name: String, why: String) {
         .await;
 }
 
-#[then(regex = r"^(\w+) is told that ([^0-9]+)$")]
-async fn is_told(scene: &mut Scene, name: String, why: String) {
+#[then(regex = r"^the broker tells (\w+) that ([^0-9]+)$")]
+async fn broker_tells(scene: &mut Scene, name: String, why: String) {
     scene
         .act(move |room| {
             room.client(&name)
@@ -152,9 +152,9 @@ async fn is_told(scene: &mut Scene, name: String, why: String) {
         .await;
 }
 
-/// It may have been told of some messages before it went too far.
-#[then(regex = r"^(\w+) is told that (.+) after (\d+) acknowledgements$")]
-async fn is_told_after(scene: &mut Scene, name: String, why: String, count: usize) {
+/// Some messages may have been acknowledged before it went too far.
+#[then(regex = r"^the broker tells (\w+) that (.+) after (\d+) acknowledgements$")]
+async fn broker_tells_after(scene: &mut Scene, name: String, why: String, count: usize) {
     scene
         .act(move |room| {
             let client = room.client(&name);
