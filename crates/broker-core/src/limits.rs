@@ -30,10 +30,11 @@ pub struct Limits {
     /// Maximum. 4 bytes each. Beyond it: 0x93 (5.0 only; 3.x knows no such limit).
     pub receive_maximum: u16,
     /// QoS 1 and 2 messages the broker has unanswered towards one client, if the client does not
-    /// ask for fewer; at most 32,767, half of the packet ids. About 160 bytes each plus the
-    /// message, which all receivers share. Publishers that wait until their messages arrive wait
-    /// for this too: with 1,024 and 200 of them, 10 messages under way each, a quarter fewer got
-    /// through to one subscriber.
+    /// ask for fewer; at most 32,767, half of the packet ids. A connection begins with 64, and has
+    /// one more with each acknowledgement while its output does not wait for the client. About 160
+    /// bytes each plus the message, which all receivers share. Publishers that wait until their
+    /// messages arrive wait for this too: with 1,024 and 200 of them, 10 messages under way each, a
+    /// quarter fewer got through to one subscriber.
     pub inflight_max: u16,
     /// Messages waiting in one session beyond those in flight. 24 bytes each plus the message,
     /// which all receivers share. Beyond it what [`queue_full`](Self::queue_full) says.
@@ -57,11 +58,13 @@ pub struct Limits {
     /// What happens at `store_bytes_max`.
     pub store_full: StoreFull,
     /// Encoded bytes waiting for one connection's socket. At it QoS 0 messages are dropped
-    /// ([`crate::DropReason::SlowReceiver`]), QoS 1 and 2 wait in the session's queue, and the
-    /// connection is not read, since what it sends may ask for answers. One packet may exceed it.
-    /// Packets that wait until what they promise is stored count too, at the memory they take:
-    /// about 50 bytes each, and up to 9 for each filter of a SUBSCRIBE. So no client makes the
-    /// broker hold more than this of them, and one at the limit is read again when they leave.
+    /// ([`crate::DropReason::SlowReceiver`]), and QoS 1 and 2 wait in the session's queue. One packet
+    /// may exceed it. As many bytes may stand behind the last message of what answers the client's
+    /// own packets; beyond these the connection is not read. That is room for an answer to each
+    /// packet id, so it is reached only by a client that sends without end and takes no answers.
+    /// Packets that wait until what they promise is stored count as answers, at the memory they
+    /// take: about 50 bytes each, and up to 9 for each filter of a SUBSCRIBE. A connection that is
+    /// at the limit is read again when they leave.
     pub output_bytes_max: u32,
     /// Bytes of a topic name or filter. Beyond it: 0x90 or 0x8F.
     pub topic_bytes_max: u16,
@@ -308,6 +311,10 @@ pub(crate) const LARGE_BUFFER_POOL_MAX: usize = 16;
 pub(crate) const BUFFER_BYTES_MAX: usize = 1_024 * 1_024;
 /// Bytes at the front of an output that have been written, and are let go of before the rest is.
 pub(crate) const WRITTEN_BYTES_MIN: usize = 64 * 1_024;
+/// Messages in flight on a new connection at most. The window grows by one with each that is
+/// acknowledged while its output does not wait for the client, up to what the client and
+/// [`Limits::inflight_max`] allow.
+pub(crate) const WINDOW_INITIAL: u16 = 64;
 /// What a session that publishers are refused for may have beyond twice its limits: more than can
 /// be under way to it from other shards.
 pub(crate) const BEYOND_MESSAGES_MAX: u64 = 65_536;

@@ -188,6 +188,13 @@ impl Shard {
         found.map_or(&[], |found| found.writable(stored))
     }
 
+    /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, will be
+    /// written as they are, though not all of them were: they are in a record of TLS, for example.
+    /// Nothing comes between them. To be said before [`wrote`](Self::wrote).
+    pub fn note_sealed(&mut self, connection: ConnectionId, bytes: usize) {
+        self.clients.connections.seal(connection, bytes);
+    }
+
     /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, were
     /// written, and goes on with what the connection had sent. If that makes the shard ask for
     /// something, it is due for a timeout at once, and asks then.
@@ -217,7 +224,8 @@ impl Shard {
 
     /// Whether bytes of this connection would be used now. The driver does not read from one that
     /// wants none: what it sends waits in the kernel, and then in its sender. A client that does
-    /// not take its answers can so hold no more than `output_bytes_max` of them.
+    /// not take its answers can so hold no more than `output_bytes_max` of them, beside as much in
+    /// messages; one that does not take its messages is read all the same.
     ///
     /// It turns from no to yes only with [`Input::Authenticated`] and [`wrote`](Self::wrote), or
     /// with an input after which [`take_dirty`](Self::take_dirty) names the connection.
@@ -444,9 +452,7 @@ impl Shard {
             Packet::PingReq => {
                 // [MQTT-3.12.4-1, MQTT311-3.12.4-1]
                 let clients = &mut self.clients;
-                clients
-                    .connections
-                    .send(&mut clients.telemetry, id.index, &Packet::PingResp);
+                clients.connections.pong(&mut clients.telemetry, id.index);
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, disconnect),

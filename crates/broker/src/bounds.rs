@@ -96,8 +96,8 @@ pub(crate) const FILES_OF_A_SHARD: u64 = 4;
 pub(crate) const FILES_AT_START: u64 = 1 << 20;
 
 /// Bytes that one connection's transforms (TLS, WebSocket) have sealed and the kernel has not
-/// taken. Above it nothing more is sealed, and nothing is read that could cause more. It may be
-/// exceeded by 16 KiB.
+/// taken. Above it nothing more is sealed; it may be exceeded by 16 KiB. As many may be replies of
+/// the transforms themselves; above it nothing is read that could cause more.
 pub(crate) const SEALED_BYTES: usize = 64 * 1024;
 
 /// Bytes of an incomplete unit that a transform may buffer; a TLS record has little more than 16

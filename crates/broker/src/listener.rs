@@ -36,6 +36,8 @@ use unbroken_broker_core::{Limits, Peer, Room, ShardId};
 use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, BACKLOG, LISTENERS};
 use crate::channel::IncomingConnection;
 use crate::transport::{Transform, Transport};
+#[cfg(any(target_os = "android", target_os = "linux"))]
+use crate::tuning::UNSENT_BYTES;
 
 /// Opens a listening socket.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -55,6 +57,9 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     // A turn writes once to each connection, so Nagle's algorithm could gather nothing. Accepted
     // connections inherit the option.
     socket.set_tcp_nodelay(true)?;
+    // What waits for a slow client stays with the shard, where answers can pass it.
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;

@@ -405,9 +405,13 @@ impl ShardThread {
         let pending = shard.pending_output(connection);
         let bytes = &pending[..pending.len().min(WRITE_QUANTUM)];
         let (count, takes_more) = driver.sockets.write(connection, bytes);
-        let more = count < pending.len();
+        let (more, is_idle) = (count < pending.len(), pending.is_empty());
         turn.writes += u64::from(count > 0);
-        if count > 0 || pending.is_empty() {
+        let sealed = driver.sockets.sealed(connection);
+        if sealed > 0 {
+            shard.note_sealed(connection, count + sealed);
+        }
+        if count > 0 || is_idle {
             let work = shard.wrote(now, connection, count);
             driver.note_work(work);
         }

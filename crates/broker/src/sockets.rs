@@ -346,6 +346,13 @@ impl Sockets {
         }
     }
 
+    /// Bytes of the last writes that are sealed and count as sent when the socket has taken them.
+    pub(crate) fn sealed(&self, id: ConnectionId) -> usize {
+        let socket = self.table.get(id.index as usize);
+        let socket = socket.filter(|socket| socket.serial == id.serial);
+        socket.map_or(0, |socket| socket.transport.sealed())
+    }
+
     /// Stops reading, until [`resume`](Self::resume).
     pub(crate) fn pause(&mut self, id: ConnectionId) {
         if let Some(socket) = self.socket(id)

@@ -35,6 +35,13 @@ pub(crate) const TURN_WRITES: usize = 2 * TURN_READS;
 /// Doubled: a fast reader of large messages delays the others. Halved: it needs more calls.
 pub(crate) const WRITE_QUANTUM: usize = 1024 * 1024;
 
+/// Bytes that the kernel takes of a connection and has not sent (`TCP_NOTSENT_LOWAT`), beside one
+/// segment; what is on its way is not among them. Without it a slow client's kernel buffer holds
+/// megabytes in front of the answer to a ping.
+/// Doubled: that answer waits twice as long behind a slow link. Halved: a fast reader of large
+/// messages needs more writes.
+pub(crate) const UNSENT_BYTES: u32 = 16 * 1024;
+
 /// The delays between which [`crate::batching`] chooses.
 /// Doubled: a message waits twice as long under load. Halved: a read and a write serve fewer
 /// messages.

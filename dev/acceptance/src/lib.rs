@@ -12,6 +12,7 @@ pub mod disk;
 pub mod fake_broker;
 pub mod process;
 pub mod raw;
+pub mod slow_link;
 pub mod tools;
 
 use std::time::Duration;

@@ -4,6 +4,7 @@ mod data_directory;
 mod log_flood;
 mod login_flood;
 mod shares;
+mod slow_links;
 mod slow_reader;
 mod small_disk;
 mod topic_matching;
@@ -21,7 +22,7 @@ pub(crate) struct Attack {
 }
 
 /// All of them.
-pub(crate) const ATTACKS: [Attack; 11] = [
+pub(crate) const ATTACKS: [Attack; 12] = [
     Attack {
         name: "topic-matching",
         about: "8,192 filters of 200 levels that share every prefix, and publishes that walk them",
@@ -45,6 +46,12 @@ pub(crate) const ATTACKS: [Attack; 11] = [
         about: "40 subscribers that do not read, and publishers that fill what waits for them",
         open: Some("there is no total for what waits for receivers"),
         run: slow_reader::run,
+    },
+    Attack {
+        name: "slow-links",
+        about: "clients that acknowledge and ping behind links of 2 to 200 KB/s",
+        open: None,
+        run: slow_links::run,
     },
     Attack {
         name: "login-flood",

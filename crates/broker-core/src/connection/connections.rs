@@ -255,6 +255,19 @@ impl Connections {
         fits
     }
 
+    /// Answers a ping: in front of what waits for the client, if that is slow to take it.
+    pub(crate) fn pong(&mut self, telemetry: &mut Telemetry, index: u32) {
+        let Some(Writer { connection, .. }) = self.writer(index) else {
+            return;
+        };
+        if connection.output.is_long() {
+            connection.output.owe_pong();
+            telemetry.sent_packet();
+        } else {
+            self.send(telemetry, index, &Packet::PingResp);
+        }
+    }
+
     /// A SUBACK of so many bytes is about to wait.
     pub(crate) fn burden(&mut self, id: ConnectionId, bytes: usize) {
         if let Some(connection) = self.get_mut(id) {
@@ -279,32 +292,49 @@ impl Connections {
         }
     }
 
-    /// Notes that the driver has written so much; answers whose connection it was if all of it has
-    /// gone or at least half the limit is free again, which is when its session may send more.
+    /// So many bytes of an output, from its front, leave as they are.
+    pub(crate) fn seal(&mut self, id: ConnectionId, bytes: usize) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.output.seal(bytes);
+        }
+    }
+
+    /// Notes that the driver has written so much; answers whose connection it was if that changes
+    /// what may happen to it: all of it has gone or at least half the limit is free again, which is
+    /// when its session may send more, or what it has sent may be looked at again.
     pub(crate) fn wrote(
         &mut self,
         now: Instant,
         id: ConnectionId,
         bytes: usize,
-        output_bytes_max: usize,
+        gate: &CommitGate,
+        limits: &Limits,
     ) -> Option<SessionId> {
-        let half = output_bytes_max / 2;
-        let connection = self
-            .table
-            .get_mut(id.index as usize)?
-            .as_deref_mut()
-            .filter(|connection| connection.id == id)?;
+        let most = limits.output_bytes_max as usize;
+        let half = most / 2;
+        let mut writer = self.writer(id.index).filter(|writer| writer.id == id)?;
+        let Writer {
+            connection,
+            buffers,
+            ..
+        } = &mut writer;
         let before = connection.unwritten();
         debug_assert!(bytes <= before, "more was written than was pending");
-        if before + connection.held_bytes() >= output_bytes_max && bytes > 0 {
-            // Nothing was read from it meanwhile: that it takes what we send is its sign of life.
+        let is_full = before + connection.held_bytes() >= most;
+        let was_read = !is_full || connection.may_consume(gate, limits);
+        if !was_read && bytes > 0 {
+            // That it takes what we send is its sign of life.
             connection.input.heard(now);
         }
-        connection.output.wrote(&mut self.buffers, bytes, half);
+        connection.output.wrote(buffers, bytes, half);
         let after = connection.unwritten();
-        (after == 0 || before > half && after <= half)
-            .then(|| connection.session())
-            .flatten()
+        let has_room = after == 0 || before > half && after <= half;
+        let is_read_again = !was_read && connection.may_consume(gate, limits);
+        let session = connection.session();
+        if after + bytes > before {
+            writer.mark_dirty(); // answers to pings
+        }
+        (has_room || is_read_again).then_some(session).flatten()
     }
 }
 

@@ -226,14 +226,28 @@ impl Connection {
 
     /// Whether a packet may be looked at now: not while CONNECT is being decided about or CONNACK
     /// may not leave [MQTT-3.1.4-6], nor while the answers to earlier packets wait or are not
-    /// taken.
+    /// taken. Messages that the client does not take stop no packet: its acknowledgements and pings
+    /// stand behind what it publishes.
     #[inline]
     pub(crate) fn may_consume(&self, gate: &CommitGate, limits: &Limits) -> bool {
+        let most = limits.output_bytes_max as usize;
         !matches!(self.handshake, Handshake::Deciding(..))
             && !self.pending.answers_first()
             && !self.paused
-            && self.unwritten() + self.pending.bytes() < limits.output_bytes_max as usize
+            && (self.unwritten() + self.pending.bytes() < most || self.has_room_for_answers(most))
             && self.gate_open(gate.stored())
+    }
+
+    /// Whether an output that is full has room for what answers the client.
+    #[cold]
+    fn has_room_for_answers(&self, most: usize) -> bool {
+        self.output.answers() + self.pending.bytes() < most
+    }
+
+    /// Whether the socket has not taken all of what was written last.
+    #[inline]
+    pub(crate) const fn is_stalled(&self) -> bool {
+        self.output.is_stalled()
     }
 
     /// Whether the client is not read because of what it waits for, which is not for it to change.
@@ -362,16 +376,15 @@ impl Connection {
         self.pending.any_waits(gate)
     }
 
-    /// Takes the first packet that waits if it waits for nothing any more, and the client takes it.
+    /// Takes the first packet that waits if it waits for nothing any more; a message only while the
+    /// output is not full.
     pub(crate) fn pop_ready(
         &mut self,
         gate: &CommitGate,
         output_bytes_max: usize,
     ) -> Option<Outgoing> {
-        if self.unwritten() >= output_bytes_max {
-            return None;
-        }
-        self.pending.pop_ready(gate)
+        let takes_messages = self.unwritten() < output_bytes_max;
+        self.pending.pop_ready(gate, takes_messages)
     }
 
     /// What it has sent is not looked at before all that waits has left.

@@ -163,9 +163,16 @@ impl Pending {
         Ok(at == 0)
     }
 
-    /// Takes the first packet if what it waits for is true.
-    pub(super) fn pop_ready(&mut self, gate: &CommitGate) -> Option<Outgoing> {
-        let is_ready = |held: &mut PendingPacket| gate.is_met(held.until);
+    /// Takes the first packet if what it waits for is true, and it is none that has to wait for room
+    /// in the output as well.
+    pub(super) fn pop_ready(
+        &mut self,
+        gate: &CommitGate,
+        takes_messages: bool,
+    ) -> Option<Outgoing> {
+        let is_ready = |held: &mut PendingPacket| {
+            gate.is_met(held.until) && (takes_messages || matches!(held.what, Outgoing::Answer(_)))
+        };
         let held = self.packets.pop_front_if(is_ready)?;
         self.bytes -= held.cost();
         if self.packets.is_empty() {
@@ -237,6 +244,7 @@ const KEPT: usize = 32;
 mod tests {
     use super::*;
     use crate::ids::ShardId;
+    use crate::limits::Limits;
 
     fn puback(id: PacketId) -> Answer {
         Answer::PubAck(id, ReasonCode::Success)
@@ -251,15 +259,34 @@ mod tests {
             WaitFor::NOW,
             Outgoing::Publish(QoS::AtLeastOnce, PacketId::FIRST),
         );
-        assert!(pending.pop_ready(&gate).is_none(), "it has no answer");
+        assert!(pending.pop_ready(&gate, true).is_none(), "it has no answer");
         assert!(pending.front_waits(&gate));
         let is_first = pending.answer_reserved(WaitFor::NOW, puback(PacketId::FIRST));
         assert!(is_first.is_ok_and(|is_first| is_first));
-        let first = pending.pop_ready(&gate);
+        let first = pending.pop_ready(&gate, true);
         assert!(matches!(first, Some(Outgoing::Answer(_))), "{first:?}");
-        let second = pending.pop_ready(&gate);
+        let second = pending.pop_ready(&gate, true);
         assert!(matches!(second, Some(Outgoing::Publish(..))), "{second:?}");
         assert_eq!(pending.bytes(), 0);
+    }
+
+    #[test]
+    fn there_is_room_for_an_answer_to_each_packet_id_and_each_message_in_flight() {
+        let limits = Limits::default();
+        let packets = usize::from(u16::MAX) + usize::from(limits.inflight_max);
+        assert!(packets * size_of::<PendingPacket>() < limits.output_bytes_max as usize);
+    }
+
+    #[test]
+    fn a_message_waits_for_room_and_an_answer_does_not() {
+        let gate = CommitGate::new(ShardId(0));
+        let mut pending = Pending::new();
+        pending.hold(WaitFor::NOW, Outgoing::Answer(puback(PacketId::FIRST)));
+        let publish = Outgoing::Publish(QoS::AtLeastOnce, PacketId::FIRST);
+        pending.hold(WaitFor::NOW, publish);
+        assert!(pending.pop_ready(&gate, false).is_some());
+        assert!(pending.pop_ready(&gate, false).is_none());
+        assert!(pending.pop_ready(&gate, true).is_some());
     }
 
     #[test]
@@ -277,9 +304,9 @@ mod tests {
             pending.hold(WaitFor::NOW, Outgoing::Answer(puback(PacketId::FIRST)));
         }
         pending.answer_first();
-        assert!(pending.pop_ready(&gate).is_some());
+        assert!(pending.pop_ready(&gate, true).is_some());
         assert!(pending.answers_first());
-        assert!(pending.pop_ready(&gate).is_some());
+        assert!(pending.pop_ready(&gate, true).is_some());
         assert!(!pending.answers_first());
     }
 }

@@ -170,7 +170,8 @@ impl Deliverer<'_> {
         let limit = self.limits.output_bytes_max as usize;
         let id = self.connection_of(session_id);
         let connection = id.and_then(|id| self.connections.get(id));
-        let has_room = connection.is_some_and(|connection| connection.held_bytes() < limit);
+        let has_room = connection
+            .is_some_and(|connection| connection.unwritten() + connection.held_bytes() < limit);
         let Some(id) = id.filter(|_| has_room) else {
             return self.refuse_entry(session_id, terms, item, DropReason::SlowReceiver);
         };

@@ -32,7 +32,7 @@ use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::audit::ledger::Ledger;
 use crate::by_filter::ByFilter;
-use crate::connection::{Client, Connection};
+use crate::connection::{Client, Connection, Connections};
 use crate::durability::{WaitFor, Will};
 use crate::ids::StoreId;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
@@ -120,7 +120,7 @@ impl Session {
             return false;
         };
         let ahead = kept.ahead.get().map_or(0, VecDeque::len);
-        let most = usize::from(self.outbound.receive_maximum()).min(LOOK_AHEAD_MAX);
+        let most = usize::from(self.outbound.window()).min(LOOK_AHEAD_MAX);
         let next = self.queue.front();
         next.is_some_and(|(qos, next)| *qos == QoS::ExactlyOnce && next.group.is_none())
             && ahead < most
@@ -148,6 +148,18 @@ impl Session {
         Client {
             id: Arc::clone(&self.client_id),
             is_watcher: self.ledger.is_watcher(),
+        }
+    }
+
+    /// The client has acknowledged a message: unless its output waits for it already, more may be
+    /// in flight.
+    #[inline]
+    pub(crate) fn widen(&mut self, connections: &Connections) {
+        if self.outbound.is_narrow()
+            && let Some(connection) = self.connection.and_then(|index| connections.at(index))
+            && !connection.is_stalled()
+        {
+            self.outbound.widen();
         }
     }
 

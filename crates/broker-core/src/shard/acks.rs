@@ -25,7 +25,11 @@ impl Shard {
         session_id: SessionId,
         ack: Ack<'_>,
     ) -> Result<(), Fault> {
-        let Clients { sessions, .. } = &mut self.clients;
+        let Clients {
+            sessions,
+            connections,
+            ..
+        } = &mut self.clients;
         let Some(session) = sessions.get_mut(session_id) else {
             return Ok(());
         };
@@ -39,6 +43,7 @@ impl Shard {
                     .drop_settled(session_id, delivery, why, fate);
             }
             Ok(delivery) => {
+                session.widen(connections);
                 session.end_flight(&delivery);
                 sessions.end_entry(session_id, ack.packet_id);
                 self.acknowledged(session_id, delivery, ack.properties);
@@ -175,12 +180,19 @@ impl Shard {
         session_id: SessionId,
         ack: Ack<'_>,
     ) -> Result<(), Fault> {
-        let Clients { sessions, .. } = &mut self.clients;
+        let Clients {
+            sessions,
+            connections,
+            ..
+        } = &mut self.clients;
         let Some(session) = sessions.get_mut(session_id) else {
             return Ok(());
         };
         match session.outbound.handle_pubcomp(ack.packet_id) {
-            Ok(()) => sessions.end_entry(session_id, ack.packet_id),
+            Ok(()) => {
+                session.widen(connections);
+                sessions.end_entry(session_id, ack.packet_id);
+            }
             Err(AckError::Unknown) => {}
             Err(AckError::WrongQoS | AckError::TooEarly) => {
                 return Err(Fault::new(

@@ -109,8 +109,8 @@ impl Clients {
     ) -> Option<SessionId> {
         self.connections.get(id)?;
         self.telemetry.wrote(bytes);
-        let output_bytes_max = self.limits.output_bytes_max as usize;
-        self.connections.wrote(now, id, bytes, output_bytes_max)
+        self.connections
+            .wrote(now, id, bytes, &self.gate, &self.limits)
     }
 }
 

@@ -35,7 +35,9 @@ use crate::connection::{Caller, ConnectRequest, Terms, check_connect, response_p
 use crate::durability::{Record, Will};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::input::Admission;
-use crate::limits::{CONNECT_BYTES_MAX, PATIENCE_WITHOUT_PLACE, SMALL_CONNECT_BYTES};
+use crate::limits::{
+    CONNECT_BYTES_MAX, PATIENCE_WITHOUT_PLACE, SMALL_CONNECT_BYTES, WINDOW_INITIAL,
+};
 use crate::message::add;
 use crate::output::{Credentials, Output};
 use crate::placement;
@@ -266,6 +268,7 @@ impl Shard {
         session
             .outbound
             .set_receive_maximum(wanted.min(limits.inflight_max));
+        session.outbound.begin_narrow(WINDOW_INITIAL);
         if terms.expiry_s == 0 && !session.is_behind() {
             session.persist_end(gate);
         } else if self.options.settings.durable

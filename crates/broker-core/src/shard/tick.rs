@@ -87,15 +87,13 @@ impl Shard {
         } else if deadline > heard {
             self.timers.set(now + NOT_HEARD, Timer::KeepAlive(id));
         } else {
+            let detail = if connection.may_consume(&self.clients.gate, &self.clients.limits) {
+                "nothing came within 1.5 times the keep alive"
+            } else {
+                "it took none of the answers behind which it is not read within 1.5 times the keep alive"
+            };
             // [MQTT-3.1.2-22]
-            self.disconnect(
-                now,
-                id,
-                Fault::new(
-                    ReasonCode::KeepAliveTimeout,
-                    "nothing came within 1.5 times the keep alive",
-                ),
-            );
+            self.disconnect(now, id, Fault::new(ReasonCode::KeepAliveTimeout, detail));
         }
     }
 

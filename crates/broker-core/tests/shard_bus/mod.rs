@@ -262,6 +262,12 @@ impl Broker {
         self.shards[shard].wrote(self.now, id, bytes);
     }
 
+    /// So many bytes of the output will leave as they are.
+    pub(crate) fn seal(&mut self, client: Client, bytes: usize) {
+        let Link { shard, id, .. } = self.links[client.0];
+        self.shards[shard].note_sealed(id, bytes);
+    }
+
     /// Cuts the connection.
     pub(crate) fn cut(&mut self, client: Client) {
         let Link { shard, id, .. } = self.links[client.0];

@@ -188,7 +188,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Live,
                 [
                     "QoS 1 and 2 messages in flight to one client: sent but not acknowledged. At most",
-                    "32,767."
+                    "32,767. A connection begins with 64, and each acknowledgement allows one more while the",
+                    "client keeps up."
                 ],
                 limits.inflight_max
             ),
@@ -270,7 +271,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Live,
                 [
                     "Unsent bytes of one connection. Beyond it QoS 0 messages are dropped (slow-receiver),",
-                    "and QoS 1 and 2 messages wait in the session's queue."
+                    "and QoS 1 and 2 messages wait in the session's queue. The client is read meanwhile, until",
+                    "as many bytes more of answers to it wait."
                 ],
                 limits.output_bytes_max
             ),

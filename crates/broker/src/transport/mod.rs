@@ -120,6 +120,11 @@ impl Transport {
         self.stack.as_ref().is_some_and(|stack| stack.wants_write())
     }
 
+    /// Bytes of those that were offered that are sealed and do not count as sent yet.
+    pub(crate) fn sealed(&self) -> usize {
+        self.stack.as_ref().map_or(0, |stack| stack.sealed())
+    }
+
     /// Whether a read would find something without an edge.
     pub(crate) fn has_unread(&self) -> bool {
         self.stack.as_ref().is_some_and(|stack| stack.has_unread())

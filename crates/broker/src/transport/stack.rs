@@ -14,7 +14,8 @@
 //!   that are sealed and not yet taken come first in the next [`Stack::write`], and are not sealed
 //!   again.
 //! - What is sealed is written at once, or the socket is full: so a write edge will come.
-//! - While [`SEALED_BYTES`] are unsent, nothing is read that could ask for more.
+//! - While [`SEALED_BYTES`] of replies are unsent, nothing is read that could ask for more. What the
+//!   shard sends stops no reading: the peer's acknowledgements and pings are among it.
 //!
 //! Deliberately absent: output before the handshake is done. A server has none.
 
@@ -114,6 +115,11 @@ impl Stack {
         !self.unsent.is_empty()
     }
 
+    /// The shard's bytes in what is sealed and not taken.
+    pub(super) fn sealed(&self) -> usize {
+        self.unsent.records.iter().map(|record| record.plain).sum()
+    }
+
     #[cfg(test)]
     pub(super) const fn sealed_bytes(&self) -> usize {
         self.unsent.len()
@@ -154,7 +160,7 @@ impl Stack {
         if let Some(cause) = self.end {
             return ReadOutcome::Ended(cause);
         }
-        if self.unsent.len() >= SEALED_BYTES {
+        if self.unsent.len() >= SEALED_BYTES && self.unsent.replies() >= SEALED_BYTES {
             return ReadOutcome::Blocked;
         }
         if scratch.input.len() < into.len() {
@@ -348,6 +354,13 @@ impl Sealed {
 
     const fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes of records that hold none of the shard's.
+    fn replies(&self) -> usize {
+        let records = self.records.iter();
+        let replies = records.filter(|record| record.plain == 0);
+        replies.map(|record| record.wire).sum()
     }
 
     fn clear(&mut self) {

@@ -223,6 +223,17 @@ fn a_peer_that_asks_and_takes_no_answers_is_not_read() {
 }
 
 #[test]
+fn a_peer_that_takes_nothing_is_read_behind_what_the_shard_sends() {
+    let mut pair = Pair::open(0);
+    let message = vec![0; 2 * SEALED_BYTES];
+    assert_eq!(pair.write(&message), wrote(0, true));
+    assert!(pair.transport.stack.as_ref().unwrap().sealed_bytes() >= SEALED_BYTES);
+    assert!((SEALED_BYTES..message.len()).contains(&pair.transport.sealed()));
+    pair.peer.send(&sealed(DATA, b"ack"));
+    assert_eq!(pair.read(100), bytes(b"ack", true));
+}
+
+#[test]
 fn what_a_peer_sent_before_it_was_lost_is_read_to_its_end() {
     for is_flushed in [false, true] {
         let mut pair = Pair::open(0);

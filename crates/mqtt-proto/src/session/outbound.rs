@@ -57,6 +57,8 @@ pub const INFLIGHT_MAX: u16 = MAX_ENTRIES;
 pub struct Outbound<M> {
     table: Table<State<M>>,
     receive_maximum: u16,
+    /// What the owner sends before it has seen more acknowledgements: at most as much.
+    window: u16,
     /// Entries under way on the present connection.
     under_way: u32,
     /// The oldest entry that the present connection has not seen; after it, none has been.
@@ -86,6 +88,7 @@ impl<M> Outbound<M> {
         Self {
             table: Table::new(),
             receive_maximum: u16::MAX,
+            window: u16::MAX,
             under_way: 0,
             resend_next: None,
         }
@@ -134,6 +137,24 @@ impl<M> Outbound<M> {
     /// possible number for 3.x, which knows no such limit.
     pub fn set_receive_maximum(&mut self, receive_maximum: u16) {
         self.receive_maximum = receive_maximum;
+        self.window = receive_maximum;
+    }
+
+    /// Begins with a window of so many messages, if the other side takes as many. It grows by
+    /// [`widen`](Self::widen).
+    pub fn begin_narrow(&mut self, window: u16) {
+        self.window = self.receive_maximum.min(window.max(1));
+    }
+
+    /// Whether the window is smaller than what the other side takes.
+    #[inline]
+    pub fn is_narrow(&self) -> bool {
+        self.window < self.receive_maximum
+    }
+
+    /// Lets one more message be under way.
+    pub fn widen(&mut self) {
+        self.window = self.receive_maximum.min(self.window.saturating_add(1));
     }
 
     /// Whether [`begin`](Self::begin) would succeed now.
@@ -187,9 +208,9 @@ impl<M> Outbound<M> {
         Start::Send
     }
 
-    /// What the other side can take on this connection.
-    pub fn receive_maximum(&self) -> u16 {
-        self.receive_maximum
+    /// How many messages may be under way on this connection.
+    pub fn window(&self) -> u16 {
+        self.window
     }
 
     /// The id of [`begin_unsent`](Self::begin_unsent) is stored. The message is to be sent now;
@@ -417,7 +438,7 @@ impl<M> Outbound<M> {
     }
 
     fn has_room(&self) -> bool {
-        self.under_way < u32::from(self.receive_maximum)
+        self.under_way < u32::from(self.window)
     }
 
     /// The entry that an acknowledgement may speak of: what has not left cannot be acknowledged.

@@ -34,6 +34,23 @@ fn the_window_is_open_exactly_as_long_as_there_is_room_for_an_entry() {
     assert!(outbound.window_open());
 }
 
+#[test]
+fn a_narrow_window_grows_up_to_the_receive_maximum() {
+    let mut outbound = Outbound::new();
+    outbound.set_receive_maximum(3);
+    assert!(!outbound.is_narrow());
+    outbound.begin_narrow(1);
+    assert!(outbound.begin(AtLeastOnce, 'a').is_ok());
+    assert!(outbound.is_narrow() && !outbound.window_open());
+    for _ in 0..5 {
+        outbound.widen();
+    }
+    assert_eq!((outbound.window(), outbound.is_narrow()), (3, false));
+    outbound.set_receive_maximum(2);
+    outbound.begin_narrow(9);
+    assert_eq!(outbound.window(), 2);
+}
+
 // [MQTT-4.3.2-3] [MQTT-4.3.3-3] [MQTT-4.3.3-5] [MQTT311-4.3.2-1] [MQTT311-4.3.3-1]
 #[test]
 fn a_message_is_unfinished_until_its_last_acknowledgement() {
