@@ -10,7 +10,7 @@
 //!   deadline passes: closing a socket with unread bytes makes the kernel send RST, which overtakes
 //!   the final bytes.
 //! - Bytes that a transform sends (a handshake, a pong) are written when they are produced, even
-//!   while the shard has nothing to write.
+//!   while the shard has nothing to write; behind bytes of the shard, with its next write.
 //! - Final bytes that were not completely written when their connection was closed are returned by
 //!   [`Sockets::take_unsent`].
 //! - An edge of a closed connection, or its place in the order of reads, may reach the next

@@ -48,10 +48,10 @@ pub(super) enum State {
 }
 
 impl Socket {
-    /// Writes pending bytes of the transforms, none of which are the shard's: while they are
-    /// unsent, the socket is full.
+    /// Writes pending bytes of the transforms. Where some are the shard's, they leave with its next
+    /// write, which counts them: the socket is full, or its write edge has come.
     pub(super) fn flush(&mut self) {
-        if !self.writable {
+        if !self.writable || self.transport.sealed() > 0 {
             return;
         }
         match self.transport.flush() {

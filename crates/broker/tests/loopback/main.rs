@@ -13,7 +13,9 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{Client, Received, connect, connect_as, connect_with_will, publish, subscribe};
+use client::{
+    Client, Received, connect, connect_as, connect_with_will, packet, publish, string, subscribe,
+};
 use unbroken_broker::Server;
 use unbroken_broker::config::{Config, Listener};
 
@@ -458,30 +460,42 @@ fn reload_replaces_the_password_file() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_can_send_no_more_until_it_does_and_loses_nothing() {
-    let (_server, address) = start(config(1));
-    let mut client = Client::connect(address, "to-itself");
-    client.subscribe("t");
+fn a_client_that_takes_no_answers_can_send_no_more_until_it_does_and_loses_none() {
+    let mut config = config(1);
+    config.limits.output_bytes_max = 64 * 1024;
+    let (_server, address) = start(config);
+    let mut client = Client::connect(address, "without-end");
     let mut writer = client.stream().try_clone().unwrap();
     writer
         .set_write_timeout(Some(Duration::from_millis(500)))
         .unwrap();
-    let message = publish("t", &vec![b'x'; 64 * 1024]);
-    let (mut sent, mut rest) = (0_u32, message.as_slice());
-    while let Ok(count) = writer.write(rest) {
-        rest = &rest[count..];
+    let payload = vec![b'x'; 1_024];
+    let id = |number: u32| u16::try_from(number % 1_000 + 1).unwrap().to_be_bytes();
+    let message = |number| {
+        packet(
+            0x32,
+            &[&string("t")[..], &id(number), b"\0", &payload].concat(),
+        )
+    };
+    let (mut sent, mut rest) = (0, message(0));
+    while let Ok(count) = writer.write(&rest) {
+        rest.drain(..count);
         if rest.is_empty() {
             sent += 1;
-            rest = &message;
+            rest = message(sent);
             // What the kernel holds for both directions is far less.
-            assert!(sent < 16_384, "a gigabyte went, and nothing was taken");
+            assert!(sent < 500_000, "500 MB went, and no answer was taken");
         }
     }
-    for _ in 0..sent {
-        client.expect_message();
+    let expect_answer = |client: &mut Client, number| match client.receive() {
+        Received::Packet(0x40, body) => assert_eq!(body[..2], id(number)),
+        other => panic!("not PUBACK: {other:?}"),
+    };
+    for number in 0..sent {
+        expect_answer(&mut client, number);
     }
-    client.send(rest);
-    client.expect_message();
+    client.send(&rest);
+    expect_answer(&mut client, sent);
     client.ping();
 }
 

@@ -54,6 +54,10 @@ impl World {
                 } => {
                     if let Some(link) = self.forget(shard, connection) {
                         self.note(|| format!("shard {shard} closes link {link}"));
+                        assert!(
+                            last_words.unwritten().starts_with(&self.links[link].sealed),
+                            "link {link}: its last words are not what was sealed"
+                        );
                         if self.options.durable {
                             let words = last_words.unwritten();
                             self.check_leaving(link, words, words.len());
@@ -371,6 +375,7 @@ impl World {
             up: Vec::new(),
             down: Vec::new(),
             begun: Vec::new(),
+            sealed: Vec::new(),
             used: true,
             admitted: false,
             terms,

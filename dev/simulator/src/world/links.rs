@@ -3,6 +3,7 @@
 use super::{At, Link, World};
 use crate::client::Hearing;
 use std::collections::BTreeSet;
+use unbroken_broker_core::ConnectionId;
 
 impl World {
     pub(super) fn some_link(&mut self, fits: impl Fn(usize, &Link) -> bool) -> Option<usize> {
@@ -109,6 +110,7 @@ impl World {
         if self.links[link].used {
             self.links[link].down.extend_from_slice(&pending[..count]);
         }
+        self.seal(link, shard, connection, count);
         self.used = self.shards[shard].wrote(now, connection, count).received;
         self.take_packets(link, now);
         self.carry_out(shard, now, Vec::new());
@@ -120,5 +122,22 @@ impl World {
             self.run_timers(shard, now);
         }
         true
+    }
+
+    /// Seals some of what is not written, as a transport with records does: it must leave as it is.
+    /// `count`: bytes that are written now.
+    fn seal(&mut self, link: usize, shard: usize, connection: ConnectionId, count: usize) {
+        let sealed = std::mem::take(&mut self.links[link].sealed);
+        let Some(rng) = &mut self.sealing else {
+            return;
+        };
+        let pending = self.shards[shard].pending_output(connection);
+        assert!(
+            pending.starts_with(&sealed),
+            "link {link}: something came between bytes that were sealed"
+        );
+        let until = rng.between(count.max(sealed.len()), pending.len());
+        self.links[link].sealed = pending[count..until].to_vec();
+        self.shards[shard].note_sealed(connection, until);
     }
 }

@@ -35,6 +35,8 @@ use crate::rng::Rng;
 pub(crate) struct World {
     pub(crate) options: Options,
     pub(crate) rng: Rng,
+    /// Draws how much of an output is sealed, if that is done in this run.
+    sealing: Option<Rng>,
     pub(crate) now: Instant,
     start: Instant,
     pub(crate) shards: Vec<Shard>,
@@ -84,6 +86,8 @@ pub(crate) struct Link {
     down: Vec<u8>,
     /// What the broker has written of a packet that is not wholly written.
     begun: Vec<u8>,
+    /// What of the output is sealed and not written.
+    sealed: Vec<u8>,
     /// The client reads and writes it.
     pub(crate) used: bool,
     admitted: bool,
@@ -138,6 +142,8 @@ impl World {
         let count = shards.len();
         let durability = options.durability;
         let mut rng = Rng::new(options.seed);
+        let sealing = options.seed.is_multiple_of(4);
+        let sealing = sealing.then(|| Rng::new(options.seed ^ 0x7365_616c_7300));
         let probes = PROBES;
         let clients: Vec<_> = (0..options.clients + probes)
             .map(|number| {
@@ -151,6 +157,7 @@ impl World {
             rights: Rights::new(&options),
             options,
             rng,
+            sealing,
             now: start,
             start,
             clocks: vec![start; count],

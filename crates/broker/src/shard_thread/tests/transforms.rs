@@ -123,6 +123,46 @@ fn a_client_that_disconnects_gets_the_end_of_the_transform() {
     assert!(peer.is_shut_down());
 }
 
+#[test]
+fn answers_to_pings_pass_messages_but_none_that_is_sealed() {
+    let (mut thread, id, peer) = subscriber(0);
+    let message = |number: u16| {
+        let payload = number.to_be_bytes().repeat(50);
+        [&b"\x30\x67\x00\x01m"[..], &payload].concat()
+    };
+    let sent: Vec<_> = (0..2_000).flat_map(message).collect();
+    let (incoming, _publisher) = incoming_and_peer([CONNECT, &sent].concat());
+    let (shard, driver) = (&mut thread.shard, &mut thread.driver);
+    open(shard, driver, Instant::now(), incoming);
+    let (mut wire, mut pings) = (Vec::new(), 0);
+    while !thread.shard.pending_output(id).is_empty() {
+        if pings < 50 {
+            peer.send(&sealed(DATA, b"\xc0\x00"));
+            pings += 1;
+        }
+        peer.make_room(501);
+        turn(&mut thread, id);
+        wire.extend(peer.received());
+    }
+    let plain: Vec<_> = records(&wire).0.into_iter().flat_map(|it| it.1).collect();
+    let (mut rest, mut messages, mut first_pong) = (&plain[..], Vec::new(), None);
+    while let [kind, length, ..] = *rest {
+        let (packet, behind) = rest.split_at(2 + usize::from(length));
+        match kind {
+            0x30 => messages.extend_from_slice(packet),
+            _ => {
+                assert_eq!(packet, b"\xd0\x00");
+                pings -= 1;
+                first_pong.get_or_insert(messages.len());
+            }
+        }
+        rest = behind;
+    }
+    assert!(messages == sent, "not as they were published");
+    assert_eq!(pings, 0);
+    assert!(first_pong.unwrap() < sent.len() / 2, "{first_pong:?}");
+}
+
 /// Its end of a connection over TCP.
 struct Client {
     stream: TcpStream,
