@@ -58,10 +58,10 @@ pub struct Limits {
     /// What happens at `store_bytes_max`.
     pub store_full: StoreFull,
     /// Encoded bytes waiting for one connection's socket. At it QoS 0 messages are dropped
-    /// ([`crate::DropReason::SlowReceiver`]), and QoS 1 and 2 wait in the session's queue. One packet
-    /// may exceed it. As many bytes may stand behind the last message of what answers the client's
-    /// own packets; beyond these the connection is not read. That is room for an answer to each
-    /// packet id, so it is reached only by a client that sends without end and takes no answers.
+    /// ([`crate::DropReason::SlowReceiver`]), and QoS 1 and 2 wait in the session's queue. One
+    /// packet may exceed it. As many bytes of answers to the client's own packets may stand behind
+    /// the last message; beyond these the connection is not read. That is room for an answer to
+    /// each packet id, so only a client that sends without end and takes no answers reaches it.
     /// Packets that wait until what they promise is stored count as answers, at the memory they
     /// take: about 50 bytes each, and up to 9 for each filter of a SUBSCRIBE. A connection that is
     /// at the limit is read again when they leave.

@@ -163,8 +163,8 @@ impl Pending {
         Ok(at == 0)
     }
 
-    /// Takes the first packet if what it waits for is true, and it is none that has to wait for room
-    /// in the output as well.
+    /// Takes the first packet if what it waits for is true. A message waits for room in the output
+    /// as well.
     pub(super) fn pop_ready(
         &mut self,
         gate: &CommitGate,

@@ -160,9 +160,9 @@ impl WriteBuffer {
         }
     }
 
-    /// Puts the answers to pings behind the packet that is being written or sealed, once little of it
-    /// is left: they cannot leave before. What stands in front of them moves to where written packets
-    /// stood, and not all that waits.
+    /// Puts the answers to pings behind the packet that is being written or sealed, once little of
+    /// it is left: they cannot leave before. What stands in front of them moves to where written
+    /// packets stood, and not all that waits.
     #[cold]
     fn place_pongs(&mut self) {
         self.pass_written();

@@ -14,8 +14,8 @@
 //!   that are sealed and not yet taken come first in the next [`Stack::write`], and are not sealed
 //!   again.
 //! - What is sealed is written at once, or the socket is full: so a write edge will come.
-//! - While [`SEALED_BYTES`] of replies are unsent, nothing is read that could ask for more. What the
-//!   shard sends stops no reading: the peer's acknowledgements and pings are among it.
+//! - While [`SEALED_BYTES`] of replies are unsent, nothing is read that could ask for more. Bytes
+//!   of the shard stop no reading: what the peer sends may acknowledge them.
 //!
 //! Deliberately absent: output before the handshake is done. A server has none.
 

@@ -54,14 +54,7 @@ impl World {
                 } => {
                     if let Some(link) = self.forget(shard, connection) {
                         self.note(|| format!("shard {shard} closes link {link}"));
-                        assert!(
-                            last_words.unwritten().starts_with(&self.links[link].sealed),
-                            "link {link}: its last words are not what was sealed"
-                        );
-                        if self.options.durable {
-                            let words = last_words.unwritten();
-                            self.check_leaving(link, words, words.len());
-                        }
+                        self.check_last_words(link, last_words.unwritten());
                         let link = &mut self.links[link];
                         link.at = At::Gone;
                         link.up.clear();
@@ -125,6 +118,16 @@ impl World {
         }
         for last_words in unsaid {
             self.leave_unsaid(shard, now, last_words);
+        }
+    }
+
+    fn check_last_words(&mut self, link: usize, words: &[u8]) {
+        assert!(
+            words.starts_with(&self.links[link].sealed),
+            "link {link}: its last words do not begin with what was sealed"
+        );
+        if self.options.durable {
+            self.check_leaving(link, words, words.len());
         }
     }
 
