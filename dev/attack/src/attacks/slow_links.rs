@@ -29,6 +29,8 @@ const KEEP_ALIVES_S: [u16; 3] = [2, 10, 60];
 /// What waits, and what is retained: 12 MB each.
 const MESSAGES: u16 = 3_000;
 const MESSAGE_BYTES: usize = 4 * 1024;
+/// Messages of the publisher that are sent before the first is acknowledged.
+const TOGETHER: usize = 100;
 /// 240 KB/s: more than the fastest link carries.
 const LIVE_EVERY: Duration = Duration::from_millis(17);
 const TICK: Duration = Duration::from_millis(2);
@@ -47,14 +49,15 @@ pub(super) fn run(scale: Scale) -> Result<Outcome, AttackError> {
         expect_suback(&mut stream, cell.version)?;
     }
     let mut publisher = Link::connect(broker.address, &Connect::v5("publisher"))?;
-    for number in 0..MESSAGES {
-        publish(&mut publisher, "backlog", number.into(), false)?;
-        publish(
-            &mut publisher,
-            &format!("retained/{number}"),
-            number.into(),
-            true,
-        )?;
+    for first in (0..MESSAGES).step_by(TOGETHER) {
+        let numbers = || (first..MESSAGES).take(TOGETHER);
+        let waiting = numbers().map(|number| message("backlog", number.into()));
+        publish(&mut publisher, waiting)?;
+        let retained = numbers().map(|number| {
+            let topic = format!("retained/{number}");
+            message(&topic, number.into()).retained()
+        });
+        publish(&mut publisher, retained)?;
     }
     let links = KILOBYTES_PER_SECOND
         .iter()
@@ -68,7 +71,7 @@ pub(super) fn run(scale: Scale) -> Result<Outcome, AttackError> {
     let mut number = 0;
     while begin.elapsed() < time {
         if Instant::now() >= next_live {
-            publish(&mut publisher, "live", number, false)?;
+            publish(&mut publisher, [message("live", number)])?;
             number += 1;
             next_live += LIVE_EVERY;
         }
@@ -93,16 +96,23 @@ pub(super) fn run(scale: Scale) -> Result<Outcome, AttackError> {
     ]))
 }
 
-/// The publisher waits for each acknowledgement.
-fn publish(link: &mut Link, topic: &str, number: u64, retained: bool) -> Result<(), LinkError> {
+fn message(topic: &str, number: u64) -> Publish {
     let mut payload = vec![b'x'; MESSAGE_BYTES];
     payload[..8].copy_from_slice(&number.to_be_bytes());
-    let mut message = Publish::new(topic, payload).qos(1).packet_id(1);
-    if retained {
-        message = message.retained();
+    Publish::new(topic, payload).qos(1)
+}
+
+/// Sends all of them, and waits until all are acknowledged.
+fn publish(link: &mut Link, messages: impl IntoIterator<Item = Publish>) -> Result<(), LinkError> {
+    let numbered = (1..).zip(messages);
+    let packets: Vec<_> = numbered
+        .map(|(id, message)| message.packet_id(id).encode(Version::V5))
+        .collect();
+    link.send(&packets.concat())?;
+    for _ in packets {
+        link.receive(PATIENCE)?;
     }
-    link.send(&message.encode(Version::V5))?;
-    link.receive(PATIENCE).map(drop)
+    Ok(())
 }
 
 fn expect_suback(stream: &mut TcpStream, version: Version) -> Result<(), LinkError> {
