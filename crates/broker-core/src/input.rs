@@ -57,6 +57,9 @@ pub enum Input<'a> {
     /// or lets go of the oldest that waits, as its limits say; if values alone are as large, it
     /// lets go of nothing, since nothing is gained.
     StoreSize(StoreSize),
+    /// The disk lacks the space that the store needs to take in more (`true`), or has it again.
+    /// Until then a shard takes in nothing that has to be stored, whatever its limits say.
+    DiskLacksSpace(bool),
     /// The store takes nothing any more, until the broker is started again. Told to every shard;
     /// no [`Input::Stored`] need follow. From now on nothing is asked of it, and who needs it is
     /// refused: see `read_only`.

@@ -128,6 +128,7 @@ impl Shard {
             }
             Input::Read(answer) => self.handle_read(now, &answer),
             Input::StoreSize(size) => self.handle_store_size(now, &size),
+            Input::DiskLacksSpace(lacks) => self.handle_disk_space(lacks),
             Input::StoreFailed { cause } => self.handle_store_failed(now, cause),
             Input::ShardMessage { from, message } => self.handle_message(now, from, message),
             Input::Timeout { heard } => self.handle_timeout(now, heard),

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use unbroken_store::{Embedded, LogId, Sequence, Store, StoreError};
+use unbroken_store::{Embedded, FreeSpace, LogId, Sequence, Store, StoreError};
 
 /// A store for a broker.
 pub trait BrokerStore: Store + Debug {
@@ -20,6 +20,14 @@ pub trait BrokerStore: Store + Debug {
 
     /// Looks whether the store is still where it was opened. A store that is not has failed.
     fn check_place(&self) -> Result<(), StoreError>;
+
+    /// The free space of the disk, and what the store will take of it by itself; none if it is
+    /// unknown.
+    fn free_space(&self) -> Option<FreeSpace>;
+
+    /// Has the store write out what keeps journals, so that they can be deleted. Returns before
+    /// that is done.
+    fn free_journals(&self) -> Result<(), StoreError>;
 
     /// Bytes that so many logs may take on disk beside the stored data.
     fn overhead_bytes_max(&self, logs: u64) -> u64;
@@ -42,7 +50,15 @@ impl BrokerStore for Embedded {
         self.check_place()
     }
 
+    fn free_space(&self) -> Option<FreeSpace> {
+        self.free_space()
+    }
+
+    fn free_journals(&self) -> Result<(), StoreError> {
+        self.free_journals()
+    }
+
     fn overhead_bytes_max(&self, logs: u64) -> u64 {
-        Self::overhead_bytes_max(logs)
+        self.overhead_bytes_max(logs)
     }
 }

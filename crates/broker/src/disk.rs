@@ -73,6 +73,7 @@ pub(crate) struct Disk {
     committer: Option<Arc<Committer<Token>>>,
     log_reader: Option<JoinHandle<()>>,
     jobs: Sender<Job>,
+    space: Arc<DiskSpace>,
     times: Times,
     failure: Failure,
 }
@@ -238,7 +239,9 @@ impl OpenedStore {
             );
         }
         if let (Ok(kept), Ok(taken)) = (self.store.kept_bytes(), self.store.size_bytes()) {
-            let space = DiskSpace::new(&self.directory, overhead).available(kept.sum(), taken);
+            let free = self.store.free_space();
+            let space = DiskSpace::new(&self.directory, overhead);
+            let space = space.available(free, kept.sum(), taken);
             if space < limits.store_bytes_max {
                 tracing::warn!(
                     max = limits.store_bytes_max,
@@ -300,8 +303,16 @@ impl OpenedStore {
         })?;
         let (jobs, waiting) = mpsc::channel();
         let overhead = self.store.overhead_bytes_max(self.count_logs(stored.len()));
+        let space = Arc::new(DiskSpace::new(&self.directory, overhead));
+        if let (Ok(kept), Ok(taken)) = (self.store.kept_bytes(), self.store.size_bytes()) {
+            space.available(space.free_space(&*self.store), kept.sum(), taken);
+        }
+        // Before the first client is read.
+        space.look(&*self.store);
         let notify_reader = notify.clone();
         let mut answerer = Answerer {
+            store: Arc::clone(&self.store),
+            space: Arc::clone(&space),
             directory: self.directory.clone(),
             latest: stored.iter().map(|_| None).collect(),
             shards: stored,
@@ -331,7 +342,7 @@ impl OpenedStore {
         let log_reader = LogReader::new(
             Arc::clone(&self.store),
             committer.stats(),
-            DiskSpace::new(&self.directory, overhead),
+            Arc::clone(&space),
             self.directory.clone(),
             opened,
             waiting,
@@ -346,6 +357,7 @@ impl OpenedStore {
             committer: Some(Arc::new(committer)),
             log_reader: Some(log_reader),
             jobs,
+            space,
             times: self.times,
             failure,
         })
@@ -374,7 +386,8 @@ impl Disk {
     /// A shard's handle to the store.
     pub(crate) fn store_handle(&self, shard: ShardId) -> Option<StoreHandle> {
         let committer = Arc::clone(self.committer.as_ref()?);
-        Some(StoreHandle::new(shard, committer, self.times))
+        let space = Arc::clone(&self.space);
+        Some(StoreHandle::new(shard, committer, space, self.times))
     }
 }
 

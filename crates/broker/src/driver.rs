@@ -330,10 +330,22 @@ fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<
         driver.carry_out(now, output);
     }
     driver.log.end_packet(now);
+    let mut news = None;
     if let Some(store_handle) = &mut driver.store_handle {
         store_handle.submit_gathered();
+        news = store_handle.take_lack();
+    }
+    if let Some(lacks) = news {
+        tell_of_lack(shard, driver, now, lacks);
     }
     work.received
+}
+
+#[cold]
+fn tell_of_lack(shard: &mut Shard, driver: &mut Driver, now: Instant, lacks: bool) {
+    for output in shard.handle(now, Input::DiskLacksSpace(lacks)) {
+        driver.carry_out(now, output);
+    }
 }
 
 pub(crate) fn open(

@@ -59,7 +59,8 @@ pub use self::{
         Answer, COMMIT_BYTES_MAX, Committer, Full, QUEUE_BATCHES_MAX, QUEUE_BYTES_MAX, Refusal,
     },
     embedded::{
-        Durability, Embedded, GENERATION_BYTES, Looked, Options, SYNC_EVERY, whole_in_journal,
+        Durability, Embedded, FreeSpace, GENERATION_BYTES, Looked, Options, SYNC_EVERY,
+        whole_in_journal,
     },
     error::{Conflict, StoreError},
     faulty::{Fault, Faulty, On},

@@ -41,6 +41,8 @@ pub(crate) struct Retention {
     /// Releasing messages would not help: its values alone are at the limit, or what would be
     /// released stays on a disk that has no room.
     nothing_is_gained: bool,
+    /// The disk lacks the space that the store needs to take in more.
+    disk_lacks_space: bool,
     /// What is within is dropped, to make room.
     released: Frontier,
     /// Over these some of that was in flight when it was released.
@@ -82,11 +84,20 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Retention {
-    /// The store is at its limit, and publishers are refused: so the limits say, or nothing else
-    /// helps.
+    /// Publishers are refused: the disk lacks space, or the store is at its limit and so the limits
+    /// say, or nothing else helps.
     pub(crate) fn refuses(&self, limits: &Limits) -> bool {
+        self.disk_lacks_space || self.is_at_limit_to_refuse(limits)
+    }
+
+    fn is_at_limit_to_refuse(&self, limits: &Limits) -> bool {
         let is_refused = limits.store_full == StoreFull::Refuse || self.nothing_is_gained;
         self.store_is_full && is_refused
+    }
+
+    /// Notes whether the disk lacks space. Messages go on being released meanwhile.
+    pub(crate) fn note_disk_space(&mut self, lacks: bool) {
+        self.disk_lacks_space = lacks;
     }
 
     /// Messages are dropped, to make room.
@@ -128,7 +139,7 @@ impl Retention {
         let (most, room) = (limits.store_bytes_max, size.room);
         self.store_is_full = size.bytes >= most.min(room);
         self.nothing_is_gained = size.values >= most || size.bytes >= room && size.staying >= room;
-        let is_full = self.store_is_full && !self.refuses(limits);
+        let is_full = self.store_is_full && !self.is_at_limit_to_refuse(limits);
         if !is_full {
             self.holders.clear();
             self.released = Frontier::new();

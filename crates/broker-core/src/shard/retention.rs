@@ -30,6 +30,12 @@ impl Shard {
         }
     }
 
+    /// The driver says whether the disk lacks the space to take in more.
+    pub(crate) fn handle_disk_space(&mut self, lacks: bool) {
+        self.clients.telemetry.note_disk_space(lacks);
+        self.clients.gate.retention_mut().note_disk_space(lacks);
+    }
+
     /// Ends the connections of clients that have not acknowledged what was released the last time.
     fn disconnect_holders(&mut self, now: Instant) {
         for id in self.clients.gate.retention_mut().take_holders() {

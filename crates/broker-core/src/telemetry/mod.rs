@@ -266,6 +266,11 @@ impl Telemetry {
             self.stats.commits = commits;
         }
     }
+
+    /// As the driver says.
+    pub(crate) fn note_disk_space(&mut self, lacks: bool) {
+        self.stats.disk_lacks_space = lacks.into();
+    }
 }
 
 /// Messages that are not delivered.

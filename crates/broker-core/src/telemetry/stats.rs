@@ -64,6 +64,8 @@ pub struct Stats {
     pub sleeping: SleepingTotals,
     /// Bytes of the store, as the driver last said; the same for all shards.
     pub store_bytes: u64,
+    /// 1 while the disk lacks the space that the store needs; the same for all shards.
+    pub disk_lacks_space: u64,
     /// How long commits took when there last were any, as the driver last said; the same for all
     /// shards.
     pub commits: CommitTimes,
@@ -169,6 +171,7 @@ impl Stats {
             messages_waiting_bytes,
             sleeping,
             store_bytes,
+            disk_lacks_space,
             commits,
             refused,
             dropped,
@@ -200,6 +203,7 @@ impl Stats {
         self.messages_waiting_bytes += messages_waiting_bytes;
         self.sleeping += *sleeping;
         self.store_bytes = self.store_bytes.max(*store_bytes);
+        self.disk_lacks_space = self.disk_lacks_space.max(*disk_lacks_space);
         self.commits.p50_us = self.commits.p50_us.max(commits.p50_us);
         self.commits.p99_us = self.commits.p99_us.max(commits.p99_us);
         for (reason, count) in refused {

@@ -123,7 +123,7 @@ pub(crate) const STORE: &str = "unbroken/store";
 type Value = (&'static str, fn(&Stats) -> u64);
 
 /// Counters and gauges by their names below `$SYS/broker/`.
-const COUNTS: [Value; 33] = [
+const COUNTS: [Value; 34] = [
     ("clients/total", |sum| {
         sum.clients_connected + sum.clients_disconnected
     }),
@@ -156,6 +156,7 @@ const COUNTS: [Value; 33] = [
     ("retained messages/count", |sum| sum.retained_messages),
     ("unbroken/publish/unrouted", |sum| sum.publishes_unrouted),
     ("unbroken/store/bytes", |sum| sum.store_bytes),
+    ("unbroken/store/lacks-space", |sum| sum.disk_lacks_space),
     ("unbroken/store/commit-us/p50", |sum| sum.commits.p50_us),
     ("unbroken/store/commit-us/p99", |sum| sum.commits.p99_us),
     ("sessions/count", |sum| {

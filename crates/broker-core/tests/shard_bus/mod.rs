@@ -230,6 +230,13 @@ impl Broker {
         }
     }
 
+    /// Tells every shard whether the disk lacks space.
+    pub(crate) fn disk_lacks_space(&mut self, lacks: bool) {
+        for shard in 0..self.shards.len() {
+            self.input(shard, Input::DiskLacksSpace(lacks));
+        }
+    }
+
     /// Tells every shard that nothing is stored any more: nothing that was asked for is.
     pub(crate) fn store_failed(&mut self, cause: &str) {
         self.stores.clear();

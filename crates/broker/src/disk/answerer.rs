@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread;
 
@@ -9,12 +10,16 @@ use unbroken_broker_core::StoreId;
 use unbroken_store::{Batch, Refusal, quarantine};
 
 use super::log_reader::Job;
+use super::space::DiskSpace;
 use super::store_handle::Token;
+use crate::broker_store::BrokerStore;
 use crate::channel::{DriverEvent, EventSender};
 use crate::server::Notice;
 
 /// Passes the committer's answers to shards and to the log reader.
 pub(super) struct Answerer {
+    pub(super) store: Arc<dyn BrokerStore>,
+    pub(super) space: Arc<DiskSpace>,
     pub(super) directory: PathBuf,
     pub(super) shards: Vec<EventSender>,
     /// The last answer of each shard in one commit, which stands for all its answers.
@@ -30,7 +35,9 @@ impl Answerer {
             // The answer of a later request would also acknowledge the failed one.
             return answers.for_each(drop);
         }
+        let mut bytes = 0;
         for answer in answers {
+            bytes += answer.batch.bytes() as u64;
             if let Err(refusal) = answer.result {
                 self.fail(&refusal);
                 break;
@@ -50,6 +57,9 @@ impl Answerer {
                 Token::Notify(done) => drop(done.send(())),
             }
         }
+        self.space.commit(bytes);
+        // Before the shards go on: they read no client until they know.
+        self.space.look(&*self.store);
         for (shard, latest) in self.shards.iter_mut().zip(&mut self.latest) {
             if let Some((id, batches)) = latest.take() {
                 shard.send(DriverEvent::Stored(id, batches));

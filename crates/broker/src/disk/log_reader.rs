@@ -37,7 +37,7 @@ pub(super) enum Job {
     Released(Frontier),
     /// Continue trimming.
     Trim,
-    /// See whether the store is still where it was opened.
+    /// See whether the store is still where it was opened, and how much space it has.
     CheckPlace,
     End,
 }
@@ -46,7 +46,7 @@ pub(super) enum Job {
 pub(super) struct LogReader {
     store: Arc<dyn BrokerStore>,
     directory: PathBuf,
-    space: DiskSpace,
+    space: Arc<DiskSpace>,
     commits: Arc<CommitStats>,
     /// As of the last report.
     commits_reported: unbroken_store::CommitTimes,
@@ -87,7 +87,7 @@ impl LogReader {
     pub(super) fn new(
         store: Arc<dyn BrokerStore>,
         commits: Arc<CommitStats>,
-        space: DiskSpace,
+        space: Arc<DiskSpace>,
         directory: PathBuf,
         shards: Vec<EventSender>,
         queue: Receiver<Job>,
@@ -142,6 +142,10 @@ impl LogReader {
 
     fn check_place(&mut self) -> Result<(), StoreError> {
         self.place_checked = Instant::now();
+        self.space.look(&*self.store);
+        if self.space.is_lacking() {
+            self.store.free_journals()?;
+        }
         self.store.check_place()
     }
 
@@ -234,9 +238,10 @@ impl LogReader {
             if self.store.trim(log_of(log), behind(number))? {
                 return Ok(());
             }
-            // No shard appends to this log, so its newest generation would never end.
+            // No shard appends to this log, or may append, so its newest generation would not end.
             let is_left = usize::from(log.0) >= self.shards.len();
-            if is_left && self.store.retire(log_of(log))? {
+            let may_retire = is_left || self.space.is_lacking();
+            if may_retire && self.store.retire(log_of(log))? {
                 return Ok(());
             }
             trimming.logs.pop_front();
@@ -249,7 +254,11 @@ impl LogReader {
             bytes: kept.sum(),
             values: kept.values,
             staying: kept.staying,
-            room: self.space.available(kept.sum(), self.store.size_bytes()?),
+            room: self.space.available(
+                self.space.free_space(&*self.store),
+                kept.sum(),
+                self.store.size_bytes()?,
+            ),
             needed,
             left_out: left_out(&*self.store)?,
             commits: self.commits_since_last(),
@@ -294,7 +303,8 @@ impl LogReader {
 /// deletion about 100.
 const READS_BEFORE_TRIM: u32 = 64;
 
-/// A broker that writes nothing also notices that its data directory has gone.
+/// A broker that writes nothing also notices that its data directory has gone, and that the disk
+/// has space again.
 const CHECK_PLACE_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -304,7 +314,8 @@ mod tests {
 
     use unbroken_broker_core::SessionId;
     use unbroken_store::{
-        Batch, Committer, Embedded, Log, LogId, MessageRecord, Options, Sequence, Space, Store,
+        Batch, Committer, Embedded, FreeSpace, Log, LogId, MessageRecord, Options, Sequence, Space,
+        Store,
     };
 
     use super::*;
@@ -340,7 +351,7 @@ mod tests {
         let log_reader = LogReader::new(
             Arc::new(store),
             Arc::default(),
-            DiskSpace::new(directory, 0),
+            Arc::new(DiskSpace::new(directory, 0)),
             directory.to_owned(),
             vec![shard],
             queue,
@@ -466,7 +477,10 @@ mod tests {
     fn a_disk_filled_by_other_programs_limits_the_store_to_its_size() {
         let temp = tempfile::tempdir().unwrap();
         let (mut log_reader, jobs, mut events) = log_reader_of(temp.path(), 3);
-        log_reader.space = DiskSpace::with_free(|_| Some(0));
+        log_reader.space = Arc::new(DiskSpace::with_free(|_| {
+            let (free, owed) = (0, 0);
+            Some(FreeSpace { free, owed })
+        }));
         send_needed(&jobs, 1);
         let size = loop {
             turn(&mut log_reader);

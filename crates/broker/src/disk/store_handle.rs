@@ -9,11 +9,16 @@ use unbroken_broker_core::{Frontier, ReadRequest, Shard, ShardId, StoreId, Store
 use unbroken_persist::{Times, batch_of};
 use unbroken_store::{Batch, COMMIT_BYTES_MAX, Committer};
 
+use super::space::DiskSpace;
+
 /// One shard's handle to the store.
 #[derive(Debug)]
 pub(crate) struct StoreHandle {
     shard: ShardId,
     pub(super) committer: Arc<Committer<Token>>,
+    space: Arc<DiskSpace>,
+    /// The shard knows that the disk lacks space.
+    knows_lack: bool,
     /// The clocks of the turn that last made a request.
     times: Times,
     /// The requests in response to one input, and the last of them.
@@ -52,10 +57,17 @@ pub(super) enum Token {
 }
 
 impl StoreHandle {
-    pub(super) fn new(shard: ShardId, committer: Arc<Committer<Token>>, times: Times) -> Self {
+    pub(super) fn new(
+        shard: ShardId,
+        committer: Arc<Committer<Token>>,
+        space: Arc<DiskSpace>,
+        times: Times,
+    ) -> Self {
         Self {
             shard,
             committer,
+            space,
+            knows_lack: false,
             times,
             gathered: None,
             released: None,
@@ -144,8 +156,16 @@ impl StoreHandle {
         !self.unsubmitted.is_empty()
     }
 
+    /// Whether the disk lacks space, if that is news for the shard.
+    pub(crate) fn take_lack(&mut self) -> Option<bool> {
+        let lacks = self.space.would_lack(self.unsubmitted_bytes as u64);
+        let knew = std::mem::replace(&mut self.knows_lack, lacks);
+        (lacks != knew).then_some(lacks)
+    }
+
     /// Submits the queued requests as far as there is room.
     pub(crate) fn submit_all(&mut self) {
+        self.space.request(self.unsubmitted_bytes as u64);
         self.committer
             .submit_all(&mut self.unsubmitted, self.commit_delay);
         self.is_behind = !self.unsubmitted.is_empty();
@@ -158,7 +178,7 @@ impl StoreHandle {
             self.early_reports = self.early_reports.saturating_sub(1);
             self.report_at = now
                 + match self.early_reports {
-                    0 => REPORT_NEEDED_EVERY,
+                    0 if !self.knows_lack => REPORT_NEEDED_EVERY,
                     _ => REPORT_EARLY_EVERY,
                 };
             let needed = shard.needed();
@@ -189,7 +209,7 @@ impl StoreHandle {
 
 /// Interval of the shards' reports of needed messages.
 const REPORT_NEEDED_EVERY: Duration = Duration::from_secs(5);
-/// The same right after the start, for so many reports: after them it is known which messages are
+/// The same while the disk lacks space; and right after the start, for so many reports: after them it is known which messages are
 /// needed, and so whether the store is full. The first report counts then.
 const REPORT_EARLY_EVERY: Duration = Duration::from_secs(1);
 const EARLY_REPORTS: u32 = 4;

@@ -8,8 +8,8 @@ use unbroken_broker_core::{
 };
 use unbroken_mqtt_proto::{Properties, QoS};
 use unbroken_store::{
-    Answer, Batch, Committed, Conflict, Embedded, Fault, Faulty, Kv, LogId, Memory, MessageRecord,
-    On, Refusal, Revision, Sequence, Space, Store,
+    Answer, Batch, Committed, Conflict, Embedded, Fault, Faulty, FreeSpace, Kv, LogId, Memory,
+    MessageRecord, On, Refusal, Revision, Sequence, Space, Store,
 };
 
 use unbroken_persist::batch_of;
@@ -245,6 +245,14 @@ impl BrokerStore for Faulty<Memory> {
         Ok(())
     }
 
+    fn free_space(&self) -> Option<FreeSpace> {
+        None
+    }
+
+    fn free_journals(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     fn overhead_bytes_max(&self, _: u64) -> u64 {
         0
     }
@@ -415,6 +423,8 @@ fn no_request_is_answered_after_a_refused_one() {
     let (jobs, waiting) = mpsc::channel();
     let temp = tempfile::tempdir().unwrap();
     let mut answerer = Answerer {
+        store: Arc::new(Faulty::new(Memory::new())),
+        space: Arc::new(DiskSpace::new(temp.path(), 0)),
         directory: temp.path().to_owned(),
         latest: vec![None],
         shards: vec![shard],
@@ -461,6 +471,8 @@ fn damage_found_while_storing_is_left_to_the_next_start() {
     let (notify, notices) = mpsc::channel();
     let (jobs, _waiting) = mpsc::channel();
     let mut answerer = Answerer {
+        store: Arc::new(Faulty::new(Memory::new())),
+        space: Arc::new(DiskSpace::new(temp.path(), 0)),
         directory: temp.path().to_owned(),
         latest: Vec::new(),
         shards: Vec::new(),

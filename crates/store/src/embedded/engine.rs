@@ -11,6 +11,7 @@ use std::path::Path;
 use fjall::config::{CompressionPolicy, FilterPolicy};
 use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions};
 
+use super::free_space::disk_bytes;
 use super::generation::INDEX_BYTES_MAX;
 use crate::batch::Space;
 use crate::data_directory::sync;
@@ -47,6 +48,16 @@ pub(crate) const fn overhead_bytes_max(logs: u64, generation_bytes: u64) -> u64 
     JOURNAL_BYTES + NEWEST_JOURNAL_BYTES + logs * generation_bytes
 }
 
+/// The most bytes that the engine writes of what a store with so many logs has given it: of each
+/// tree one buffer and four that wait, each perhaps twice as large as it may be; and a merge.
+pub(crate) const fn owed_bytes_max(logs: u64) -> u64 {
+    let values = (Space::ALL.len() as u64 + 1) * SPACE_BUFFER_BYTES;
+    10 * (values + logs * LOG_BUFFER_BYTES) + MERGE_BYTES_MAX
+}
+
+/// The most that one merge of tables writes: the newest tables, and a level below them.
+pub(crate) const MERGE_BYTES_MAX: u64 = 320 * 1024 * 1024;
+
 /// Where the engine has its trees, each in a directory.
 pub(super) const TREES: &str = "keyspaces";
 
@@ -78,7 +89,7 @@ fn open_with(path: &Path, threads: usize) -> Result<Database, StoreError> {
         Database::builder(path)
             .cache_size(CACHE_BYTES)
             .max_cached_files(Some(FILES_MAX))
-            .max_journaling_size(JOURNAL_BYTES)
+            .max_journaling_size(journal_bytes(path))
             .worker_threads_unchecked(threads)
             .open()
     };
@@ -96,6 +107,15 @@ fn open_with(path: &Path, threads: usize) -> Result<Database, StoreError> {
         )),
     }
 }
+
+/// On a small disk as little as the engine takes.
+fn journal_bytes(path: &Path) -> u64 {
+    let disk = path.parent().and_then(disk_bytes).unwrap_or(u64::MAX);
+    (disk / DISK_JOURNALS).clamp(NEWEST_JOURNAL_BYTES, JOURNAL_BYTES)
+}
+
+/// Journals take one part in so many of a disk, if the engine can do with it.
+const DISK_JOURNALS: u64 = 8;
 
 /// A generation of a log: read in order and by number, so filters would be of no use.
 pub(crate) fn log_options() -> KeyspaceCreateOptions {

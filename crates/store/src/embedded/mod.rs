@@ -20,6 +20,7 @@
 //! - A store that is found at a start contains everything acknowledged, or is damaged: it is
 //!   [examined](examine) before the engine opens it, because opening a store changes it.
 //! - A commit is answered only if the store was still [in its place](in_place) after it.
+//! - A commit leaves [room](free_space) for the next start.
 //! - Every batch of the engine begins with its [`Link`](link::Link).
 //!
 //! Deliberately absent: the handling of damage ([`crate::quarantine`]).
@@ -28,6 +29,7 @@ mod block;
 mod directory;
 mod engine;
 mod examine;
+mod free_space;
 mod generation;
 mod generations;
 mod in_place;
@@ -57,6 +59,8 @@ use std::time::Duration;
 use fjall::PersistMode;
 
 use self::directory::Directory;
+pub use self::free_space::FreeSpace;
+use self::free_space::{Forgotten, disk_bytes};
 use self::generation::{Generation, LiveIndex};
 use self::generations::Generations;
 use self::in_place::InPlace;
@@ -79,6 +83,10 @@ use crate::store::{Chunk, Committed};
 /// The bytes of messages after which a log goes on in another generation: trimming frees so much at
 /// a time.
 pub const GENERATION_BYTES: u64 = 64 * 1024 * 1024;
+
+/// On a small disk it is one part in so many of it, but not less than this.
+const DISK_GENERATIONS: u64 = 16;
+const SMALL_GENERATION_BYTES: u64 = 4 * 1024 * 1024;
 
 /// So old is at most what a crash of the machine takes away under [`Durability::Relaxed`].
 pub const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -131,6 +139,7 @@ pub struct Embedded {
     not_looked_at: Option<String>,
     engine: Engine,
     in_place: InPlace,
+    forgotten: Forgotten,
     /// Given up last.
     directory: Directory,
 }
@@ -170,7 +179,7 @@ impl Embedded {
         let (engine, published) = Engine::recovered(&directory, &journals)?;
         let in_place = InPlace::of(directory.witness(), &directory.engine())?;
         Ok(Self {
-            options,
+            options: options.for_disk_of(directory.path()),
             writing: Mutex::new(()),
             list: ListCopier::start(&directory)?,
             dead: OnceLock::new(),
@@ -178,6 +187,7 @@ impl Embedded {
             not_looked_at: journals.alone,
             engine,
             in_place,
+            forgotten: Forgotten::default(),
             directory,
         })
     }
@@ -189,8 +199,8 @@ impl Embedded {
 
     /// The most bytes that a store with so many logs takes on disk beside its
     /// [`kept_bytes`](crate::Store::kept_bytes).
-    pub const fn overhead_bytes_max(logs: u64) -> u64 {
-        engine::overhead_bytes_max(logs, GENERATION_BYTES)
+    pub const fn overhead_bytes_max(&self, logs: u64) -> u64 {
+        engine::overhead_bytes_max(logs, self.options.generation_bytes)
     }
 
     /// Whether there is a store in a directory, of whatever version and in whatever state.
@@ -337,6 +347,7 @@ impl Embedded {
         if nothing {
             return Ok(results);
         }
+        self.has_room_for(batches.iter().map(|batch| batch.bytes() as u64).sum())?;
         let mut appended = Vec::with_capacity(staged.appends.len());
         for (log, messages) in &staged.appends {
             appended.push((*log, self.generation_for(*log)?, messages));
@@ -492,6 +503,16 @@ impl Embedded {
         let live = Some(&*live);
         generations::read(&snapshot, &parts, matcher, live, bytes_max, &mut chunk)?;
         Ok(chunk)
+    }
+}
+
+impl Options {
+    /// On a small disk generations are smaller, so that trimming frees some of it.
+    fn for_disk_of(mut self, path: &Path) -> Self {
+        let disk = disk_bytes(path).unwrap_or(u64::MAX);
+        let most = (disk / DISK_GENERATIONS).max(SMALL_GENERATION_BYTES);
+        self.generation_bytes = self.generation_bytes.min(most);
+        self
     }
 }
 

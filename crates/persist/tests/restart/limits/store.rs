@@ -82,6 +82,43 @@ fn a_disk_without_room_is_a_limit_of_the_store() {
 }
 
 #[test]
+fn while_the_disk_lacks_space_publishers_are_refused_and_the_oldest_still_goes() {
+    for shards in [1, 3] {
+        let mut world = with_limits(shards, |limits| limits.store_bytes_max = 1_000);
+        let away = world.resident("s", &[("t", QOS1)]);
+        world.broker.cut(away);
+        let publisher = join(&mut world.broker, "p");
+        publish_all(&mut world, publisher, "t", 1..17);
+        world.broker.disk_lacks_space(true);
+        for (topic, answer) in [("t", "PUBACK #17 97"), ("nobody", "PUBACK #17 10")] {
+            world.broker.send(publisher, publish(topic, "x", QOS1, 17));
+            world.broker.stored();
+            assert_eq!(world.broker.take(publisher), [answer], "{shards}");
+        }
+        world
+            .broker
+            .send(publisher, retained("kept", "x", QOS1, 18));
+        world.broker.stored();
+        assert_eq!(world.broker.take(publisher), ["PUBACK #18 97"]);
+        let old = world.broker.open(Version::V3_1_1);
+        world.broker.send(old, Packet::Connect(connect("old")));
+        world.broker.take(old);
+        world.broker.send(old, publish("t", "x", QOS1, 1));
+        world.broker.stored();
+        assert!(!world.broker.is_open(old), "MQTT 3 has no word for it");
+        // That is what makes room.
+        world.broker.store_size_with(400, [0, 0], 400);
+        world.broker.stored();
+        assert_eq!(dropped(&world, DropReason::StoreFull), 2, "of 16");
+        world.broker.disk_lacks_space(false);
+        publish_all(&mut world, publisher, "t", 17..18);
+        let expected: Vec<_> = (3..18).map(|id| id.to_string()).collect();
+        assert_eq!(payloads(&mut world, "s"), expected, "{shards}");
+        is_balanced(&world);
+    }
+}
+
+#[test]
 fn nothing_is_let_go_where_values_alone_fill_the_store() {
     let mut world = with_limits(1, |limits| limits.store_bytes_max = 1_000);
     let away = world.resident("s", &[("t", QOS1)]);
