@@ -18,16 +18,17 @@ pub trait BrokerStore: Store + Debug {
     /// The first number of each part of a log that is freed as a whole, oldest first.
     fn generations(&self, log: LogId) -> Vec<Sequence>;
 
-    /// Looks whether the store is still where it was opened. A store that is not has failed.
+    /// Looks whether the store is still where it was opened. A store that is not has failed. Also
+    /// has space reserved for the next start, if the disk has some.
     fn check_place(&self) -> Result<(), StoreError>;
 
     /// The free space of the disk, and what the store will take of it by itself; none if it is
     /// unknown.
     fn free_space(&self) -> Option<FreeSpace>;
 
-    /// Has the store write out what keeps journals, so that they can be deleted. Returns before
-    /// that is done.
-    fn free_journals(&self) -> Result<(), StoreError>;
+    /// Has the store write to tables what it has in memory, so that journals can be deleted and it
+    /// owes less. Returns before that is done.
+    fn write_out(&self) -> Result<(), StoreError>;
 
     /// Bytes that so many logs may take on disk beside the stored data.
     fn overhead_bytes_max(&self, logs: u64) -> u64;
@@ -54,8 +55,8 @@ impl BrokerStore for Embedded {
         self.free_space()
     }
 
-    fn free_journals(&self) -> Result<(), StoreError> {
-        self.free_journals()
+    fn write_out(&self) -> Result<(), StoreError> {
+        self.write_out()
     }
 
     fn overhead_bytes_max(&self, logs: u64) -> u64 {

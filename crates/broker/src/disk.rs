@@ -309,6 +309,7 @@ impl OpenedStore {
         }
         // Before the first client is read.
         space.look(&*self.store);
+        self.store.check_place().map_err(io::Error::other)?;
         let notify_reader = notify.clone();
         let mut answerer = Answerer {
             store: Arc::clone(&self.store),

@@ -9,6 +9,7 @@
 //! DIR/salvaging/   one that is being filled from a damaged one
 //! DIR/salvaged/    that one, whole: it takes the place of the damaged one
 //! DIR/damaged-T/   a damaged one that was set aside
+//! DIR/reserve      room that a start gives free if there is not enough
 //! DIR/control      the broker's own, and of its last run
 //! DIR/failed
 //! ```
@@ -23,7 +24,7 @@
 //!   ones have other names, and each rename is safe on disk before the next.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
 
 use crate::error::StoreError;
+use crate::file_system::free_bytes;
 
 pub(crate) const STORE: &str = "store";
 pub(crate) const MAKING: &str = "making";
@@ -42,6 +44,7 @@ pub(crate) const SALVAGED: &str = "salvaged";
 /// What follows is when it was set aside.
 pub(crate) const DAMAGED: &str = "damaged-";
 const LOCK: &str = "lock";
+const RESERVE: &str = "reserve";
 /// What a broker that was killed, or whose store has failed, leaves beside the store.
 const CONTROL: &str = "control";
 const FAILED: &str = "failed";
@@ -72,6 +75,21 @@ impl DataDirectory {
         };
         place.finish_interrupted()?;
         Ok(place)
+    }
+
+    /// Has room on the disk for the next start, if there is twice as much; makes it unless it is
+    /// there. Without it a start depends on the space that others leave.
+    pub(crate) fn keep_reserve(&self, bytes: u64) {
+        let path = self.part(RESERVE);
+        let has_it = fs::metadata(&path).is_ok_and(|found| found.len() >= bytes);
+        if has_it || free_bytes(&self.path).is_none_or(|free| free < 2 * bytes) {
+            return;
+        }
+        let made = File::create(&path).and_then(|file| allocate(&file, bytes));
+        if made.is_err() {
+            // Not every file system can.
+            let _ = fs::remove_file(&path);
+        }
     }
 
     /// A directory in it.
@@ -139,7 +157,7 @@ pub(crate) fn damaged_stores(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
 /// An entry of this directory that belongs neither to a data directory without a store nor to the
 /// file system.
 pub(crate) fn foreign_entry(path: &Path) -> Result<Option<PathBuf>, StoreError> {
-    let parts = [LOCK, MAKING, EXAMINING, RESTORING, CONTROL, FAILED];
+    let parts = [LOCK, RESERVE, MAKING, EXAMINING, RESTORING, CONTROL, FAILED];
     let is_ours = |name: &str| parts.contains(&name) || is_set_aside(name);
     let look = || -> io::Result<_> {
         for entry in fs::read_dir(path)? {
@@ -265,16 +283,41 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
             return Err(StoreError::Held { place, by });
         }
     }
+    give_reserve(directory);
     let who = format!(
         "{LOCK_FORMAT}\nprocess {} since {:.0}\n",
         std::process::id(),
         jiff::Timestamp::now()
     );
+    // It keeps its place on a disk that has no other.
     let written = file
-        .set_len(0)
-        .and_then(|()| file.write_all(who.as_bytes()));
+        .rewind()
+        .and_then(|()| file.write_all(who.as_bytes()))
+        .and_then(|()| file.set_len(who.len() as u64));
     written.map_err(|error| failed("writing", error))?;
     Ok(file)
+}
+
+/// Has a file take so many bytes of the disk.
+#[cfg(target_os = "linux")]
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    let length = i64::try_from(bytes).map_err(io::Error::other)?;
+    nix::fcntl::posix_fallocate(file, 0, length).map_err(io::Error::from)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn allocate(_: &File, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// What a start writes has room: gives the reserve for it, if there is no other.
+fn give_reserve(directory: &Path) {
+    let path = directory.join(RESERVE);
+    let reserved = fs::metadata(&path).map_or(0, |found| found.len());
+    if free_bytes(directory).is_some_and(|free| free < reserved) {
+        // The start fails for want of space then, and says so.
+        let _ = fs::remove_file(&path);
+    }
 }
 
 const PRIVATE_MODE: u32 = 0o700;

@@ -38,6 +38,7 @@ pub mod errand;
 mod error;
 pub mod expected_deliveries;
 mod faulty;
+mod file_system;
 pub mod hand_over;
 pub mod lane;
 mod memory;

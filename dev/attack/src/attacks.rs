@@ -61,9 +61,15 @@ pub(crate) const ATTACKS: [Attack; 12] = [
     },
     Attack {
         name: "small-disk",
-        about: "a fast publisher on a disk of 400 MiB",
-        open: Some("free space is not checked before the engine needs it"),
+        about: "a fast publisher on disks of 64 to 400 MiB",
+        open: None,
         run: small_disk::run,
+    },
+    Attack {
+        name: "filled-disk",
+        about: "a fast publisher, and another program that fills the disk to the last byte",
+        open: None,
+        run: small_disk::filled,
     },
     Attack {
         name: "log-flood",

@@ -144,7 +144,7 @@ impl LogReader {
         self.place_checked = Instant::now();
         self.space.look(&*self.store);
         if self.space.is_lacking() {
-            self.store.free_journals()?;
+            self.store.write_out()?;
         }
         self.store.check_place()
     }

@@ -93,7 +93,7 @@ impl DiskSpace {
     }
 
     /// Looks how much is free, and logs when the disk begins to lack space and when it has it
-    /// again. What keeps journals is written out at the begin.
+    /// again. What the store has in memory is written out at the begin.
     pub(super) fn look(&self, store: &dyn BrokerStore) {
         let Some(space) = self.free_space(store) else {
             return;
@@ -102,7 +102,7 @@ impl DiskSpace {
         self.note(space);
         if self.is_lacking() && !was_lacking {
             // The next commit meets the same error and reports it.
-            let _ = store.free_journals();
+            let _ = store.write_out();
         }
     }
 

@@ -209,8 +209,9 @@ impl StoreHandle {
 
 /// Interval of the shards' reports of needed messages.
 const REPORT_NEEDED_EVERY: Duration = Duration::from_secs(5);
-/// The same while the disk lacks space; and right after the start, for so many reports: after them it is known which messages are
-/// needed, and so whether the store is full. The first report counts then.
+/// The same while the disk lacks space; and right after the start, for so many reports: after them
+/// it is known which messages are needed, and so whether the store is full. The first report counts
+/// then.
 const REPORT_EARLY_EVERY: Duration = Duration::from_secs(1);
 const EARLY_REPORTS: u32 = 4;
 /// Bytes that are submitted before the turn has read all clients: half of a commit.

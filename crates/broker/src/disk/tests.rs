@@ -249,7 +249,7 @@ impl BrokerStore for Faulty<Memory> {
         None
     }
 
-    fn free_journals(&self) -> Result<(), StoreError> {
+    fn write_out(&self) -> Result<(), StoreError> {
         Ok(())
     }
 

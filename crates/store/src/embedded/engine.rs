@@ -11,11 +11,11 @@ use std::path::Path;
 use fjall::config::{CompressionPolicy, FilterPolicy};
 use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions};
 
-use super::free_space::disk_bytes;
 use super::generation::INDEX_BYTES_MAX;
 use crate::batch::Space;
 use crate::data_directory::sync;
 use crate::error::StoreError;
+use crate::file_system::disk_bytes;
 
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 /// Memory for each log. Messages that are released before the buffer is full never reach a table

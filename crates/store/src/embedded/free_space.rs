@@ -10,7 +10,8 @@
 //! store fails before that.
 //!
 //! Invariant: after each commit there is room for what the store owes and for the next start. So a
-//! store can be opened on the disk on which it stopped, unless others have taken that space.
+//! store can be opened on the disk on which it stopped. If others have taken that space meanwhile,
+//! the next start has that of the file `reserve`.
 //!
 //! Deliberately absent: what is done while space is short, which the owner of the store decides;
 //! quotas, which the kernel's answer does not include.
@@ -26,6 +27,7 @@ use fjall::{AbstractTree, Keyspace};
 use super::opened::{Engine, Published};
 use super::{Embedded, engine};
 use crate::error::StoreError;
+use crate::file_system::free_bytes;
 
 /// What there is, and what the store will take of it by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,19 +57,10 @@ impl FreeSpace {
     }
 }
 
-/// Bytes that an unprivileged process may still write below a directory; none if the file system
-/// reports no size.
-fn free_bytes(directory: &Path) -> Option<u64> {
-    let disk = nix::sys::statvfs::statvfs(directory).ok()?;
-    let has_size = disk.blocks() > 0;
-    has_size.then(|| disk.blocks_available().saturating_mul(disk.fragment_size()))
-}
-
-/// Bytes of the file system of a directory, used or not.
-pub(super) fn disk_bytes(directory: &Path) -> Option<u64> {
-    let disk = nix::sys::statvfs::statvfs(directory).ok()?;
-    let bytes = disk.blocks().saturating_mul(disk.fragment_size());
-    (bytes > 0).then_some(bytes)
+/// Whether so little is free that journals matter, and enough to write what is in them to tables.
+pub(super) fn is_short(directory: &Path) -> bool {
+    let free = directory.parent().and_then(free_bytes);
+    free.is_some_and(|free| (RESERVE_BYTES + START_BYTES..SHORT_BYTES).contains(&free))
 }
 
 impl Embedded {
@@ -91,17 +84,17 @@ impl Embedded {
         Some((FreeSpace { free, owed }, unwritten.is_flushing))
     }
 
-    /// Has what is in the engine's memory written to tables, if that frees a journal.
-    pub fn free_journals(&self) -> Result<(), StoreError> {
+    /// Has what is in the engine's memory written to tables: all of it, if that frees a journal,
+    /// and otherwise what is worth a table. Then less is owed, and a start needs less.
+    pub fn write_out(&self) -> Result<(), StoreError> {
         self.alive()?;
-        if self.engine.database.journal_count() < 2 {
-            return Ok(());
-        }
+        let journals = self.engine.database.journal_count();
+        let most = if journals > 1 { 0 } else { TABLE_BYTES_MIN };
         let published = self.read_published();
         let trees: Vec<_> = self.engine.trees(&published).cloned().collect();
         drop(published);
         for tree in trees {
-            if tree.tree.active_memtable().size() > 0 {
+            if tree.tree.active_memtable().size() > most {
                 let failed = |error| engine::error("writing", tree.name(), error);
                 self.or_dead(tree.rotate_memtable().map_err(failed))?;
             }
@@ -181,7 +174,14 @@ impl Engine {
 
 /// What a start writes before it is asked for anything, at most: names, the list of trees, the
 /// first batches, and pieces of journals that are written again after an error.
-pub(crate) const START_BYTES: u64 = 4 * 1024 * 1024;
+const START_BYTES: u64 = 4 * 1024 * 1024;
+/// For it in a file, so that others cannot take it; and for what the store has in memory when they
+/// take the rest.
+pub(crate) const RESERVE_BYTES: u64 = 2 * START_BYTES;
+/// A smaller table is not worth it.
+const TABLE_BYTES_MIN: u64 = 1024 * 1024;
+/// Less than the journals may take.
+const SHORT_BYTES: u64 = 192 * 1024 * 1024;
 /// As long a commit waits for the tables that are being written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

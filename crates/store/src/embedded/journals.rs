@@ -19,7 +19,7 @@
 //! no whole batch follows for which they were safe. An unreadable sector there is treated like a
 //! torn one.
 //!
-//! Deliberately absent: changes, except [`Journals::cut`].
+//! Deliberately absent: changes, except [`Journals::cut`] and [`Journals::seal`].
 
 mod batch;
 
@@ -36,6 +36,7 @@ use self::batch::{Batch, FIRST_TREE, ITEM, PLAIN, PUT, START_BYTES, Whole, batch
 use super::engine;
 use super::link::{Link, Secret};
 use super::opened::LINK_KEY;
+use crate::data_directory::sync;
 use crate::error::StoreError;
 
 /// By what batches are known to be of a store, as far as it is known.
@@ -264,6 +265,25 @@ impl Journals {
             cut().map_err(|error| StoreError::io("cutting", path.display(), error))?;
         }
         Ok(())
+    }
+
+    /// Begins another journal if the newest has so many bytes, so that the engine writes what is in
+    /// it to tables and deletes it. It is safe before there is another.
+    pub(super) fn seal(&self, bytes_min: u64) -> Result<(), StoreError> {
+        let Some(End { path, whole, .. }) = self.ends.last() else {
+            return Ok(());
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let Some(number) = number(&name).filter(|_| *whole >= bytes_min) else {
+            return Ok(());
+        };
+        let next = path.with_file_name(format!("{}.jnl", number + 1));
+        let seal = || {
+            File::open(path)?.sync_all()?;
+            File::create_new(&next)?.sync_all()?;
+            next.parent().map_or(Ok(()), sync)
+        };
+        seal().map_err(|error| StoreError::io("making", next.display(), error))
     }
 
     /// Whether the engine, now that it has them, has found in each as much as was found here.

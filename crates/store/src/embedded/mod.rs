@@ -60,7 +60,7 @@ use fjall::PersistMode;
 
 use self::directory::Directory;
 pub use self::free_space::FreeSpace;
-use self::free_space::{Forgotten, disk_bytes};
+use self::free_space::{Forgotten, RESERVE_BYTES};
 use self::generation::{Generation, LiveIndex};
 use self::generations::Generations;
 use self::in_place::InPlace;
@@ -76,6 +76,7 @@ use self::unflushed::Releasable;
 use crate::batch::Batch;
 use crate::data_directory::{self, DataDirectory, MAKING, STORE};
 use crate::error::{Conflict, StoreError};
+use crate::file_system::disk_bytes;
 use crate::position::{LogId, Sequence};
 use crate::selection::{Matcher, Selection};
 use crate::store::{Chunk, Committed};
@@ -87,6 +88,10 @@ pub const GENERATION_BYTES: u64 = 64 * 1024 * 1024;
 /// On a small disk it is one part in so many of it, but not less than this.
 const DISK_GENERATIONS: u64 = 16;
 const SMALL_GENERATION_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A journal of so many bytes is not gone on with, if a start finds that space is short: the engine
+/// begins another only when it has 64 MB of it.
+const SEALED_BYTES_MIN: u64 = 1024 * 1024;
 
 /// So old is at most what a crash of the machine takes away under [`Durability::Relaxed`].
 pub const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -175,6 +180,9 @@ impl Embedded {
             Journals::default()
         };
         journals.cut()?;
+        if free_space::is_short(&path) {
+            journals.seal(SEALED_BYTES_MIN)?;
+        }
         let directory = Directory::open(place, name)?;
         let (engine, published) = Engine::recovered(&directory, &journals)?;
         let in_place = InPlace::of(directory.witness(), &directory.engine())?;
@@ -247,9 +255,10 @@ impl Embedded {
     }
 
     /// Looks whether the store is still where it was opened. A store that was deleted, moved or
-    /// replaced has failed: the next start would find nothing of it.
+    /// replaced has failed: the next start would find nothing of it. Has a reserve for that start.
     pub fn check_place(&self) -> Result<(), StoreError> {
         self.alive()?;
+        self.directory.place().keep_reserve(RESERVE_BYTES);
         self.or_dead(self.in_place.check_all())
     }
 

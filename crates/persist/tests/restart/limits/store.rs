@@ -100,9 +100,7 @@ fn while_the_disk_lacks_space_publishers_are_refused_and_the_oldest_still_goes()
             .send(publisher, retained("kept", "x", QOS1, 18));
         world.broker.stored();
         assert_eq!(world.broker.take(publisher), ["PUBACK #18 97"]);
-        let old = world.broker.open(Version::V3_1_1);
-        world.broker.send(old, Packet::Connect(connect("old")));
-        world.broker.take(old);
+        let old = world.older("old");
         world.broker.send(old, publish("t", "x", QOS1, 1));
         world.broker.stored();
         assert!(!world.broker.is_open(old), "MQTT 3 has no word for it");
