@@ -95,7 +95,7 @@ impl World {
                 commits: None,
             };
             self.input(shard, Input::StoreSize(size));
-            if self.options.disk_fills {
+            if self.options.disk_fills && self.options.refuses {
                 let lacks = self.rng.percent(20);
                 self.note(|| format!("shard {shard}: the disk lacks space: {lacks}"));
                 self.input(shard, Input::DiskLacksSpace(lacks));
