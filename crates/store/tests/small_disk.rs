@@ -8,7 +8,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use unbroken_store::{Batch, Embedded, Log, LogId, MessageRecord, Options, Sequence, Store};
+use unbroken_store::{
+    Batch, Embedded, FreeSpace, Log, LogId, MessageRecord, Options, Sequence, Store,
+};
 
 const LOG: LogId = LogId(0);
 const MESSAGE_BYTES: usize = 64 * 1024;
@@ -67,6 +69,18 @@ fn open(directory: &Path) -> Embedded {
     Embedded::open(directory, Options::default()).unwrap()
 }
 
+/// Has what is in memory written to tables.
+fn write_out(store: &Embedded) {
+    store.write_out().unwrap();
+    while free_space(store).owed > 1 << 20 {
+        std::thread::yield_now();
+    }
+}
+
+fn free_space(store: &Embedded) -> FreeSpace {
+    store.free_space().unwrap()
+}
+
 /// Everything below this number is there.
 fn has_all(store: &Embedded, next: u64) {
     assert_eq!(store.bounds(LOG).unwrap().next, Sequence(next));
@@ -120,10 +134,7 @@ fn a_store_opens_on_a_disk_that_others_have_filled() {
         let (next, error) = append(&store, before);
         assert_eq!(error, None);
         // As its owner does when space is short.
-        store.write_out().unwrap();
-        while store.free_space().is_some_and(|space| space.owed > 1 << 20) {
-            std::thread::yield_now();
-        }
+        write_out(&store);
         let filler = temp.path().join("filler");
         let mut file = File::create(&filler).unwrap();
         let mut piece = vec![7; 1 << 20];
@@ -145,4 +156,23 @@ fn a_store_opens_on_a_disk_that_others_have_filled() {
         assert!(directory.join("reserve").exists());
         assert_eq!(append(&store, 10), (next + 10, None));
     }
+}
+
+/// The engine has the files open that it has read.
+#[test]
+fn trimmed_messages_that_were_read_take_no_space() {
+    let temp = tempfile::tempdir().unwrap();
+    let Some(_disk) = Mounted::at(temp.path(), 200) else {
+        return;
+    };
+    let store = open(&temp.path().join("data"));
+    let (next, _) = append(&store, 600);
+    write_out(&store);
+    has_all(&store, next);
+    let before = free_space(&store).free;
+    while store.trim(LOG, Sequence(next)).unwrap() {}
+    let freed = free_space(&store).free - before;
+    // All but the newest generation, which has a sixteenth of the disk at most.
+    let written = 600 * MESSAGE_BYTES as u64;
+    assert!(freed >= written - (200 << 20) / 16, "{freed} of {written}");
 }

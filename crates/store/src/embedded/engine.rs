@@ -10,6 +10,7 @@ use std::path::Path;
 
 use fjall::config::{CompressionPolicy, FilterPolicy};
 use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions};
+use lsm_tree::GlobalTableId;
 
 use super::generation::INDEX_BYTES_MAX;
 use crate::batch::Space;
@@ -72,6 +73,16 @@ pub(crate) fn make_trees_safe(path: &Path) -> Result<(), StoreError> {
 /// disk when all of it is.
 pub(crate) fn tree_bytes(tree: &Keyspace) -> u64 {
     tree.disk_space() + tree.tree.active_memtable().size()
+}
+
+/// Closes the files of a tree that was deleted: the engine goes on having them open, and the disk
+/// has no more space than before.
+pub(super) fn close_files(tree: &Keyspace) {
+    if let Some(open) = &tree.tree.tree_config().descriptor_table {
+        for table in tree.tree.current_version().iter_tables() {
+            open.remove_for_table(&GlobalTableId::from((tree.tree.id(), table.id())));
+        }
+    }
 }
 
 /// Opens the engine's directory, or makes it.

@@ -125,7 +125,7 @@ impl Store for Embedded {
             self.sync()?;
         }
         // Its files go with the last handle, which takes longer than to take it off the list.
-        let _last = generation.keyspace.clone();
+        let last = generation.keyspace.clone();
         let listed = self.list.lock();
         let deleted = self.engine.database.delete_keyspace(generation.keyspace);
         drop(listed);
@@ -133,6 +133,7 @@ impl Store for Embedded {
             self.directory.distrust_witness();
             engine::error("trimming", place, error)
         })?;
+        engine::close_files(&last);
         Ok(true)
     }
 
