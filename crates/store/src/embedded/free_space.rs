@@ -126,7 +126,8 @@ impl Embedded {
                 let place = self.directory.path().display();
                 return Err(StoreError::io("writing", place, source));
             }
-            thread::sleep(LOOK_AGAIN);
+            // The engine does not say when it has written.
+            thread::park_timeout(LOOK_AGAIN);
         }
     }
 }
