@@ -439,7 +439,7 @@ impl Window {
             self.doubt.forged.retain(|slot| !filled.contains(slot));
         }
         let after = self.slots.run_end();
-        before < whole && after >= whole || before < SLOTS && after == SLOTS
+        before < whole && after >= whole || after == SLOTS
     }
 
     pub(super) fn numbers(&self, size: u16) -> Range<u64> {

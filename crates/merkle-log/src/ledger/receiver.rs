@@ -206,13 +206,7 @@ impl LaneLedger {
             self.tails.remove(0);
             let tail = self.next..size;
             if !tail.is_empty() {
-                self.windows.reach(
-                    size - 1,
-                    limits,
-                    &self.gaps,
-                    &self.altered,
-                    &mut self.events,
-                );
+                self.reach(size - 1, limits);
                 self.gaps.open(tail.clone(), noticed, true);
                 self.next = size;
                 given_up.push(tail);
@@ -480,9 +474,7 @@ impl LaneLedger {
     fn put(&mut self, arrival: &Arrival, limits: &LedgerLimits, digest: &impl Digest) -> bool {
         let number = arrival.number;
         self.revise(number, arrival.resent);
-        if !self.parts.is_empty() {
-            self.parts.remove(&number);
-        }
+        self.parts.remove(&number);
         self.reach(number, limits);
         let hold = limits.hold_leaves;
         self.windows.put(number, arrival.leaf, hold, digest)
@@ -491,8 +483,7 @@ impl LaneLedger {
     /// The good copy of a number is here: what was taken for it altered is injected.
     #[inline]
     pub(super) fn revise(&mut self, number: u64, resent: bool) {
-        if !self.altered.is_empty()
-            && let Some(copies) = self.altered.remove(&number)
+        if let Some(copies) = self.altered.remove(&number)
             && !resent
         {
             self.events.push(Event::Injected { number, copies });
@@ -502,10 +493,8 @@ impl LaneLedger {
     /// Opens the windows up to the one of this number.
     #[inline]
     pub(super) fn reach(&mut self, number: u64, limits: &LedgerLimits) {
-        if number / WINDOW >= self.windows.reached {
-            self.windows
-                .reach(number, limits, &self.gaps, &self.altered, &mut self.events);
-        }
+        self.windows
+            .reach(number, limits, &self.gaps, &self.altered, &mut self.events);
     }
 
     /// Suspects what lies below this number, each from when it was first told of: by a checkpoint,
@@ -513,11 +502,9 @@ impl LaneLedger {
     pub(super) fn suspect_told(&mut self, number: u64, now: Duration, limits: &LedgerLimits) {
         let mut at = self.next;
         for (size, noticed) in self.tails.iter().copied().chain([(number, now)]) {
-            let end = size.min(number);
-            if at < end {
-                self.gaps.open(at..end, noticed, false);
-                at = end;
-            }
+            let end = size.min(number).max(at);
+            self.gaps.open(at..end, noticed, false);
+            at = end;
         }
         if self.join == Join::Member {
             return;
@@ -536,7 +523,7 @@ impl LaneLedger {
     }
 
     pub(super) fn cut_if_whole(&mut self) {
-        if self.gaps.waiting() == 0 && !self.order.is_calm() {
+        if self.gaps.waiting() == 0 {
             self.cut();
         }
         self.settle();

@@ -43,8 +43,7 @@ impl LaneLedger {
         let is_old = claim.number < self.checkpoints;
         let told = self.windows.told();
         let ends_below = claim.end == EpochEnd::Closed && claim.size < told;
-        let is_of_another_root =
-            claim.size > self.start.unwrap_or(0) && self.windows.is_of_another_root(&claim);
+        let is_of_another_root = self.windows.is_of_another_root(&claim);
         let contradicts = is_beyond_end
             || is_of_another_root
             || ends_below
@@ -79,13 +78,7 @@ impl LaneLedger {
         }
         let start = self.start.unwrap_or(0);
         if claim.size > start {
-            self.windows.reach(
-                claim.size - 1,
-                limits,
-                &self.gaps,
-                &self.altered,
-                &mut self.events,
-            );
+            self.reach(claim.size - 1, limits);
             if !is_of_another_root && self.windows.claim(&claim, start) {
                 let window = claim.first / WINDOW;
                 self.windows.take_detail(window, &checkpoint.detail);

@@ -67,6 +67,7 @@ impl Windows {
     }
 
     /// Opens the windows up to the one of this number; the oldest make room.
+    #[inline]
     pub(super) fn reach(
         &mut self,
         number: u64,
@@ -76,9 +77,20 @@ impl Windows {
         events: &mut Events,
     ) {
         let index = number / WINDOW;
-        if index < self.reached {
-            return;
+        if index >= self.reached {
+            self.open_up_to(index, limits, gaps, altered, events);
         }
+    }
+
+    /// Opens the windows up to this one, which was not reached yet.
+    fn open_up_to(
+        &mut self,
+        index: u64,
+        limits: &LedgerLimits,
+        gaps: &Gaps,
+        altered: &BTreeMap<u64, u32>,
+        events: &mut Events,
+    ) {
         let kept = u64::try_from(limits.open_windows_max).unwrap_or(u64::MAX);
         let from = (index + 1).saturating_sub(kept).max(self.reached);
         if from > self.reached {
@@ -218,9 +230,7 @@ impl Windows {
     pub(super) fn is_of_another_root(&mut self, claim: &Claim) -> bool {
         let known = self.find(claim.first / WINDOW);
         let known = known.and_then(|window| window.claim);
-        known.is_some_and(|(size, root)| {
-            size > 0 && size == claim.in_window() && root != claim.window_root
-        })
+        known.is_some_and(|(size, root)| size == claim.in_window() && root != claim.window_root)
     }
 
     /// Takes what a checkpoint says, and answers whether it says anything. Its window must have
