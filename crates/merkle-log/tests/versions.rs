@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use unbroken_merkle_log::ledger::{Arrival, Join, LaneLedger, LedgerLimits, StateError};
-use unbroken_merkle_log::{Digest, Hasher};
+use unbroken_merkle_log::{Checkpoint, Detail, Digest, Epoch, EpochEnd, Hasher, LaneId};
 
 #[test]
 fn a_ledger_of_an_older_version_is_read() {
@@ -56,5 +56,48 @@ fn a_ledger_of_an_older_version_is_read() {
         } else {
             assert_eq!(read, Err(StateError::Version(version)));
         }
+    }
+}
+
+#[test]
+fn a_cut_that_version_5_saved_as_the_newest_checkpoint_is_read_as_a_cut() {
+    let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
+    let [lane_root, other] = [0, 1].map(|of: u8| hasher.leaf(&[&[of]]));
+    let checkpoint = Checkpoint {
+        lane: LaneId::new(1).unwrap(),
+        epoch: Epoch(0),
+        number: 0,
+        window_log2: 10,
+        first: 0,
+        size: 5,
+        time_us: 0,
+        window_root: other,
+        lane_root,
+        end: EpochEnd::Open,
+        detail: Detail::None,
+    };
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    ledger.checkpoint(&checkpoint, Duration::ZERO, &limits, &hasher);
+    let mut saved = Vec::new();
+    ledger.save(&hasher, &mut saved);
+    saved.remove(saved.len() - 17);
+    saved[0] = 5;
+    // The kind of a checkpoint stands behind the root of the lane.
+    let mut places = saved.windows(lane_root.width());
+    let at = places.position(|bytes| bytes == lane_root.as_bytes());
+    let kind = at.unwrap() + lane_root.width();
+    let another = Checkpoint {
+        lane_root: other,
+        ..checkpoint
+    };
+    // The number of a cut is no number of a checkpoint, so another one contradicts nothing.
+    for (value, is_contradicted) in [(0, true), (2, false)] {
+        saved[kind] = value;
+        let body = saved.len() - 16;
+        let tag = hasher.tag(&[&saved[..body]]);
+        saved[body..].copy_from_slice(&tag.0);
+        let mut restored = LaneLedger::restore(&saved, &hasher).unwrap();
+        restored.checkpoint(&another, Duration::ZERO, &limits, &hasher);
+        assert_eq!(restored.is_contradicted(), is_contradicted, "{value}");
     }
 }

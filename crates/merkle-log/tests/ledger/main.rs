@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use unbroken_merkle_log::ledger::{
     Answer, Arrival, Event, Join, LaneLedger, Ledger, LedgerLimits, Moved, Refused, Request, State,
-    StateError, Verdict,
+    StateError, Taken, Verdict,
 };
 use unbroken_merkle_log::{
     Checkpoint, DetailLevel, Digest, Directory, Epoch, EpochEnd, Hasher, Lane, LaneId, LaneLimits,

@@ -79,21 +79,51 @@ fn a_restored_ledger_knows_each_old_message_and_each_that_is_missing() {
 }
 
 #[test]
-fn a_ledger_of_lanes_of_the_version_before_is_read() {
+fn a_ledger_of_lanes_of_an_older_version_is_read() {
     let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
     let lane = LaneId::new(1).unwrap();
     let mut ledger = Ledger::new(hasher.clone(), limits.clone(), Join::Late);
+    let directory = Directory {
+        producer: 9,
+        epoch: Epoch(0),
+        number: 3,
+        time_us: 0,
+        lanes: vec![OpenLane {
+            lane,
+            epoch: Epoch(7),
+            size: 0,
+        }],
+    };
+    ledger.directory(&directory, ZERO, |_| true);
     let property = Property::stamp(&hasher, lane, Epoch(7), 0, b"t", b"p");
     ledger.message(&property, b"t", b"p", ZERO);
-    let mut saved = Vec::new();
-    ledger.save(&[], SECOND, &mut saved);
-    // Version 1 has no list of announced lanes, which lies behind position, clock and directories.
-    let fields = 1 + 4 + 12 + 1 + 4;
-    saved.drain(fields..fields + 4);
-    saved[0] = 1;
-    let body = saved.len() - 16;
-    let tag = hasher.tag(&[&saved[..body]]);
-    saved[body..].copy_from_slice(&tag.0);
-    let (restored, _) = Ledger::restore(&saved, hasher, limits, Join::Late).unwrap();
-    assert_eq!(restored.lane(lane, Epoch(7)), ledger.lane(lane, Epoch(7)));
+    let mut third = Vec::new();
+    ledger.save(&[], SECOND, &mut third);
+    // Version 2 has no list of directories that were heard: one, behind position, clock, the rule
+    // and a producer with one lane.
+    let heard = 1 + 4 + 12 + 1 + 4 + (8 + 4 + 4) + (4 + 8 + 4);
+    let mut second = third.clone();
+    second.drain(heard..heard + 4 + (4 + 4 + 4 + 16));
+    // Version 1 has no list of announced lanes, which is the next.
+    let mut first = second.clone();
+    first.drain(heard..heard + 4);
+    for (version, mut saved) in [(1, first), (2, second), (3, third)] {
+        saved[0] = version;
+        let body = saved.len() - 16;
+        let tag = hasher.tag(&[&saved[..body]]);
+        saved[body..].copy_from_slice(&tag.0);
+        let restored = Ledger::restore(&saved, hasher.clone(), limits.clone(), Join::Late);
+        let (mut restored, _) = restored.unwrap();
+        assert_eq!(restored.lane(lane, Epoch(7)), ledger.lane(lane, Epoch(7)));
+        let listed: Vec<_> = restored.listed_by(9).collect();
+        assert_eq!(listed, [lane], "{version}");
+        let taken = restored.directory(&directory, SECOND, |_| true);
+        // What was not saved as heard is not known as a copy.
+        let expected = if version < 3 {
+            Taken::Contradicts
+        } else {
+            Taken::Old
+        };
+        assert_eq!(taken, expected, "{version}");
+    }
 }

@@ -199,6 +199,56 @@ fn with_a_key_two_of_one_number_are_of_two_producers_and_a_lower_one_is_a_replay
 }
 
 #[test]
+fn with_a_key_a_number_between_those_of_two_producers_is_a_replay() {
+    let hasher = Hasher::blake3(&crate::Key([7; 32]));
+    let mut ledger = Ledger::new(hasher, LedgerLimits::default(), Join::Beginning);
+    let mut take = |number, lanes: &[(u64, u64)]| {
+        ledger.directory(&directory(number, lanes), SECOND, |_| true)
+    };
+    assert_eq!([4, 9].map(|number| take(number, &[])), [Taken::Counts; 2]);
+    assert_eq!(take(4, &[(2, 3)]), Taken::Contradicts);
+    assert_eq!(take(6, &[(2, 3)]), Taken::Old);
+}
+
+#[test]
+fn with_a_key_a_start_goes_on_behind_its_last_number_and_is_not_replayed() {
+    let hasher = Hasher::blake3(&crate::Key([7; 32]));
+    let mut ledger = Ledger::new(hasher, LedgerLimits::default(), Join::Beginning);
+    let mut take = |epoch, number| {
+        let directory = Directory {
+            epoch: Epoch(epoch),
+            ..directory(number, &[])
+        };
+        ledger.directory(&directory, SECOND, |_| true)
+    };
+    assert_eq!([take(0, 5), take(2, 0)], [Taken::Counts; 2]);
+    assert_eq!(take(0, 3), Taken::Old, "a lower number");
+    assert_eq!(take(1, 9), Taken::Old, "another start");
+    assert_eq!(take(0, 6), Taken::Counts, "it goes on");
+    let newer = 1..=u32::try_from(DIRECTORIES_MAX).expect("it is small");
+    for number in newer {
+        assert_eq!(take(2, number), Taken::Counts);
+    }
+    assert_eq!(take(0, 6), Taken::Old, "it is no longer remembered");
+}
+
+#[test]
+fn what_each_of_two_producers_lists_counts_while_the_other_goes_on() {
+    let mut ledger = ledger(false);
+    for (number, id, taken) in [
+        (0, 1, Taken::Counts),
+        (0, 2, Taken::Contradicts),
+        (1, 1, Taken::Counts),
+        (2, 1, Taken::Counts),
+    ] {
+        let listed = directory(number, &[(id, 0)]);
+        assert_eq!(ledger.directory(&listed, SECOND, |_| true), taken);
+    }
+    let listed: BTreeSet<LaneId> = ledger.listed_by(9).collect();
+    assert_eq!(listed, BTreeSet::from([lane(1), lane(2)]));
+}
+
+#[test]
 fn a_copy_of_a_directory_changes_nothing() {
     let mut ledger = ledger(true);
     let mut take = |number, id| ledger.directory(&directory(number, &[(id, 1)]), SECOND, |_| true);

@@ -103,6 +103,36 @@ fn lanes_of_members_for_which_there_is_no_room_are_named() {
 }
 
 #[test]
+fn only_messages_that_members_saw_show_a_late_joiner_that_another_epoch_began() {
+    let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
+    let mut lane = lane(1);
+    let property = lane.issue(*b"t", *b"p", &hasher);
+    let checkpoint = lane.poll_checkpoint(SECOND, 0, &hasher);
+    let checkpoint = checkpoint.expect("a second has passed");
+    for (have_seen, verdict) in [
+        ([false, false], Verdict::OutOfScope),
+        ([true, false], Verdict::Ahead),
+        ([false, true], Verdict::Ahead),
+        ([true, true], Verdict::Ahead),
+    ] {
+        let [mut members, other] = have_seen.map(|has_seen| {
+            let mut member = Ledger::new(hasher.clone(), limits.clone(), Join::Member);
+            if has_seen {
+                member.origin(&property, SECOND);
+            }
+            member.checkpoint(&checkpoint, SECOND);
+            member
+        });
+        assert_eq!(members.merge(&other), []);
+        let mut ledger = Ledger::new(hasher.clone(), limits.clone(), Join::Late);
+        assert_eq!(ledger.absorb(&members, SECOND), []);
+        let later = Property::stamp(&hasher, property.lane, Epoch(1), 5, b"t", b"p");
+        let judged = ledger.message(&later, b"t", b"p", SECOND);
+        assert_eq!(judged, verdict, "{have_seen:?}");
+    }
+}
+
+#[test]
 fn the_clock_says_when_something_will_be_late() {
     let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
     let (mut lane, lateness) = (lane(1), limits.lateness);

@@ -248,3 +248,45 @@ fn a_part_of_a_window_is_proven_when_no_more_comes() {
         assert_eq!(states(&events), expected, "{is_over} {come}");
     }
 }
+
+#[test]
+fn a_window_is_worth_a_review_when_what_was_told_of_it_is_whole() {
+    let last = u64::from(SLOTS) - 1;
+    for (claimed, worth) in [(None, vec![last]), (Some(3), vec![2, last])] {
+        let mut window = Window::default();
+        window.claim = claimed.map(|size| (size, hash(2)));
+        let is_worth = |number: &u64| {
+            let node = Node::leaf(*number, hash(1));
+            window.fill(node, |slots| slots.put(node))
+        };
+        let reviewed: Vec<u64> = (0..WINDOW).filter(is_worth).collect();
+        assert_eq!(reviewed, worth, "{claimed:?}");
+    }
+}
+
+#[test]
+fn leaves_that_are_held_are_folded_once_a_root_proves_them_for_good() {
+    let keyed = Hasher::blake3(&crate::Key([7; 32]));
+    for (hasher, size, is_folded) in [
+        (Hasher::xxh3(), 100, false),
+        (Hasher::xxh3(), SLOTS, true),
+        (keyed.clone(), 100, true),
+        (keyed, SLOTS, true),
+    ] {
+        let mut window = held(0, (0..size).map(|slot| (slot, leaf(slot))));
+        let root = window.slots.hash_over(0, size, &hasher);
+        window.claim = root.map(|root| (size, root));
+        let stage = Stage {
+            holds_all: true,
+            ..Stage::default()
+        };
+        let (gaps, altered, mut events) = (Gaps::default(), BTreeMap::new(), Events::default());
+        window.review(stage, &gaps, &altered, &hasher, &mut events);
+        let algorithm = hasher.algorithm();
+        assert_eq!(
+            window.slots.leaf(3).is_none(),
+            is_folded,
+            "{algorithm:?} {size}"
+        );
+    }
+}

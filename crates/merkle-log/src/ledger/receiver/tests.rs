@@ -110,6 +110,22 @@ fn a_checkpoint_contradicts_another_one_once() {
 }
 
 #[test]
+fn a_later_checkpoint_of_the_same_size_with_another_root_contradicts() {
+    for size in [5, WINDOW + 5] {
+        let mut ledger = LaneLedger::new(Join::Beginning);
+        let first = checkpoint_at(size);
+        let second = Checkpoint {
+            number: first.number + 1,
+            window_root: Hash::new(&[1; 16]).expect("16 bytes are a hash"),
+            ..first.clone()
+        };
+        hear(&mut ledger, &first);
+        hear(&mut ledger, &second);
+        assert_eq!(ledger.contradictions, 1, "{size}");
+    }
+}
+
+#[test]
 fn the_memory_of_a_lane_grows_with_what_it_remembers() {
     let mut ledger = LaneLedger::new(Join::Beginning);
     arrive(&mut ledger, 0, 1, &LedgerLimits::default());
@@ -128,6 +144,8 @@ fn the_memory_of_a_lane_grows_with_what_it_remembers() {
     ledger.order.runs.reserve_exact(2);
     expected += ledger.order.runs.capacity() * 24;
     assert_eq!(ledger.memory_bytes(), expected);
+    ledger.declared = Some(Box::default());
+    assert_eq!(ledger.memory_bytes(), expected + size_of::<Declared>());
 }
 
 #[test]
@@ -201,6 +219,18 @@ fn announced_messages_that_are_not_yet_late_are_outstanding() {
     assert_eq!(ledger.outstanding(), Some(2..3));
     ledger.poll(SECOND * 3, &limits, &hasher);
     assert_eq!(ledger.outstanding(), None, "it is lost");
+}
+
+#[test]
+fn announced_messages_that_were_dropped_are_not_outstanding() {
+    let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    ledger.listed(3, SECOND);
+    let leaves = [whole(0, 1).leaf; 3];
+    for (end, outstanding) in [(2, Some(2..3)), (3, None)] {
+        ledger.dropped(0, &leaves[..end], SECOND, &limits, &hasher);
+        assert_eq!(ledger.outstanding(), outstanding, "{end}");
+    }
 }
 
 #[test]
@@ -303,6 +333,26 @@ fn an_announced_end_is_forgotten_when_all_below_it_has_come() {
 }
 
 #[test]
+fn nothing_is_waited_for_beyond_the_end_of_an_epoch() {
+    let limits = LedgerLimits::default();
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    ledger.listed(5, SECOND);
+    for number in 0..3 {
+        arrive(&mut ledger, number, 1, &limits);
+    }
+    assert_eq!(ledger.outstanding(), Some(3..5));
+    let end = Checkpoint {
+        end: EpochEnd::Closed,
+        ..checkpoint_at(3)
+    };
+    hear(&mut ledger, &end);
+    assert_eq!(
+        (ledger.outstanding(), ledger.timeout(&limits)),
+        (None, None)
+    );
+}
+
+#[test]
 fn a_whole_message_takes_the_place_of_its_parts() {
     let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
     let mut ledger = LaneLedger::new(Join::Beginning);
@@ -334,6 +384,86 @@ fn as_many_gaps_as_the_limit_are_remembered() {
         });
         assert_eq!(found, forgotten, "{number}");
     }
+}
+
+#[test]
+fn leaves_are_held_from_the_message_on_at_which_the_limits_say_so() {
+    let mut limits = LedgerLimits::default();
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    for number in 0..3 {
+        arrive(&mut ledger, number, 1, &limits);
+    }
+    limits.hold_leaves = true;
+    arrive(&mut ledger, 3, 1, &limits);
+    assert_eq!(arrive(&mut ledger, 3, 2, &limits), Verdict::Conflict);
+}
+
+#[test]
+fn a_message_can_come_in_as_many_parts_as_a_byte_can_count() {
+    let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    let of = u8::MAX;
+    for index in 1..of {
+        let part = Arrival {
+            part: Some((index, of)),
+            ..whole(0, 1)
+        };
+        for expected in [Verdict::Part, Verdict::Duplicate] {
+            let verdict = ledger.observe(&part, SECOND, &limits, &hasher);
+            assert_eq!(verdict, expected, "{index}");
+        }
+    }
+    let last = Arrival {
+        part: Some((of, of)),
+        ..whole(0, 1)
+    };
+    let verdict = ledger.observe(&last, SECOND, &limits, &hasher);
+    assert_eq!(verdict, Verdict::InOrder);
+}
+
+#[test]
+fn a_message_that_is_due_overtakes_one_that_is_missing() {
+    let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    arrive(&mut ledger, 0, 1, &limits);
+    // It leaves a gap of two, and has no place in the order.
+    let resent = Arrival {
+        resent: true,
+        ..whole(3, 1)
+    };
+    ledger.observe(&resent, SECOND, &limits, &hasher);
+    assert_eq!(arrive(&mut ledger, 4, 1, &limits), Verdict::InOrder);
+    for number in [1, 2] {
+        assert_eq!(arrive(&mut ledger, number, 1, &limits), Verdict::Late);
+    }
+    let events = ledger.take_events();
+    let overtaken = Event::Overtaken { number: 1, by: 1 };
+    assert!(events.contains(&overtaken), "{events:?}");
+    assert_eq!(ledger.moved(), 1, "{events:?}");
+}
+
+#[test]
+fn what_came_before_a_late_joiner_was_never_asked_for() {
+    let limits = LedgerLimits::default();
+    let mut ledger = LaneLedger::new(Join::Late);
+    for (number, expected) in [(5, Verdict::OutOfScope), (WINDOW, Verdict::InOrder)] {
+        assert_eq!(arrive(&mut ledger, number, 1, &limits), expected);
+    }
+    let numbers = [5, WINDOW - 1, WINDOW, WINDOW + 1];
+    let asked_for = numbers.map(|number| ledger.was_asked_for(number));
+    assert_eq!(asked_for, [false, false, true, false]);
+}
+
+#[test]
+fn a_missing_message_is_asked_for_once_it_is_lost() {
+    let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    hear(&mut ledger, &checkpoint_at(3));
+    arrive(&mut ledger, 0, 1, &limits);
+    arrive(&mut ledger, 2, 1, &limits);
+    assert!(!ledger.was_asked_for(1));
+    ledger.poll(SECOND + limits.lateness, &limits, &hasher);
+    assert!(ledger.was_asked_for(1));
 }
 
 proptest! {

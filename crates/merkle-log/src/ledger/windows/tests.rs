@@ -312,6 +312,39 @@ fn a_claim_of_no_message_or_before_the_start_is_not_used() {
 }
 
 #[test]
+fn the_claim_of_the_most_messages_counts_and_of_one_size_that_with_a_number() {
+    for (numbered, cut, is_cut) in [
+        (None, Some(5), true),
+        (Some(5), None, false),
+        (Some(5), Some(4), false),
+        (Some(5), Some(5), false),
+        (Some(5), Some(6), true),
+    ] {
+        let mut windows = Windows::new(Some(0));
+        windows.newest = numbered.map(|size| claim(3, 0, size));
+        let cut = cut.map(|size| Claim {
+            end: EpochEnd::Cut,
+            ..claim(0, 0, size)
+        });
+        windows.cut = cut.map(Box::new);
+        let expected = if is_cut { cut } else { windows.newest };
+        assert_eq!(windows.largest(), expected, "{numbered:?} {cut:?}");
+    }
+}
+
+#[test]
+fn only_a_checkpoint_of_more_messages_ends_what_is_asked_of_a_window() {
+    for (size, differs) in [(5, true), (6, false)] {
+        let mut windows = Windows::new(Some(0));
+        reach(&mut windows, 0, &limits(2));
+        windows.claim(&claim(0, 0, 5), 0);
+        windows.open[0].doubt.differs = true;
+        windows.claim(&claim(1, 0, size), 0);
+        assert_eq!(windows.open[0].doubt.differs, differs, "{size}");
+    }
+}
+
+#[test]
 fn a_window_that_was_reported_closes_when_the_trunk_has_passed_it() {
     let hasher = Hasher::xxh3();
     for (trunk_end, open) in [(2, 0), (1, 0), (0, 1)] {
@@ -328,4 +361,33 @@ fn a_window_that_was_reported_closes_when_the_trunk_has_passed_it() {
         windows.review(false, &gaps, &altered, &hasher, &mut Events::default());
         assert_eq!(windows.open.len(), open, "{trunk_end}");
     }
+}
+
+#[test]
+fn what_is_asked_of_a_part_is_asked_of_the_whole_window_once_a_later_one_is_told() {
+    let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
+    let id = LaneId::new(1).expect("1 is a lane");
+    let mut lane = Lane::new(id, Epoch(0), LaneLimits::default(), Duration::ZERO);
+    let mut ledger = LaneLedger::new(Join::Beginning);
+    let (mut now, mut asked) = (Duration::ZERO, Vec::new());
+    for number in 0..WINDOW + 100 {
+        let leaf = lane.issue(*b"t", *b"p", &hasher).digest;
+        let arrival = Arrival {
+            number,
+            leaf: if number == 3 { hash(9) } else { leaf },
+            fits: true,
+            resent: false,
+            part: None,
+        };
+        ledger.observe(&arrival, now, &limits, &hasher);
+        let is_told = [99, WINDOW + 99].contains(&number);
+        now += Duration::from_secs(u64::from(is_told));
+        let checkpoint = lane.poll_checkpoint(now, 0, &hasher);
+        if let Some(checkpoint) = checkpoint.filter(|_| is_told) {
+            ledger.checkpoint(&checkpoint, now, &limits, &hasher);
+            asked.push(ledger.requests());
+        }
+    }
+    let groups = |size| vec![Request::Groups { window: 0, size }];
+    assert_eq!(asked, [groups(100), groups(SLOTS)]);
 }
