@@ -62,7 +62,7 @@ pub enum Input<'a> {
     DiskLacksSpace(bool),
     /// The store takes nothing any more, until the broker is started again. Told to every shard;
     /// no [`Input::Stored`] need follow. From now on nothing is asked of it, and who needs it is
-    /// refused: see `read_only`.
+    /// refused: see `shard/store.rs`.
     StoreFailed {
         /// What happened, for people.
         cause: Arc<str>,

@@ -62,11 +62,9 @@ pub use policy::{
 };
 pub use position::{Frontier, Position};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
+pub use session::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};
-pub use shard::{
-    ClientInfo, Outputs, Page, Place, RestoreError, RestoredEntry, RestoredHandOver,
-    RestoredSession, SessionInfo, Shard, SleepingSession, SubscriptionInfo,
-};
+pub use shard::{Outputs, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard};
 pub use telemetry::{
     Aside, AuditTotals, CommitTimes, Event, PublishersTotals, SleepingTotals, Stats, Work,
 };

@@ -7,33 +7,26 @@
 //! - After a fault of the peer its connection is gone before the next packet is looked at; whatever
 //!   it had sent behind is not read.
 
-mod access;
-mod acks;
 mod announce;
 mod audit;
-mod clients;
 mod close;
 mod connect;
 mod messages;
 mod operator;
 mod outputs;
 mod publish;
-mod read_only;
-mod reads;
 mod restore;
 mod retained;
-mod retention;
 mod route;
+mod store;
 mod subscribe;
-mod sys;
 mod tick;
 
-pub(crate) use clients::Clients;
-pub use operator::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 pub use outputs::Outputs;
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,26 +35,48 @@ use unbroken_mqtt_proto::{
     Ack, Frame, Packet, PacketType, PropertyBuf, Publish, ReasonCode, Version, next_frame,
 };
 
-use crate::connection::{Connection, is_connect, not_connect};
+use crate::audit::Audit;
+use crate::connection::{Connection, Connections, is_connect, not_connect};
+use crate::delivery::{Deliverer, Deliveries};
+use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, GroupId, Numbers, SessionId};
 use crate::input::Input;
 use crate::limits::{CONNECT_BYTES_MAX, PATIENCE_WITHOUT_PLACE};
-use crate::policy::Peer;
+use crate::mesh::Mesh;
+use crate::output::Output;
+use crate::policy::{AccessControl, Peer};
 use crate::reason::{Fault, Flow};
+use crate::retained::Retained;
 use crate::routing::Router;
+use crate::session::Sessions;
 use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
-use crate::telemetry::{AuditTotals, Event, Stats, Work};
+use crate::telemetry::{Event, Telemetry, Work};
 use crate::timers::{Timer, Timers};
+use announce::Announcer;
+use audit::Auditor;
 use restore::Revived;
 
 /// One shard of the broker.
 pub struct Shard {
     options: ShardOptions,
-    clients: Clients,
+    connections: Connections,
+    sessions: Sessions,
+    /// What clients may do.
+    access: AccessControl,
     router: Router,
     groups: SharedGroups,
+    retained: Retained,
+    deliveries: Deliveries,
+    /// What must be true before something leaves.
+    gate: CommitGate,
+    audit: Audit,
+    telemetry: Telemetry,
+    mesh: Mesh,
     timers: Timers,
+    outputs: VecDeque<Output>,
+    /// The broker is stopping: nothing that has to wait will be delivered, but what is on disk.
+    stopping: bool,
     /// For properties that the audit adds to a message.
     stamped: PropertyBuf,
     /// [`Timer::Progress`] is set.
@@ -78,6 +93,27 @@ pub struct Shard {
     groups_scratch: Vec<GroupId>,
 }
 
+/// Delivery at work on the parts of a shard that it needs. No method, so that the other parts can be
+/// in use meanwhile.
+macro_rules! deliverer {
+    ($shard:expr, $now:expr) => {
+        $crate::delivery::Deliverer {
+            now: $now,
+            stopping: $shard.stopping,
+            limits: &$shard.options.limits,
+            access: &mut $shard.access,
+            connections: &mut $shard.connections,
+            sessions: &mut $shard.sessions,
+            telemetry: &mut $shard.telemetry,
+            retained: &mut $shard.retained,
+            gate: &mut $shard.gate,
+            audit: &mut $shard.audit,
+            deliveries: &mut $shard.deliveries,
+        }
+    };
+}
+pub(crate) use deliverer;
+
 impl Shard {
     /// An empty shard.
     ///
@@ -91,10 +127,20 @@ impl Shard {
             options.shards
         );
         let mut shard = Self {
-            clients: Clients::new(&options),
+            connections: Connections::default(),
+            sessions: Sessions::new(options.seed),
+            access: AccessControl::default(),
             router: Router::new(options.seed, options.shards),
             groups: SharedGroups::new(options.id),
+            retained: Retained::new(Arc::clone(&options.totals)),
+            deliveries: Deliveries::new(options.settings.at_once),
+            gate: CommitGate::new(options.id),
+            audit: Audit::new(&options),
+            telemetry: Telemetry::default(),
+            mesh: Mesh::new(options.id, options.shards),
             timers: Timers::default(),
+            outputs: VecDeque::new(),
+            stopping: false,
             stamped: PropertyBuf::new(),
             progress_is_due: false,
             gaps: 0,
@@ -112,7 +158,7 @@ impl Shard {
     /// Takes one input. The answer says what is to be done; bytes to write are told by
     /// [`take_dirty`](Self::take_dirty).
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Outputs<'_> {
-        let before = self.clients.telemetry.work();
+        let before = self.telemetry.work();
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
@@ -148,8 +194,8 @@ impl Shard {
         if self.timers.has_doubled() {
             self.compact_timers();
         }
-        self.clients.mesh.close_bundles();
-        let work = self.clients.telemetry.work().since(before);
+        self.mesh.close_bundles();
+        let work = self.telemetry.work().since(before);
         Outputs::new(self, work)
     }
 
@@ -162,30 +208,30 @@ impl Shard {
     /// each once, in the order in which they first did, and so many at most. For one without
     /// [`pending_output`](Self::pending_output) call [`wrote`](Self::wrote) with 0.
     pub fn take_dirty(&mut self, into: &mut Vec<ConnectionId>, most: usize) {
-        self.clients.connections.take_dirty(into, most);
+        self.connections.take_dirty(into, most);
     }
 
     /// Whether [`take_dirty`](Self::take_dirty) has any left.
     pub fn has_dirty(&self) -> bool {
-        self.clients.connections.has_dirty()
+        self.connections.has_dirty()
     }
 
     /// Has [`take_dirty`](Self::take_dirty) name this connection once more, behind all others: it
     /// has more output than was written.
     pub fn write_later(&mut self, connection: ConnectionId) {
-        self.clients.connections.mark_dirty(connection);
+        self.connections.mark_dirty(connection);
     }
 
     /// Bytes that an output takes before its receiver counts as slow
     /// ([`crate::Limits::output_bytes_max`]).
     pub fn output_bytes_max(&self) -> usize {
-        self.clients.limits.output_bytes_max as usize
+        self.options.limits.output_bytes_max as usize
     }
 
     /// What may be written to this connection now; empty if it is not known any more.
     pub fn pending_output(&self, connection: ConnectionId) -> &[u8] {
-        let stored = self.clients.gate.stored();
-        let found = self.clients.connections.get(connection);
+        let stored = self.gate.stored();
+        let found = self.connections.get(connection);
         found.map_or(&[], |found| found.writable(stored))
     }
 
@@ -193,15 +239,18 @@ impl Shard {
     /// written as they are, though not all of them were: they are in a record of TLS, for example.
     /// Nothing comes between them. To be said before [`wrote`](Self::wrote).
     pub fn note_sealed(&mut self, connection: ConnectionId, bytes: usize) {
-        self.clients.connections.seal(connection, bytes);
+        self.connections.seal(connection, bytes);
     }
 
     /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, were
     /// written, and goes on with what the connection had sent. If that makes the shard ask for
     /// something, it is due for a timeout at once, and asks then.
     pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) -> Work {
-        let before = self.clients.telemetry.work();
-        if let Some(session) = self.clients.wrote(now, connection, bytes)
+        let before = self.telemetry.work();
+        let (gate, limits) = (&self.gate, &self.options.limits);
+        let connections = &mut self.connections;
+        let telemetry = &mut self.telemetry;
+        if let Some(session) = connections.wrote(telemetry, now, connection, bytes, gate, limits)
             && !self.is_at_rest(connection, session)
         {
             self.pump(now, session);
@@ -211,16 +260,14 @@ impl Shard {
             self.settle_audit(now);
             self.schedule_report(now);
             self.schedule_progress(now);
-            self.clients.mesh.close_bundles();
-            let clients = &self.clients;
-            let asks = clients.gate.has_requests()
-                || clients.mesh.has_outgoing()
-                || !clients.outputs.is_empty();
-            if asks || clients.telemetry.has_events() {
+            self.mesh.close_bundles();
+            let asks =
+                self.gate.has_requests() || self.mesh.has_outgoing() || !self.outputs.is_empty();
+            if asks || self.telemetry.has_events() {
                 self.timers.set(now, Timer::Ask);
             }
         }
-        self.clients.telemetry.work().since(before)
+        self.telemetry.work().since(before)
     }
 
     /// Whether bytes of this connection would be used now. The driver does not read from one that
@@ -231,42 +278,70 @@ impl Shard {
     /// It turns from no to yes only with [`Input::Authenticated`] and [`wrote`](Self::wrote), or
     /// with an input after which [`take_dirty`](Self::take_dirty) names the connection.
     pub fn wants_input(&self, connection: ConnectionId) -> bool {
-        self.clients
-            .connections
+        self.connections
             .get(connection)
-            .is_some_and(|found| found.may_consume(&self.clients.gate, &self.clients.limits))
+            .is_some_and(|found| found.may_consume(&self.gate, &self.options.limits))
     }
 
     /// The length of the packet that a connection has begun to send, and how many bytes of it are
     /// still to come; `None` if it has begun none, or its length is not known yet.
     pub fn begun_packet(&self, connection: ConnectionId) -> Option<(usize, usize)> {
-        let found = self.clients.connections.get(connection)?;
+        let found = self.connections.get(connection)?;
         found.begun_packet(self.options.limits.packet_bytes_max)
     }
 
-    /// What this shard has counted.
-    pub fn stats(&self) -> &Stats {
-        self.clients.telemetry.stats()
+    /// Delivery at work on the parts that it needs.
+    #[inline]
+    pub(crate) fn deliverer(&mut self, now: Instant) -> Deliverer<'_> {
+        deliverer!(self, now)
     }
 
-    /// By how much the accounts of what sessions are owed do not balance, and what they do not come
-    /// to together: 0 at any time, between two inputs. Costs a look at everything that waits.
-    pub fn audit_imbalance(&self) -> u64 {
-        self.clients.imbalance()
+    /// What the other shards learn of sessions, at work on the parts that it needs.
+    #[inline]
+    fn announcer(&mut self) -> Announcer<'_> {
+        Announcer {
+            id: self.options.id,
+            shards: self.options.shards,
+            sessions: &mut self.sessions,
+            connections: &self.connections,
+            access: &self.access,
+            router: &mut self.router,
+            groups: &mut self.groups,
+            gate: &self.gate,
+            audit: &mut self.audit,
+            mesh: &mut self.mesh,
+            numbers: &mut self.numbers,
+        }
     }
 
-    /// Deliveries that are in the queue of their session, or were: on disk where it is one that
-    /// stays. Costs a look at everything that waits for such sessions.
-    pub fn audit_stored(&self) -> u64 {
-        let audit = AuditTotals {
-            unstored: self.clients.unstored(),
-            ..self.stats().audit
-        };
-        audit.shown_stored()
+    /// What is done for the audit, at work on the parts that it needs.
+    #[inline]
+    fn auditor(&mut self, now: Instant) -> Auditor<'_> {
+        Auditor {
+            now,
+            id: self.options.id,
+            stopping: self.stopping,
+            connections: &self.connections,
+            sessions: &mut self.sessions,
+            router: &mut self.router,
+            gate: &mut self.gate,
+            audit: &mut self.audit,
+            telemetry: &mut self.telemetry,
+            mesh: &mut self.mesh,
+            timers: &mut self.timers,
+        }
+    }
+
+    /// All shards learn which sessions have become full or have room again.
+    #[inline]
+    pub(crate) fn announce_queue_changes(&mut self) {
+        while let Some(change) = self.sessions.next_queue_change(&self.options.limits) {
+            self.announcer().announce_queue_change(change);
+        }
     }
 
     pub(crate) fn event(&mut self, event: Event) {
-        self.clients.telemetry.report(event);
+        self.telemetry.report(event);
     }
 
     /// Sends what a session may have now: what waits for it, then what is retained for its new
@@ -276,29 +351,52 @@ impl Shard {
             self.deliverer(now).pump(session);
         }
         self.read_on(session);
-        self.clients
-            .sessions
-            .note_room(&self.clients.limits, session);
-        let Clients {
-            retained,
-            deliveries,
-            ..
-        } = &self.clients;
-        if retained.has_queries(session) || deliveries.has_fan_outs() {
+        self.sessions.note_room(&self.options.limits, session);
+        if self.retained.has_queries(session) || self.deliveries.has_fan_outs() {
             self.pump_retained(now, session);
         }
     }
 
+    /// Whether nothing waits for this session, and something might leave.
+    #[inline]
+    fn has_room_and_nothing(&self, id: SessionId) -> bool {
+        let Some(session) = self.sessions.get(id) else {
+            return false;
+        };
+        let connection = session.connection;
+        let connection = connection.and_then(|index| self.connections.at(index));
+        connection.is_some_and(|connection| {
+            session.has_room_and_nothing(connection, &self.options.limits)
+        })
+    }
+
+    /// Whether more room in its output changes nothing for this connection or its session, and
+    /// nothing is left to report: so it is behind nearly every write.
+    #[inline]
+    fn is_at_rest(&self, id: ConnectionId, session_id: SessionId) -> bool {
+        let Some(connection) = self.connections.get(id) else {
+            return false;
+        };
+        let session = self.sessions.get(session_id);
+        session.is_some_and(|session| {
+            session.has_room_and_nothing(connection, &self.options.limits) && !session.is_durable()
+        }) && !self.retained.has_queries(session_id)
+            && connection.has_used_all()
+            && !self.deliveries.has_fan_outs()
+            && self.sessions.all_have_room()
+            && self.audit.is_at_rest()
+    }
+
     fn open(&mut self, now: Instant, id: ConnectionId, peer: Peer) {
-        let mut patience = self.clients.limits.connect_timeout;
-        let max = self.clients.limits.connections_max;
+        let mut patience = self.options.limits.connect_timeout;
+        let max = self.options.limits.connections_max;
         let counted = self.options.totals.enter(peer.listener, max).is_ok();
         if !counted {
             patience = patience.min(PATIENCE_WITHOUT_PLACE);
         }
         let until = now + patience;
         let connection = Connection::new(id, peer, now, until, counted);
-        self.clients.connections.open(Box::new(connection));
+        self.connections.open(Box::new(connection));
         self.timers.set(until, Timer::Connect(id));
         if !counted {
             self.wait_without_place(now, id);
@@ -306,16 +404,16 @@ impl Shard {
     }
 
     fn receive(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
-        self.clients.telemetry.received_bytes(bytes.len());
-        let packet_bytes_max = self.clients.limits.packet_bytes_max;
-        let Some(connection) = self.clients.connections.get_mut(id) else {
+        self.telemetry.received_bytes(bytes.len());
+        let packet_bytes_max = self.options.limits.packet_bytes_max;
+        let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
         let mut rest = connection.receive(now, bytes, packet_bytes_max);
         if rest.len() < bytes.len() {
             self.consume_unread(now, id);
         }
-        let Some(connection) = self.clients.connections.get(id) else {
+        let Some(connection) = self.connections.get(id) else {
             return;
         };
         if connection.has_used_all() {
@@ -323,28 +421,26 @@ impl Shard {
             rest = &rest[used..];
         }
         if !rest.is_empty() {
-            self.clients
-                .connections
-                .keep_unread(id, rest, packet_bytes_max);
+            self.connections.keep_unread(id, rest, packet_bytes_max);
         }
     }
 
     /// Goes on with what was received earlier.
     pub(crate) fn consume_unread(&mut self, now: Instant, id: ConnectionId) {
-        if let Some(unread) = self.clients.connections.take_unread(id) {
+        if let Some(unread) = self.connections.take_unread(id) {
             let used = self.consume(now, id, &unread);
-            self.clients.connections.restore_unread(id, unread, used);
+            self.connections.restore_unread(id, unread, used);
         }
     }
 
     /// Handles whole packets from the front; answers how many bytes they had.
     fn consume(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) -> usize {
         let mut used = 0;
-        while let Some(connection) = self.clients.connections.get(id)
-            && connection.may_consume(&self.clients.gate, &self.clients.limits)
+        while let Some(connection) = self.connections.get(id)
+            && connection.may_consume(&self.gate, &self.options.limits)
         {
             let rest = &bytes[used..];
-            let mut limit = self.clients.limits.packet_bytes_max;
+            let mut limit = self.options.limits.packet_bytes_max;
             if connection.phase() == Phase::AwaitConnect {
                 // Said at the first byte: who is not known yet gets no room for anything else.
                 let first = rest.first().copied();
@@ -372,7 +468,7 @@ impl Shard {
             if matches!(flow, Ok(Flow::Requeue)) {
                 break;
             }
-            self.clients.telemetry.received_packet();
+            self.telemetry.received_packet();
             // [MQTT-4.13.1-1, MQTT311-4.8.0-1]
             if let Err(fault) = flow {
                 self.fail(now, id, fault);
@@ -391,7 +487,7 @@ impl Shard {
         frame: Frame<'_>,
         rest: &[u8],
     ) -> Result<Flow, Fault> {
-        let Some(connection) = self.clients.connections.get(id) else {
+        let Some(connection) = self.connections.get(id) else {
             return Ok(Flow::Done);
         };
         let (version, phase) = (connection.version(), connection.phase());
@@ -420,7 +516,9 @@ impl Shard {
             }
             PacketType::PubAck => {
                 let ack = Ack::decode_puback(frame, version)?;
-                self.handle_puback(now, session, ack).map(|()| Flow::Done)
+                self.deliverer(now).handle_puback(session, ack)?;
+                self.pump(now, session);
+                Ok(Flow::Done)
             }
             _ => {
                 let packet = Packet::decode(frame, version)?;
@@ -439,21 +537,35 @@ impl Shard {
     ) -> Result<Flow, Fault> {
         let done = match packet {
             Packet::Publish(publish) => return self.handle_publish(now, id, session, publish),
-            Packet::PubAck(ack) => self.handle_puback(now, session, ack),
-            Packet::PubRec(ack) => self.handle_pubrec(now, id, session, version, ack),
-            Packet::PubRel(ack) => {
-                self.handle_pubrel(now, id, session, version, ack);
+            Packet::PubAck(ack) => {
+                self.deliverer(now).handle_puback(session, ack)?;
+                self.pump(now, session);
                 Ok(())
             }
-            Packet::PubComp(ack) => self.handle_pubcomp(now, session, ack),
+            Packet::PubRec(ack) => {
+                let mut deliverer = self.deliverer(now);
+                if deliverer.handle_pubrec(id, session, version, ack)? {
+                    self.pump(now, session);
+                }
+                Ok(())
+            }
+            Packet::PubRel(ack) => {
+                let mut deliverer = self.deliverer(now);
+                deliverer.handle_pubrel(id, session, version, ack);
+                Ok(())
+            }
+            Packet::PubComp(ack) => {
+                self.deliverer(now).handle_pubcomp(session, ack)?;
+                self.pump(now, session);
+                Ok(())
+            }
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, subscribe),
             Packet::Unsubscribe(unsubscribe) => {
                 self.handle_unsubscribe(now, id, session, unsubscribe)
             }
             Packet::PingReq => {
                 // [MQTT-3.12.4-1, MQTT311-3.12.4-1]
-                let clients = &mut self.clients;
-                clients.connections.pong(&mut clients.telemetry, id.index);
+                self.connections.pong(&mut self.telemetry, id.index);
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, disconnect),
@@ -479,7 +591,7 @@ impl std::fmt::Debug for Shard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shard")
             .field("id", &self.options.id)
-            .field("clients", &self.clients)
+            .field("sessions", &self.sessions.len())
             .finish_non_exhaustive()
     }
 }

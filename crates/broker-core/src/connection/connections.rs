@@ -304,6 +304,7 @@ impl Connections {
     /// when its session may send more, or what it has sent may be looked at again.
     pub(crate) fn wrote(
         &mut self,
+        telemetry: &mut Telemetry,
         now: Instant,
         id: ConnectionId,
         bytes: usize,
@@ -318,6 +319,7 @@ impl Connections {
             buffers,
             ..
         } = &mut writer;
+        telemetry.wrote(bytes);
         let before = connection.unwritten();
         debug_assert!(bytes <= before, "more was written than was pending");
         let is_full = before + connection.held_bytes() >= most;

@@ -1,12 +1,14 @@
 //! How a session falls behind what is routed. What waits is in [`crate::session::Backlog`]; how it
 //! is read until the session is live again, in [`crate::shard`].
 
+use std::sync::Arc;
+
 use unbroken_mqtt_proto::{QoS, TopicName};
 
 use super::Deliverer;
 use super::item::{Item, note_given};
 use crate::ids::SessionId;
-use crate::message::Publication;
+use crate::message::{Message, Publication};
 use crate::position::Position;
 use crate::reason::DropReason;
 use crate::routing::{Receiver, Terms};
@@ -27,6 +29,47 @@ impl Deliverer<'_> {
         }
         session.list_for_scan(id, self.gate.scan_mut());
         self.sessions.touch_presence(id);
+    }
+
+    /// Puts a message into the queue of a session, if it was routed to it.
+    pub(crate) fn take_read(&mut self, id: SessionId, message: &Arc<Message>) {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        let Some(kept) = session.kept.as_deref_mut() else {
+            return;
+        };
+        let Some(terms) = kept.terms_of_read(&session.client_id, message) else {
+            return;
+        };
+        if self.drop_read(id, terms.terms(), message) {
+            return;
+        }
+        let mut item = Item::kept(message);
+        let bytes = item.publication.cost();
+        if let Some(position) = item.position() {
+            self.count_found(id, position, bytes);
+        }
+        let backlog = self.sessions.backlog_mut(id);
+        if !backlog.is_some_and(|backlog| backlog.take(bytes)) {
+            self.telemetry.accepted();
+            self.telemetry.queued(bytes);
+        }
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        let (kept, position) = (session.kept.as_ref(), item.position());
+        let maybe_sent = kept
+            .zip(position)
+            .is_some_and(|(kept, at)| kept.redelivery.covers(at));
+        let mut delivery = item.delivery(terms.terms(), self.deliveries);
+        // One of QoS 2 has not left before the disk had its packet id.
+        delivery.again = maybe_sent && terms.qos == QoS::AtLeastOnce;
+        delivery.tracked = self.audit.is_watched();
+        let totals = self.telemetry.audit();
+        session.accept(self.audit.topics(), totals, &mut delivery);
+        session.queue_bytes += bytes;
+        session.queue.push_back((terms.qos, delivery));
     }
 
     /// Counts a message that the session will read from the disk. False if it is not there.

@@ -168,7 +168,7 @@ impl Deliverer<'_> {
         item: &mut Item<'_>,
     ) {
         let limit = self.limits.output_bytes_max as usize;
-        let id = self.connection_of(session_id);
+        let id = self.sessions.connection_of(session_id, self.connections);
         let connection = id.and_then(|id| self.connections.get(id));
         let has_room = connection
             .is_some_and(|connection| connection.unwritten() + connection.held_bytes() < limit);

@@ -6,6 +6,7 @@
 //! deliver:   to one session now, or behind what waits        fan_out: to very many, over turns
 //! pump:      what waits, as the window and the output allow  backlog: counted, read from the log
 //! hold:      behind answers, and ids to be stored            drops:   what is not delivered
+//! acks:      what the client answers                         outstayed: what may not wait longer
 //! frames:    the bytes, encoded once per layout
 //! ```
 //!
@@ -14,6 +15,7 @@
 //!
 //! Deliberately absent: who receives a message, which is [`crate::routing`]'s.
 
+mod acks;
 mod backlog;
 mod copy;
 mod deliver;
@@ -23,6 +25,7 @@ mod frames;
 mod hand_back;
 mod hold;
 mod item;
+mod outstayed;
 mod pump;
 
 use std::sync::Arc;
@@ -34,7 +37,6 @@ pub(crate) use self::item::{Item, Storing};
 use crate::audit::Audit;
 use crate::connection::Connections;
 use crate::durability::CommitGate;
-use crate::ids::{ConnectionId, SessionId};
 use crate::limits::Limits;
 use crate::message::{Message, MessagePool};
 use crate::policy::AccessControl;
@@ -96,12 +98,5 @@ impl Deliveries {
     /// Takes what was waited for until all receivers of a message had it.
     pub(crate) fn pop_settled(&mut self) -> Option<u64> {
         self.fan_outs.pop_settled()
-    }
-}
-
-impl Deliverer<'_> {
-    fn connection_of(&self, session_id: SessionId) -> Option<ConnectionId> {
-        let index = self.sessions.get(session_id)?.connection?;
-        Some(self.connections.at(index)?.id())
     }
 }

@@ -42,7 +42,7 @@ impl Deliverer<'_> {
     }
 
     fn pump_as_far_as(&mut self, session_id: SessionId, looks_ahead: bool) {
-        if let Some(id) = self.connection_of(session_id) {
+        if let Some(id) = self.sessions.connection_of(session_id, self.connections) {
             self.start_ahead(id, session_id);
             self.release(id);
         }

@@ -24,6 +24,7 @@ use self::bundle::{Bundles, is_plain};
 use crate::ids::ShardId;
 use crate::message::Publication;
 use crate::reason::FaultKind;
+use crate::shared::GroupMessage;
 
 /// One shard's connection with the others.
 #[derive(Debug)]
@@ -79,6 +80,11 @@ impl Mesh {
         debug_assert_ne!(to, self.me, "a shard does not send to itself");
         self.close_bundle(to);
         self.push(to, message);
+    }
+
+    /// The same about a shared group.
+    pub(crate) fn send_about_group(&mut self, to: ShardId, message: GroupMessage) {
+        self.send(to, MeshMessage::Group(message));
     }
 
     /// Sends one to each of the others.

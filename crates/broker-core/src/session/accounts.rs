@@ -2,7 +2,7 @@
 
 use unbroken_mqtt_proto::session::Entry;
 
-use super::{Delivery, Session};
+use super::{Delivery, Session, Sessions};
 use crate::audit::account::{Counting, Fate, Open};
 use crate::audit::finding::Findings;
 use crate::audit::watch::Topics;
@@ -155,5 +155,24 @@ impl Session {
                 && delivery.counting.is_shown()
         };
         in_flight.chain(queued).filter(unstored).count() as u64
+    }
+}
+
+impl Sessions {
+    /// Deliveries accepted for sessions that stay that are not known to be on disk. Costs a look at
+    /// everything that waits for them.
+    pub(crate) fn unstored(&self, on_disk: &Frontier) -> u64 {
+        let unstored = self.iter().map(|(_, session)| session.unstored(on_disk));
+        unstored.sum()
+    }
+
+    /// By how much accounts do not balance, and totals do not come to them.
+    pub(crate) fn imbalance(&self, totals: &AuditTotals) -> u64 {
+        let mut open = Open::default();
+        let sessions = self.iter();
+        let off: u64 = sessions
+            .map(|(_, session)| session.imbalance(&mut open))
+            .sum();
+        off + open.imbalance(totals)
     }
 }

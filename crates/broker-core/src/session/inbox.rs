@@ -3,6 +3,7 @@
 use unbroken_mqtt_proto::PacketId;
 
 use super::Session;
+use crate::connection::{Answer, HeldCopy, Outgoing, PendingPacket};
 use crate::durability::{CommitGate, Record, WaitFor};
 use crate::ids::{SessionId, StoreId};
 
@@ -43,5 +44,29 @@ impl Session {
         let (_, until) = unanswered.swap_remove(at);
         self.unanswered.clear_if(|unanswered| unanswered.is_empty());
         gate.still_open(until)
+    }
+
+    /// The connection has gone with packets that had to wait. Answers the messages of QoS 0 among
+    /// them.
+    pub(crate) fn keep_unanswered(
+        &mut self,
+        held: impl IntoIterator<Item = PendingPacket>,
+    ) -> Vec<HeldCopy> {
+        let mut copies = Vec::new();
+        for PendingPacket { until, what } in held {
+            match what {
+                Outgoing::Answer(Answer::PubRec(id, reason)) if reason.is_error() => {
+                    self.inbound.acknowledged(id);
+                }
+                Outgoing::Answer(Answer::PubRec(id, _)) => self.defer_pubrec(id, until),
+                Outgoing::Copy(copy) => copies.push(*copy),
+                // What other answers are for comes again, as new, or is sent again by what is in
+                // flight; of messages the session knows.
+                Outgoing::Answer(_) | Outgoing::Publish(..) | Outgoing::Reserved => {}
+            }
+        }
+        // They are sent with what is sent again.
+        self.forget_held();
+        copies
     }
 }

@@ -4,6 +4,7 @@ mod accounts;
 mod backlog;
 mod catch_up;
 mod inbox;
+mod info;
 mod memberships;
 mod outbox;
 mod overdue;
@@ -15,6 +16,7 @@ mod stored;
 mod stored_subscriptions;
 
 pub(crate) use backlog::{Backlog, TermsThen};
+pub use info::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 pub(crate) use memberships::Memberships;
 pub(crate) use outbox::{Delivery, Identifiers};
 pub(crate) use overdue::Rules;

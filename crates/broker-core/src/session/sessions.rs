@@ -7,12 +7,13 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use slab::Slab;
 
-use unbroken_mqtt_proto::PacketId;
+use unbroken_mqtt_proto::{PacketId, QoS};
 
 use super::queue_limits::QueueLimits;
 use super::{Backlog, Delivery, Session};
+use crate::connection::Connections;
 use crate::durability::CommitGate;
-use crate::ids::{SessionId, StoreId};
+use crate::ids::{ConnectionId, SessionId, StoreId, Want};
 
 pub(crate) struct Sessions {
     pub(super) all: Slab<Session>,
@@ -62,6 +63,15 @@ impl Sessions {
         self.get_mut(self.find(client_id)?)
     }
 
+    /// The connection that a session has.
+    pub(crate) fn connection_of(
+        &self,
+        id: SessionId,
+        connections: &Connections,
+    ) -> Option<ConnectionId> {
+        Some(connections.at(self.get(id)?.connection?)?.id())
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
@@ -85,6 +95,14 @@ impl Sessions {
         let session = self.all.try_remove(id.index())?;
         self.by_client_id.remove(&session.client_id);
         Some(session)
+    }
+
+    /// What a session's subscription is announced as. Nothing is kept of what is sent at QoS 0.
+    pub(crate) fn want_of(&self, session: SessionId, granted: QoS) -> Want {
+        match self.get(session) {
+            Some(session) if session.stays && granted > QoS::AtMostOnce => Want::Staying,
+            _ => Want::Passing,
+        }
     }
 
     /// What waits for it on disk, if it is behind.

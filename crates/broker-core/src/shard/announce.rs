@@ -16,43 +16,54 @@
 //! in which the changes were made.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter};
 
-use crate::ids::{GroupId, Holder, HolderRef, Member, Readiness, SessionId, ShardId, Want};
-use crate::mesh::MeshMessage;
+use crate::audit::Audit;
+use crate::connection::Connections;
+use crate::durability::CommitGate;
+use crate::ids::{
+    GroupId, Holder, HolderRef, Member, Numbers, Readiness, SessionId, ShardId, Want,
+};
+use crate::mesh::{Mesh, MeshMessage};
 use crate::placement;
-use crate::routing::{Grant, InterestChange, Subscriber};
-use crate::session::{QueueChange, Session};
-use crate::shard::{Clients, Shard};
-use crate::shared::{GroupMessage, Keeping, PacketLimit, PendingJoin, share_text};
+use crate::policy::AccessControl;
+use crate::routing::{Grant, InterestChange, Router, Subscriber};
+use crate::session::{QueueChange, Sessions};
+use crate::shared::{GroupMessage, Keeping, PacketLimit, SharedGroups, share_text};
+
+/// The parts that this is about.
+pub(super) struct Announcer<'a> {
+    pub(super) id: ShardId,
+    pub(super) shards: u8,
+    pub(super) sessions: &'a mut Sessions,
+    pub(super) connections: &'a Connections,
+    pub(super) access: &'a AccessControl,
+    pub(super) router: &'a mut Router,
+    pub(super) groups: &'a mut SharedGroups,
+    pub(super) gate: &'a CommitGate,
+    pub(super) audit: &'a mut Audit,
+    pub(super) mesh: &'a mut Mesh,
+    pub(super) numbers: &'a mut Numbers,
+}
 
 /// Interest.
-impl Shard {
-    /// What a session's subscription is announced as. Nothing is kept of what is sent at QoS 0.
-    pub(crate) fn want_of(&self, session: SessionId, granted: QoS) -> Want {
-        match self.clients.sessions.get(session) {
-            Some(session) if session.stays && granted > QoS::AtMostOnce => Want::Staying,
-            _ => Want::Passing,
-        }
-    }
-
+impl Announcer<'_> {
     /// Another subscriber here wants this filter.
-    pub(crate) fn announce(&mut self, filter: &str, want: Want) {
+    pub(super) fn announce(&mut self, filter: &str, want: Want) {
         let change = self.router.add_interest(filter, want);
         self.send_interest(filter, change);
     }
 
     /// One fewer wants it.
-    pub(crate) fn withdraw(&mut self, filter: &str, want: Want) {
+    pub(super) fn withdraw(&mut self, filter: &str, want: Want) {
         let change = self.router.remove_interest(filter, want);
         self.send_interest(filter, change);
     }
 
     /// The other shards learn what this one wants, if that has changed.
     fn send_interest(&mut self, filter: &str, change: Option<InterestChange>) {
-        let mesh = &mut self.clients.mesh;
+        let mesh = &mut *self.mesh;
         match change {
             None => {}
             Some(InterestChange::Added(want)) => {
@@ -70,7 +81,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn handle_interest_added(
+    pub(super) fn handle_interest_added(
         &mut self,
         from: ShardId,
         filter: &str,
@@ -87,51 +98,50 @@ impl Shard {
             };
             let subscriber = Subscriber::Shard(from, want);
             self.router.insert(filter, subscriber, grant);
-            self.note_filter(filter.as_str(), true);
+            self.audit.note_filter(filter.as_str(), true);
         }
         self.answer_barrier(from, barrier);
     }
 
     /// All that another shard has announced up to here is in force.
-    pub(crate) fn answer_barrier(&mut self, from: ShardId, barrier: u64) {
-        let (tail, _) = self.clients.gate.log_ends().own();
-        self.clients
-            .mesh
+    pub(super) fn answer_barrier(&mut self, from: ShardId, barrier: u64) {
+        let (tail, _) = self.gate.log_ends().own();
+        self.mesh
             .send(from, MeshMessage::BarrierReached { barrier, tail });
     }
 
-    pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str, want: Want) {
+    pub(super) fn handle_interest_removed(&mut self, from: ShardId, filter: &str, want: Want) {
         if let Ok(filter) = TopicFilter::parse(filter) {
             self.router.remove(filter, Subscriber::Shard(from, want));
-            self.note_filter(filter.as_str(), false);
+            self.audit.note_filter(filter.as_str(), false);
         }
     }
 }
 
 /// Shared groups.
-impl Shard {
+impl Announcer<'_> {
     /// Makes a session a member. Answers the token to wait for if the group lives elsewhere.
-    pub(crate) fn join_group(
+    pub(super) fn join_group(
         &mut self,
         session: SessionId,
         group: &str,
         filter: TopicFilter<'_>,
         grant: Grant,
     ) -> Option<u64> {
-        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
+        let owner = placement::of_group(group, filter.as_str(), self.shards);
         let fresh = self.numbers.issue();
-        let state = self.clients.sessions.get_mut(session)?;
+        let state = self.sessions.get_mut(session)?;
         let serial = state.memberships.join(share_text(group, filter), fresh);
         let member = self.member(session, serial);
-        let keeps = self.want_of(session, grant.qos) == Want::Staying;
+        let keeps = self.sessions.want_of(session, grant.qos) == Want::Staying;
         let limit = self.packet_limit(session);
-        if owner == self.options.id {
+        if owner == self.id {
             self.take_member(group, filter, (member, keeps), grant, limit);
             return None;
         }
         let token = self.numbers.issue();
         let (group, filter) = (group.into(), filter.as_str().into());
-        self.send_about_group(
+        self.mesh.send_about_group(
             owner,
             GroupMessage::Join {
                 group,
@@ -146,19 +156,19 @@ impl Shard {
         Some(token)
     }
 
-    pub(crate) fn leave_group(&mut self, session: SessionId, group: &str, filter: TopicFilter<'_>) {
-        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-        let state = self.clients.sessions.get_mut(session);
+    pub(super) fn leave_group(&mut self, session: SessionId, group: &str, filter: TopicFilter<'_>) {
+        let owner = placement::of_group(group, filter.as_str(), self.shards);
+        let state = self.sessions.get_mut(session);
         let text = share_text(group, filter);
         let Some(serial) = state.and_then(|state| state.memberships.leave(&text)) else {
             return;
         };
         let member = self.member(session, serial);
-        if owner == self.options.id {
+        if owner == self.id {
             self.drop_member(group, filter, member);
         } else {
             let (group, filter) = (group.into(), filter.as_str().into());
-            self.send_about_group(
+            self.mesh.send_about_group(
                 owner,
                 GroupMessage::Leave {
                     group,
@@ -170,8 +180,8 @@ impl Shard {
     }
 
     /// The groups of a session learn whether it is connected, and whether it is full.
-    pub(crate) fn announce_to_groups(&mut self, session_id: SessionId, connected: bool) {
-        let session = self.clients.sessions.get(session_id);
+    pub(super) fn announce_to_groups(&mut self, session_id: SessionId, connected: bool) {
+        let session = self.sessions.get(session_id);
         let groups = session.map(|session| session.memberships.all());
         for (text, serial) in groups.into_iter().flatten() {
             self.announce_to_group(session_id, &text, serial, connected);
@@ -179,18 +189,18 @@ impl Shard {
     }
 
     /// The same of one that it is in.
-    pub(crate) fn announce_to_group(
+    pub(super) fn announce_to_group(
         &mut self,
         session_id: SessionId,
         text: &str,
         serial: u64,
         connected: bool,
     ) {
-        let session = self.clients.sessions.get(session_id);
+        let session = self.sessions.get(session_id);
         let grant = session.and_then(|session| session.subscriptions.get(text));
         let keeps = grant.is_none_or(|grant| grant.qos > QoS::AtMostOnce);
         let readiness = match connected {
-            _ if keeps && self.clients.sessions.is_full(session_id) => Readiness::Full,
+            _ if keeps && self.sessions.is_full(session_id) => Readiness::Full,
             true => Readiness::Ready,
             false if keeps => Readiness::Away,
             false => Readiness::Absent,
@@ -199,14 +209,14 @@ impl Shard {
         else {
             return;
         };
-        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
+        let owner = placement::of_group(group, filter.as_str(), self.shards);
         let member = self.member(session_id, serial);
         let limit = self.packet_limit(session_id);
-        if owner == self.options.id {
+        if owner == self.id {
             self.set_member_ready(group, filter, member, readiness, limit);
         } else {
             let (group, filter) = (group.into(), filter.as_str().into());
-            self.send_about_group(
+            self.mesh.send_about_group(
                 owner,
                 GroupMessage::Ready {
                     group,
@@ -219,58 +229,28 @@ impl Shard {
         }
     }
 
-    pub(crate) fn send_about_group(&mut self, to: ShardId, message: GroupMessage) {
-        self.clients.mesh.send(to, MeshMessage::Group(message));
-    }
-
     /// A session of this shard, as a group knows it.
     fn member(&self, session: SessionId, serial: u64) -> Member {
         Member {
-            shard: self.options.id,
+            shard: self.id,
             session,
             serial,
         }
     }
 
-    /// The client of a session has connected: its groups learn it, and get back what is too large
-    /// for the client now.
-    pub(crate) fn rejoin_groups(&mut self, now: Instant, id: SessionId) {
-        self.announce_to_groups(id, true);
-        let limit = self.packet_limit(id);
-        let Some(limit) = limit.filter(|limit| limit.bytes_max < u32::MAX) else {
-            return;
-        };
-        let session = self.clients.sessions.get(id);
-        let kept = session.is_some_and(Session::is_durable);
-        let taken = self.deliverer(now).take_too_large(id, &limit);
-        if taken.is_empty() {
-            return;
-        }
-        for delivery in taken {
-            if let Some(group) = delivery.group.clone() {
-                self.hand_over(now, &group, delivery, kept);
-            }
-        }
-        // Stored with what the group is given: after a restart only one of both has the message.
-        let Clients { sessions, gate, .. } = &mut self.clients;
-        if let Some(session) = sessions.get_mut(id) {
-            session.persist_progress(gate);
-        }
-    }
-
     /// What the client of this session takes, if it is connected.
-    pub(crate) fn packet_limit(&self, session: SessionId) -> Option<PacketLimit> {
-        let id = self.clients.connection_of(session)?;
-        let connection = self.clients.connections.get(id)?;
+    pub(super) fn packet_limit(&self, session: SessionId) -> Option<PacketLimit> {
+        let id = self.sessions.connection_of(session, self.connections)?;
+        let connection = self.connections.get(id)?;
         Some(PacketLimit {
             bytes_max: connection.packet_bytes_max(),
             version: connection.version(),
-            client: self.clients.access.client_of(session).cloned(),
+            client: self.access.client_of(session).cloned(),
         })
     }
 
     /// A session joins a group of this shard, and gets each message that is its turn.
-    pub(crate) fn take_member(
+    pub(super) fn take_member(
         &mut self,
         group: &str,
         filter: TopicFilter<'_>,
@@ -282,33 +262,22 @@ impl Shard {
         if joined.is_new {
             self.router
                 .insert(filter, Subscriber::Group(joined.id), grant);
-            self.note_filter(filter.as_str(), true);
+            self.audit.note_filter(filter.as_str(), true);
             self.announce(filter.as_str(), Want::Passing);
         }
         self.note_keeping(filter, joined.keeping);
         self.announce_group_fullness(joined.id, joined.is_full, group, filter);
     }
 
-    /// A join of another shard's session is to be answered when every shard knows of the group.
-    pub(crate) fn hold_join(&mut self, now: Instant, shard: ShardId, token: u64) {
-        let barrier = self.clients.mesh.latest_barrier();
-        self.groups.hold_join(PendingJoin {
-            barrier,
-            shard,
-            token,
-        });
-        self.release_subacks(now);
-    }
-
     /// A session leaves a group of this shard.
-    pub(crate) fn drop_member(&mut self, group: &str, filter: TopicFilter<'_>, member: Member) {
+    pub(super) fn drop_member(&mut self, group: &str, filter: TopicFilter<'_>, member: Member) {
         let Some(left) = self.groups.leave(group, filter, member) else {
             return;
         };
         self.note_keeping(filter, left.keeping);
         if left.was_last {
             self.router.remove(filter, Subscriber::Group(left.id));
-            self.note_filter(filter.as_str(), false);
+            self.audit.note_filter(filter.as_str(), false);
             self.withdraw(filter.as_str(), Want::Passing);
         }
         self.announce_group_fullness(left.id, left.is_full, group, filter);
@@ -324,7 +293,7 @@ impl Shard {
     }
 
     /// Whether a member of a group of this shard can take a message.
-    pub(crate) fn set_member_ready(
+    pub(super) fn set_member_ready(
         &mut self,
         group: &str,
         filter: TopicFilter<'_>,
@@ -368,25 +337,18 @@ impl Shard {
 }
 
 /// Sessions and groups without room.
-impl Shard {
-    /// All shards learn which sessions have become full or have room again.
-    #[inline]
-    pub(crate) fn announce_queue_changes(&mut self) {
-        loop {
-            let Clients {
-                sessions, limits, ..
-            } = &mut self.clients;
-            match sessions.next_queue_change(limits) {
-                None => return,
-                Some(QueueChange::Full(id)) => self.announce_full_session(id),
-                Some(QueueChange::Room(id)) => self.announce_session_room(id),
-            }
+impl Announcer<'_> {
+    /// A session has become full, or has room again.
+    #[cold]
+    pub(super) fn announce_queue_change(&mut self, change: QueueChange) {
+        match change {
+            QueueChange::Full(id) => self.announce_full_session(id),
+            QueueChange::Room(id) => self.announce_session_room(id),
         }
     }
 
-    #[cold]
     fn announce_full_session(&mut self, id: SessionId) {
-        let Some(session) = self.clients.sessions.get(id) else {
+        let Some(session) = self.sessions.get(id) else {
             return;
         };
         let client_id = Arc::clone(&session.client_id);
@@ -400,56 +362,29 @@ impl Shard {
         self.announce_to_groups(id, connected);
     }
 
-    #[cold]
     fn announce_session_room(&mut self, id: SessionId) {
         self.announce_room(Holder::Session(id));
-        let session = self.clients.sessions.get(id);
+        let session = self.sessions.get(id);
         let connected = session.is_some_and(|session| session.connection.is_some());
         self.announce_to_groups(id, connected);
     }
 
     /// The session ends: it is not full any more.
-    pub(crate) fn end_fullness(&mut self, id: SessionId) {
-        if self.clients.sessions.end_full(id) {
+    pub(super) fn end_fullness(&mut self, id: SessionId) {
+        if self.sessions.end_full(id) {
             self.announce_session_room(id);
         }
     }
 
-    /// A session or group of another shard is full, or is and has another subscription.
-    pub(crate) fn handle_full(
-        &mut self,
-        shard: ShardId,
-        holder: Holder,
-        name: &Arc<str>,
-        filters: &[(Box<str>, Grant)],
-    ) {
-        let of = HolderRef { shard, holder };
-        self.router.add_full(of, name, filters);
-    }
-
-    /// It has room again, or has ended, or one of its subscriptions has.
-    pub(crate) fn handle_room(&mut self, shard: ShardId, holder: Holder, filter: Option<&str>) {
-        let of = HolderRef { shard, holder };
-        match filter {
-            Some(filter) => self.router.remove_full_filter(of, filter),
-            None => self.router.remove_full(of),
-        }
-    }
-
     /// A session or group of this shard, as all shards know it.
-    pub(crate) fn holder(&self, holder: Holder) -> HolderRef {
-        let shard = self.options.id;
+    fn holder(&self, holder: Holder) -> HolderRef {
+        let shard = self.id;
         HolderRef { shard, holder }
     }
 
     /// All shards know of a session or group that is full, or is and has another subscription.
-    pub(crate) fn announce_full(
-        &mut self,
-        holder: Holder,
-        name: &Arc<str>,
-        filters: &[(Box<str>, Grant)],
-    ) {
-        self.clients.mesh.broadcast(|| MeshMessage::Full {
+    fn announce_full(&mut self, holder: Holder, name: &Arc<str>, filters: &[(Box<str>, Grant)]) {
+        self.mesh.broadcast(|| MeshMessage::Full {
             holder,
             name: Arc::clone(name),
             filters: filters.into(),
@@ -458,8 +393,8 @@ impl Shard {
     }
 
     /// All shards know that a session or group has room again, or has ended.
-    pub(crate) fn announce_room(&mut self, holder: Holder) {
-        self.clients.mesh.broadcast(|| MeshMessage::Room {
+    fn announce_room(&mut self, holder: Holder) {
+        self.mesh.broadcast(|| MeshMessage::Room {
             holder,
             filter: None,
         });
@@ -467,9 +402,9 @@ impl Shard {
     }
 
     /// A session has subscribed, or replaced a subscription: all shards know, if it is full.
-    pub(crate) fn announce_full_filter(&mut self, id: SessionId, filter: &str, grant: Grant) {
-        if self.clients.sessions.is_full(id)
-            && let Some(session) = self.clients.sessions.get(id)
+    pub(super) fn announce_full_filter(&mut self, id: SessionId, filter: &str, grant: Grant) {
+        if self.sessions.is_full(id)
+            && let Some(session) = self.sessions.get(id)
         {
             let client_id = Arc::clone(&session.client_id);
             self.announce_full(Holder::Session(id), &client_id, &[(filter.into(), grant)]);
@@ -477,10 +412,10 @@ impl Shard {
     }
 
     /// A subscription of a session has ended: all shards know, if it is full.
-    pub(crate) fn announce_filter_room(&mut self, id: SessionId, filter: &str) {
-        if self.clients.sessions.is_full(id) {
+    pub(super) fn announce_filter_room(&mut self, id: SessionId, filter: &str) {
+        if self.sessions.is_full(id) {
             let holder = Holder::Session(id);
-            self.clients.mesh.broadcast(|| MeshMessage::Room {
+            self.mesh.broadcast(|| MeshMessage::Room {
                 holder,
                 filter: Some(filter.into()),
             });

@@ -25,8 +25,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::{Disconnect, QoS, ReasonCode, Version};
 
-use super::acks::keep_unanswered;
-use super::{Clients, Shard};
+use super::Shard;
 use crate::audit::account::Fate;
 use crate::connection::{Caller, Connection, LastPacket, LastWords};
 use crate::delivery::{Item, Storing};
@@ -46,9 +45,8 @@ impl Shard {
         session_id: SessionId,
         disconnect: Disconnect<'_>,
     ) -> Result<(), Fault> {
-        let expiry_max = self.clients.limits.session_expiry_max_s;
-        let clients = &mut self.clients;
-        let Some(session) = clients.sessions.get_mut(session_id) else {
+        let expiry_max = self.options.limits.session_expiry_max_s;
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return Ok(());
         };
         if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
@@ -67,7 +65,7 @@ impl Shard {
                     expiry_s,
                     new: false,
                 };
-                session.persist(&mut clients.gate, opened);
+                session.persist(&mut self.gate, opened);
             }
         }
         if disconnect.reason == ReasonCode::Success {
@@ -75,7 +73,7 @@ impl Shard {
             self.discard_will(session_id);
         }
         if let Some((last_words, _)) = self.final_bytes(now, id, LastPacket::None) {
-            let connection = self.clients.connections.get(id);
+            let connection = self.connections.get(id);
             let is_v5 = connection.is_some_and(|it| it.version() == Version::V5);
             let reason = is_v5.then_some(disconnect.reason);
             self.detach(now, id, Disconnection::ByClient(reason));
@@ -99,13 +97,13 @@ impl Shard {
         id: ConnectionId,
         last: LastPacket<'_>,
     ) -> Option<(LastWords, Option<u8>)> {
-        let session = self.clients.connections.get(id)?.session();
+        let session = self.connections.get(id)?.session();
         if let Some(session) = session {
             self.deliverer(now).catch_up(session);
         }
-        let session = session.and_then(|id| self.clients.sessions.get(id));
+        let session = session.and_then(|id| self.sessions.get(id));
         let client = session.map(Session::client);
-        let connection = self.clients.connections.get_mut(id)?;
+        let connection = self.connections.get_mut(id)?;
         Some(connection.take_final_bytes(client, last))
     }
 
@@ -113,7 +111,7 @@ impl Shard {
     /// follows its last words [MQTT-3.14.4-1], and it is closed whether or not there are any
     /// [MQTT-3.14.4-2] [MQTT-4.13.2-1].
     fn close(&mut self, connection: ConnectionId, last_words: LastWords) {
-        self.clients.outputs.push_back(Output::Close {
+        self.outputs.push_back(Output::Close {
             connection,
             last_words,
         });
@@ -121,7 +119,7 @@ impl Shard {
 
     /// Ends a connection for the peer's fault, saying so where the protocol has words for it.
     pub(crate) fn fail(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
-        let Some(connection) = self.clients.connections.get(id) else {
+        let Some(connection) = self.connections.get(id) else {
             return;
         };
         // [MQTT-3.1.4-1, MQTT311-3.1.4-1]
@@ -134,8 +132,8 @@ impl Shard {
     /// Ends an admitted connection: DISCONNECT with the reason for 5.0, a plain close for older
     /// clients.
     pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
-        let connection = self.clients.connections.get(id);
-        let stored = self.clients.gate.stored();
+        let connection = self.connections.get(id);
+        let stored = self.gate.stored();
         let is_in = connection.is_some_and(|connection| connection.gate_open(stored));
         if !is_in && let Some((unsaid, _)) = self.final_bytes(now, id, LastPacket::None) {
             // Its CONNACK may not leave, nor what stands behind it.
@@ -154,7 +152,7 @@ impl Shard {
                 detail,
             };
             self.detach(now, id, why);
-            self.clients.telemetry.refused(reason);
+            self.telemetry.refused(reason);
             self.close(id, last_words);
         }
     }
@@ -168,7 +166,7 @@ impl Shard {
         else {
             return;
         };
-        self.clients.telemetry.refused_connect(fault.reason);
+        self.telemetry.refused_connect(fault.reason);
         self.close(id, last_words);
         self.event(Event::Refused {
             client_id: caller.client_id,
@@ -182,19 +180,19 @@ impl Shard {
     /// The broker stops.
     pub(super) fn drain(&mut self, now: Instant) {
         self.finish_fan_outs(now);
-        let open = self.clients.connections.iter();
+        let open = self.connections.iter();
         let ids: Vec<_> = open.map(Connection::id).collect();
         for id in ids {
             self.fail(now, id, stopping());
         }
         self.drop_sessions(now);
         self.save_progress();
-        self.lay_lanes_to_rest();
+        self.auditor(now).lay_lanes_to_rest();
     }
 
     /// Takes a connection out of the table; what it still had to say is in it.
     pub(crate) fn forget_connection(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
-        let connection = self.clients.connections.close(id)?;
+        let connection = self.connections.close(id)?;
         if connection.has_place() {
             self.options.totals.leave(connection.peer().listener);
         }
@@ -211,8 +209,8 @@ impl Shard {
     ) -> Option<Box<Connection>> {
         let mut connection = self.forget_connection(id)?;
         if let Some(session_id) = connection.session() {
-            if let Some(session) = self.clients.sessions.get_mut(session_id) {
-                let copies = keep_unanswered(session, connection.take_held());
+            if let Some(session) = self.sessions.get_mut(session_id) {
+                let copies = session.keep_unanswered(connection.take_held());
                 self.deliverer(now).drop_copies(session_id, copies);
             }
             self.begin_absence(now, session_id, why);
@@ -222,9 +220,9 @@ impl Shard {
 
     /// A session has lost its connection.
     fn begin_absence(&mut self, now: Instant, session_id: SessionId, why: Disconnection) {
-        self.clients.telemetry.disconnected();
+        self.telemetry.disconnected();
         let absence = self.numbers.issue();
-        let Some(session) = self.clients.sessions.get_mut(session_id) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
         session.connection = None;
@@ -234,31 +232,31 @@ impl Shard {
         session.outbound.handle_disconnected();
         let stays = session.expiry_s > 0;
         let client_id = Arc::clone(&session.client_id);
-        self.clients.retained.handle_disconnected(session_id);
+        self.retained.handle_disconnected(session_id);
         self.deliverer(now).fall_behind(session_id);
         self.event(Event::Disconnected { client_id, why });
-        self.announce_to_groups(session_id, false);
+        self.announcer().announce_to_groups(session_id, false);
         self.schedule_will(now, session_id);
         // [MQTT-4.1.0-2] [MQTT-3.1.2-23]
         if stays {
-            self.release_of_absent(now, session_id);
+            self.deliverer(now).release_of_absent(session_id);
             self.schedule_end(session_id, now);
         } else if !self.is_left_on_disk(session_id) {
             self.end_session(now, session_id, DropReason::SessionEnded);
         }
-        let sessions = self.clients.sessions.len();
-        self.clients.telemetry.note_sessions(sessions);
+        let sessions = self.sessions.len();
+        self.telemetry.note_sessions(sessions);
     }
 
     pub(crate) fn expire_session(&mut self, now: Instant, id: SessionId, absence: u64) {
         // Never one that is connected. [MQTT-4.1.0-1, MQTT311-4.1.0-1, MQTT311-4.1.0-2]
         let absent = |session: &Session| session.absence == absence && session.connection.is_none();
-        let is_absent = self.clients.sessions.get(id).is_some_and(absent);
+        let is_absent = self.sessions.get(id).is_some_and(absent);
         if !is_absent || self.is_left_on_disk(id) {
             return;
         }
         if self.end_of(id).is_some_and(|end| end <= now) {
-            self.clients.telemetry.session_expired();
+            self.telemetry.session_expired();
             self.end_session(now, id, DropReason::SessionEnded);
         } else {
             // The limit was lower when this timer was set.
@@ -268,7 +266,7 @@ impl Shard {
 
     /// The limit is lower than before: sessions that sleep end sooner, but not at once.
     pub(crate) fn shorten_absences(&mut self, now: Instant) {
-        let sessions = self.clients.sessions.iter();
+        let sessions = self.sessions.iter();
         let sleeping = sessions.filter(|(_, session)| session.away_since.is_some());
         for id in sleeping.map(|(id, _)| id).collect::<Vec<_>>() {
             self.schedule_end(id, now + GRACE);
@@ -279,7 +277,7 @@ impl Shard {
     /// `earliest`.
     pub(crate) fn schedule_end(&mut self, id: SessionId, earliest: Instant) {
         if let Some(end) = self.end_of(id)
-            && let Some(session) = self.clients.sessions.get(id)
+            && let Some(session) = self.sessions.get(id)
         {
             let (session, absence) = (id, session.absence);
             let timer = Timer::SessionExpiry { session, absence };
@@ -289,11 +287,11 @@ impl Shard {
 
     /// When a session that has no connection ends, as the limit is now. `None`: it does not.
     fn end_of(&self, id: SessionId) -> Option<Instant> {
-        let session = self.clients.sessions.get(id)?;
+        let session = self.sessions.get(id)?;
         let Some(since) = session.away_since else {
             return Some(self.options.start); // of its client there is only a will
         };
-        match self.clients.limits.expiry_s(session.expiry_s) {
+        match self.options.limits.expiry_s(session.expiry_s) {
             u32::MAX => None,
             seconds => Some(since + Duration::from_secs(seconds.into())),
         }
@@ -307,8 +305,8 @@ impl Shard {
         self.publish_will(now, id);
         self.deliverer(now).catch_up(id);
         let (unread, uncounted_of) = self.deliverer(now).drop_backlog(id);
-        self.end_fullness(id);
-        let Clients { sessions, gate, .. } = &mut self.clients;
+        self.announcer().end_fullness(id);
+        let Self { sessions, gate, .. } = self;
         let session = sessions.get_mut(id);
         let was_kept = session.is_some_and(|session| {
             let was_kept = session.is_durable();
@@ -316,19 +314,19 @@ impl Shard {
             was_kept
         });
         self.unsubscribe_all(id);
-        let Some(mut session) = self.clients.sessions.remove(id) else {
+        let Some(mut session) = self.sessions.remove(id) else {
             return;
         };
         debug_assert!(
             session.connection.is_none(),
             "a session ends after its connection"
         );
-        self.clients.gate.qos2_pending_mut().end(id);
-        self.clients.access.end(id);
+        self.gate.qos2_pending_mut().end(id);
+        self.access.end(id);
         self.options.totals.sessions.subtract(1);
-        self.clients.telemetry.unqueued(session.queue_bytes);
+        self.telemetry.unqueued(session.queue_bytes);
         let client_id = Arc::clone(&session.client_id);
-        let telemetry = &mut self.clients.telemetry;
+        let telemetry = &mut self.telemetry;
         telemetry.report_drops(now, &mut session.drops);
         let mut lost = Vec::new();
         let waiting: Vec<_> = session.drain().collect();
@@ -346,15 +344,16 @@ impl Shard {
             }
         }
         let undelivered = self.deliverer(now).drop_all(&client_id, lost, reason) + unread;
-        let telemetry = &mut self.clients.telemetry;
+        let telemetry = &mut self.telemetry;
         let ledger = &mut session.ledger;
         let aside = ledger.refused_entries(telemetry.audit(), unread);
         telemetry.dropped_together(&client_id, "", reason, (unread, aside));
-        let findings = self.clients.audit.findings();
+        let findings = self.audit.findings();
         ledger.close(&client_id, &fates, telemetry.audit(), findings);
-        self.end_lane(now, &client_id, session.ledger.take_lane());
-        let sessions = self.clients.sessions.len();
-        self.clients.telemetry.note_sessions(sessions);
+        self.auditor(now)
+            .end_lane(&client_id, session.ledger.take_lane());
+        let sessions = self.sessions.len();
+        self.telemetry.note_sessions(sessions);
         self.event(Event::SessionEnded {
             client_id,
             undelivered,
@@ -364,7 +363,7 @@ impl Shard {
 
     /// [MQTT-3.1.2-8, MQTT311-3.1.2-8].
     pub(crate) fn schedule_will(&mut self, now: Instant, id: SessionId) {
-        let Some(session) = self.clients.sessions.get_mut(id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         let Some(will) = &session.will else { return };
@@ -390,8 +389,7 @@ impl Shard {
         if !self.options.settings.durable {
             return;
         }
-        let clients = &mut self.clients;
-        let Some(session) = clients.sessions.get_mut(id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         let expiry_s = session.expiry_s;
@@ -401,19 +399,19 @@ impl Shard {
         };
         session.will_on_disk = true;
         let client_id = Arc::clone(&session.client_id);
-        session.asked = clients.gate.ask(Record::Will { client_id, will });
+        session.asked = self.gate.ask(Record::Will { client_id, will });
     }
 
     /// The client has said DISCONNECT: its will is not published.
     pub(crate) fn discard_will(&mut self, id: SessionId) {
-        if let Some(session) = self.clients.sessions.get_mut(id) {
+        if let Some(session) = self.sessions.get_mut(id) {
             session.will = None;
         }
         self.forget_stored_will(id);
     }
 
     fn forget_stored_will(&mut self, id: SessionId) {
-        if let Some(session) = self.clients.sessions.get_mut(id)
+        if let Some(session) = self.sessions.get_mut(id)
             && std::mem::take(&mut session.will_on_disk)
         {
             let client_id = Arc::clone(&session.client_id);
@@ -423,7 +421,6 @@ impl Shard {
 
     pub(crate) fn publish_due_will(&mut self, now: Instant, id: SessionId, absence: u64) {
         if self
-            .clients
             .sessions
             .get_mut(id)
             .is_some_and(|session| session.absence == absence)
@@ -435,14 +432,14 @@ impl Shard {
     pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId) {
         if self.stays_on_disk(id) {
             // It is published at the restart, also when the session has ended.
-            let Clients { sessions, gate, .. } = &mut self.clients;
+            let Self { sessions, gate, .. } = self;
             if let Some(session) = sessions.get(id) {
                 gate.block(Arc::clone(&session.client_id));
             }
             return;
         }
         // Taken out: it is published once. [MQTT-3.1.2-10, MQTT311-3.1.2-10]
-        let Some(session) = self.clients.sessions.get_mut(id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         let Some(will) = session.will.take() else {
@@ -450,7 +447,7 @@ impl Shard {
         };
         let on_disk = std::mem::take(&mut session.will_on_disk);
         let client_id = Arc::clone(&session.client_id);
-        let verdict = self.clients.access.due_will(id, will.message.topic());
+        let verdict = self.access.due_will(id, will.message.topic());
         if verdict.is_denied() {
             let mut publication = will.message.publication();
             publication.stamp = now;
@@ -469,9 +466,10 @@ impl Shard {
         publication.expires = will.expiry.map(|interval| now + interval);
         // The last message of its client: accepted like the others, so what it says of itself is
         // verified, and it has the next number.
-        let own = self.verify_publisher(id, false, &publication);
+        let own = self.auditor(now).verify_publisher(id, false, &publication);
         let mut stamped = std::mem::take(&mut self.stamped);
-        self.put_mark(now, id, &mut publication, &mut stamped);
+        self.auditor(now)
+            .put_mark(id, &mut publication, &mut stamped);
         let mut item = Item::borrowed(publication, will.message.publisher());
         // [MQTT-3.1.2-14, MQTT311-3.1.2-16]
         if publication.retain {
@@ -508,8 +506,8 @@ impl Shard {
         } else if on_disk {
             self.end_stored_will(&client_id);
         }
-        self.note_lane_snapshot(id, &item, own);
-        item.finish(&mut self.clients.deliveries);
+        self.auditor(now).note_lane_snapshot(id, &item, own);
+        item.finish(&mut self.deliveries);
         self.stamped = stamped;
     }
 }

@@ -28,7 +28,7 @@ use unbroken_mqtt_proto::{
     ConnAck, Connect, Frame, Packet, Property, PropertyBuf, ReasonCode, Version, frame_length,
 };
 
-use super::read_only;
+use super::store;
 use crate::audit::ledger::Ledger;
 use crate::audit::rule::rules_of;
 use crate::connection::{Caller, ConnectRequest, Terms, check_connect, response_prefix};
@@ -44,7 +44,7 @@ use crate::placement;
 use crate::reason::{DropReason, Fault};
 use crate::session::{Kept, Session};
 use crate::settings::NoPlace;
-use crate::shard::Clients;
+use crate::settings::ShardOptions;
 use crate::shard::Shard;
 use crate::telemetry::Event;
 use crate::timers::Timer;
@@ -60,7 +60,7 @@ impl Shard {
         rest: &[u8],
     ) -> Result<(), Fault> {
         if let Some(claimed) = Connect::claimed_version(frame)
-            && let Some(connection) = self.clients.connections.get_mut(id)
+            && let Some(connection) = self.connections.get_mut(id)
         {
             connection.greet(claimed);
         }
@@ -70,22 +70,22 @@ impl Shard {
             self.move_connection(id, home, rest);
             return Ok(());
         }
-        let Some(connection) = self.clients.connections.get_mut(id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return Ok(());
         };
         connection.note_connect(connect.properties.maximum_packet_size(), connect.bridge);
         // Refused is closed. [MQTT-3.1.4-2] [MQTT-3.1.3-8, MQTT311-3.1.3-9]
-        if let Err(fault) = check_connect(&connect, &self.clients.limits) {
+        if let Err(fault) = check_connect(&connect, &self.options.limits) {
             self.refuse(now, id, Caller::of(&connect), fault);
             return Ok(());
         }
         // It has done its part: the decision has a time of its own. One that finds no place is
         // refused behind it, so that only a client that may come in learns whether its id has one.
-        let mut until = now + self.clients.limits.connect_timeout;
+        let mut until = now + self.options.limits.connect_timeout;
         if self.take_place(id).is_err() {
             until = until.min(now + PATIENCE_WITHOUT_PLACE);
         }
-        let Some(connection) = self.clients.connections.get_mut(id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return Ok(());
         };
         let request = Box::new(ConnectRequest::of(&connect));
@@ -96,7 +96,7 @@ impl Shard {
             peer: connection.peer().clone(),
         };
         connection.await_decision(until, request);
-        self.clients.outputs.push_back(Output::Authenticate {
+        self.outputs.push_back(Output::Authenticate {
             connection: id,
             until,
             credentials,
@@ -117,7 +117,7 @@ impl Shard {
     #[cold]
     fn move_connection(&mut self, connection: ConnectionId, to: ShardId, unread: &[u8]) {
         self.forget_connection(connection);
-        self.clients.outputs.push_back(Output::Move {
+        self.outputs.push_back(Output::Move {
             connection,
             to,
             unread: unread.to_vec(),
@@ -126,7 +126,7 @@ impl Shard {
 
     /// Whether this client waits for the driver's decision, and has sent nothing behind CONNECT.
     pub fn has_only_connected(&self, id: ConnectionId) -> bool {
-        let found = self.clients.connections.get(id);
+        let found = self.connections.get(id);
         found.is_some_and(|it| it.is_being_decided() && it.has_used_all())
     }
 
@@ -137,7 +137,7 @@ impl Shard {
         id: ConnectionId,
         admission: Admission,
     ) {
-        let Some(connection) = self.clients.connections.get_mut(id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
         let Some(request) = connection.take_request() else {
@@ -176,12 +176,12 @@ impl Shard {
             return self.refuse(now, id, request.caller_as(client_id), fault);
         };
         if self.store_is_needed(now, &client_id, request, terms.expiry_s) {
-            let fault = Fault::new(ReasonCode::ServerUnavailable, read_only::DETAIL);
+            let fault = Fault::new(ReasonCode::ServerUnavailable, store::DETAIL);
             return self.refuse(now, id, request.caller_as(client_id), fault);
         }
         // The id is all that a session is found by. [MQTT-3.1.3-2, MQTT311-3.1.3-2]
         // From here on one that was assigned is like any other. [MQTT-3.1.3-7]
-        let existing = self.clients.sessions.find(&client_id);
+        let existing = self.sessions.find(&client_id);
         if let Err(full) = self.inherit_place(id, existing) {
             return self.refuse(now, id, request.caller_as(client_id), no_place(full));
         }
@@ -190,7 +190,7 @@ impl Shard {
         }
         self.end_orphan(now, &client_id);
         // A takeover may have ended the session.
-        let mut existing = self.clients.sessions.find(&client_id);
+        let mut existing = self.sessions.find(&client_id);
         if let Some(session) = existing {
             self.deliverer(now).catch_up(session);
         }
@@ -220,11 +220,11 @@ impl Shard {
             reason: ReasonCode::Success,
             properties: announced.as_properties(),
         });
-        let telemetry = &mut self.clients.telemetry;
-        self.clients.connections.send(telemetry, id.index, &connack);
-        let sessions = self.clients.sessions.len();
-        self.clients.telemetry.connected(sessions);
-        let connection = self.clients.connections.get(id);
+        let telemetry = &mut self.telemetry;
+        self.connections.send(telemetry, id.index, &connack);
+        let sessions = self.sessions.len();
+        self.telemetry.connected(sessions);
+        let connection = self.connections.get(id);
         let address = connection.and_then(|connection| connection.peer().address);
         self.event(Event::Connected {
             client_id,
@@ -247,12 +247,12 @@ impl Shard {
         will: Option<Box<Will>>,
     ) {
         let absence = self.numbers.issue();
-        let Clients {
+        let Self {
             sessions,
             gate,
-            limits,
+            options: ShardOptions { limits, .. },
             ..
-        } = &mut self.clients;
+        } = self;
         let Some(session) = sessions.get_mut(session_id) else {
             return;
         };
@@ -296,7 +296,7 @@ impl Shard {
         request: &ConnectRequest,
         terms: Agreement,
     ) {
-        let limits = &self.clients.limits;
+        let limits = &self.options.limits;
         let v5 = request.version == Version::V5;
         // As many aliases as the client allows, if any. [MQTT-3.1.2-26, MQTT-3.1.2-27]
         let allowed = request.topic_alias_maximum.unwrap_or(0);
@@ -308,7 +308,7 @@ impl Shard {
             aliases_in_max: v5.then_some(limits.topic_aliases_in_max),
             aliases_out_max: if v5 { aliases_out_max } else { 0 },
         };
-        if let Some(connection) = self.clients.connections.get_mut(id) {
+        if let Some(connection) = self.connections.get_mut(id) {
             connection.accept(now, &terms);
             if let Some(keep_alive) = keep_alive {
                 self.timers.set(now + keep_alive, Timer::KeepAlive(id));
@@ -318,13 +318,13 @@ impl Shard {
 
     /// Lets nothing out before what CONNACK says is stored: `present`, that there was a session.
     fn gate_output(&mut self, id: ConnectionId, session_id: SessionId, present: bool) {
-        let Clients {
+        let Self {
             connections,
             sessions,
             gate,
             audit,
             ..
-        } = &mut self.clients;
+        } = self;
         if present {
             sessions.touch_presence(session_id);
         }
@@ -352,7 +352,7 @@ impl Shard {
         });
         Agreement {
             wanted_expiry_s: wanted,
-            expiry_s: wanted.min(self.clients.limits.session_expiry_max_s),
+            expiry_s: wanted.min(self.options.limits.session_expiry_max_s),
             server_keep_alive,
         }
     }
@@ -370,7 +370,7 @@ impl Shard {
         if request.version != Version::V5 {
             return Some(announced);
         }
-        let limits = &self.clients.limits;
+        let limits = &self.options.limits;
         if terms.expiry_s != terms.wanted_expiry_s {
             let expiry = Property::SessionExpiryInterval(terms.expiry_s);
             add(&mut announced, expiry);
@@ -389,7 +389,7 @@ impl Shard {
         if let Some(seconds) = terms.server_keep_alive {
             add(&mut announced, Property::ServerKeepAlive(seconds)); // [MQTT-3.2.2-21]
         }
-        let connection = self.clients.connections.get(id)?;
+        let connection = self.connections.get(id)?;
         let takes = |properties: &PropertyBuf| {
             connection.takes(&Packet::ConnAck(ConnAck {
                 session_present: false,
@@ -423,14 +423,14 @@ impl Shard {
             let number = mix(self.options.seed ^ self.numbers.issue());
             let id = format!("auto-{number:016x}");
             let here = placement::of_client(&id, self.options.shards) == self.options.id;
-            if here && self.clients.sessions.find(id.as_str()).is_none() {
+            if here && self.sessions.find(id.as_str()).is_none() {
                 return id;
             }
         }
     }
 
     pub(crate) fn new_session(&mut self, client_id: &Arc<str>) -> Option<SessionId> {
-        let max = self.clients.limits.sessions_max.into();
+        let max = self.options.limits.sessions_max.into();
         let has_room = self.options.totals.sessions.try_add(1, max);
         has_room.then(|| self.insert_session(client_id))
     }
@@ -445,12 +445,12 @@ impl Shard {
         let rules = rules_of(client_id, &self.options.settings.audit.rules);
         let (client_id, serial) = (Arc::clone(client_id), self.numbers.issue());
         let session = Session::new(client_id, serial, Ledger::new(rules));
-        self.clients.sessions.insert(session)
+        self.sessions.insert(session)
     }
 
     /// Disconnects whoever uses this session now [MQTT-3.1.4-3, MQTT311-3.1.4-2].
     fn take_over(&mut self, now: Instant, session: SessionId) {
-        if let Some(old) = self.clients.connection_of(session) {
+        if let Some(old) = self.sessions.connection_of(session, &self.connections) {
             let detail = "the client connected again";
             self.disconnect(now, old, Fault::new(ReasonCode::SessionTakenOver, detail));
         }
@@ -461,7 +461,7 @@ impl Shard {
     #[cold]
     pub(crate) fn wait_without_place(&mut self, now: Instant, id: ConnectionId) {
         let most = self.options.totals.silent_max(self.options.shards);
-        if let Some(oldest) = self.clients.connections.wait_without_place(id, most) {
+        if let Some(oldest) = self.connections.wait_without_place(id, most) {
             let detail = "no place is free, and it sent no CONNECT before many others came";
             let fault = Fault::new(ReasonCode::QuotaExceeded, detail);
             self.refuse(now, oldest, Caller::default(), fault);
@@ -493,8 +493,8 @@ impl Shard {
 
     /// Counts a connection that is not counted, if there is room.
     pub(crate) fn take_place(&mut self, id: ConnectionId) -> Result<(), NoPlace> {
-        let max = self.clients.limits.connections_max;
-        if let Some(connection) = self.clients.connections.get_mut(id)
+        let max = self.options.limits.connections_max;
+        if let Some(connection) = self.connections.get_mut(id)
             && !connection.has_place()
         {
             self.options.totals.enter(connection.peer().listener, max)?;
@@ -509,19 +509,19 @@ impl Shard {
         id: ConnectionId,
         old: Option<SessionId>,
     ) -> Result<(), NoPlace> {
-        let Some(new) = self.clients.connections.get(id) else {
+        let Some(new) = self.connections.get(id) else {
             return Ok(());
         };
         let (counted, listener) = (new.has_place(), new.peer().listener);
         let totals = &self.options.totals;
-        let old = old.and_then(|session| self.clients.connection_of(session));
+        let old = old.and_then(|session| self.sessions.connection_of(session, &self.connections));
         if !counted
-            && let Some(old) = old.and_then(|old| self.clients.connections.get_mut(old))
+            && let Some(old) = old.and_then(|old| self.connections.get_mut(old))
             && old.has_place()
             && totals.hand_on_place(old.peer().listener, listener)
         {
             old.set_place(false);
-            if let Some(new) = self.clients.connections.get_mut(id) {
+            if let Some(new) = self.connections.get_mut(id) {
                 new.set_place(true);
             }
         }

@@ -12,20 +12,20 @@ use unbroken_mqtt_proto::TopicFilter;
 use crate::audit::receipt::News;
 use crate::delivery::Item;
 use crate::durability::Waiter;
-use crate::ids::{LogId, ShardId};
+use crate::ids::{HolderRef, LogId, ShardId};
 use crate::mesh::{Awaited, Bundle, MeshMessage, OutOfOrder, ShardMessage};
 use crate::message::Message;
 use crate::position::Position;
 use crate::reason::FaultPlace;
 use crate::retained::Slice;
 use crate::shard::Shard;
-use crate::shared::GroupMessage;
+use crate::shared::{GroupMessage, PendingJoin};
 
 impl Shard {
     pub(crate) fn handle_message(&mut self, now: Instant, from: ShardId, message: ShardMessage) {
-        if let Some(found) = self.clients.mesh.receive(from, message.number) {
+        if let Some(found) = self.mesh.receive(from, message.number) {
             let OutOfOrder { kind, first, count } = found;
-            let findings = self.clients.audit.findings();
+            let findings = self.audit.findings();
             findings.fault(FaultPlace::Messages(from), kind, first, count);
         }
         match message.message {
@@ -38,14 +38,16 @@ impl Shard {
                 want,
                 barrier,
             } => {
-                self.handle_interest_added(from, &filter, want, barrier);
+                self.announcer()
+                    .handle_interest_added(from, &filter, want, barrier);
             }
             MeshMessage::InterestRemoved { filter, want } => {
-                self.handle_interest_removed(from, &filter, want);
+                self.announcer()
+                    .handle_interest_removed(from, &filter, want);
             }
-            MeshMessage::BarrierAsked { barrier } => self.answer_barrier(from, barrier),
+            MeshMessage::BarrierAsked { barrier } => self.announcer().answer_barrier(from, barrier),
             MeshMessage::BarrierReached { barrier, tail } => {
-                self.clients.mesh.note_reached(from, barrier);
+                self.mesh.note_reached(from, barrier);
                 self.begin_revived(now);
                 // What was wanted of what came before has come.
                 self.take_tail(from, tail);
@@ -55,15 +57,28 @@ impl Shard {
                 self.take_tail(from, tail);
                 let log = LogId(from.0.into());
                 let number = on_disk;
-                self.clients.gate.note_on_disk(Position { log, number });
+                self.gate.note_on_disk(Position { log, number });
             }
             MeshMessage::Full {
                 holder,
                 name,
                 filters,
-            } => self.handle_full(from, holder, &name, &filters),
+            } => {
+                let of = HolderRef {
+                    shard: from,
+                    holder,
+                };
+                self.router.add_full(of, &name, &filters);
+            }
             MeshMessage::Room { holder, filter } => {
-                self.handle_room(from, holder, filter.as_deref());
+                let of = HolderRef {
+                    shard: from,
+                    holder,
+                };
+                match filter {
+                    Some(filter) => self.router.remove_full_filter(of, &filter),
+                    None => self.router.remove_full(of),
+                }
             }
             MeshMessage::Group(message) => self.take_group_message(now, from, message),
             MeshMessage::Retain {
@@ -87,7 +102,7 @@ impl Shard {
                 next,
             } => {
                 let slice = Slice { messages, next };
-                self.clients.retained.take_answer(session, token, slice);
+                self.retained.take_answer(session, token, slice);
                 self.pump(now, session);
             }
             MeshMessage::News {
@@ -95,9 +110,9 @@ impl Shard {
                 epoch,
                 number,
                 news,
-            } => self.take_news(now, &publisher, epoch, number, news),
-            MeshMessage::Stats(stats) => self.clients.telemetry.note_shard(from, *stats),
-            MeshMessage::Lane(message) => self.take_lane_message(from, message),
+            } => self.auditor(now).take_news(&publisher, epoch, number, news),
+            MeshMessage::Stats(stats) => self.telemetry.note_shard(from, *stats),
+            MeshMessage::Lane(message) => self.auditor(now).take_lane_message(from, message),
             MeshMessage::StatsAsked => self.answer_stats(now, from),
             MeshMessage::StatsAnswer(stats) => self.take_stats(now, &stats),
         }
@@ -111,9 +126,10 @@ impl Shard {
         message: &Arc<Message>,
         awaited: Option<Awaited>,
     ) {
-        self.check_unaltered(&message.publication(), message.publisher());
+        self.audit
+            .check_unaltered(&message.publication(), message.publisher());
         if let Some(position) = message.position() {
-            self.clients.gate.note_log_end(position);
+            self.gate.note_log_end(position);
         }
         let mut item = Item::kept(message);
         item.is_awaited = awaited.is_some();
@@ -128,10 +144,10 @@ impl Shard {
     fn take_bundle(&mut self, now: Instant, bundle: &Bundle) {
         let publisher = bundle.publisher();
         for publication in bundle.publications() {
-            self.check_unaltered(&publication, publisher);
+            self.audit.check_unaltered(&publication, publisher);
             let mut item = Item::borrowed(publication, publisher);
             self.take_crossed(now, &mut item);
-            item.finish(&mut self.clients.deliveries);
+            item.finish(&mut self.deliveries);
         }
     }
 
@@ -147,9 +163,18 @@ impl Shard {
                 token,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.take_member(&group, filter, (member, keeps), grant, limit);
+                    self.announcer()
+                        .take_member(&group, filter, (member, keeps), grant, limit);
                 }
-                self.hold_join(now, from, token);
+                // Answered when every shard knows of the group.
+                let barrier = self.mesh.latest_barrier();
+                let shard = from;
+                self.groups.hold_join(PendingJoin {
+                    barrier,
+                    shard,
+                    token,
+                });
+                self.release_subacks(now);
             }
             GroupMessage::Joined { token } => {
                 self.router.subacks().handle_joined(token);
@@ -161,7 +186,7 @@ impl Shard {
                 member,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.drop_member(&group, filter, member);
+                    self.announcer().drop_member(&group, filter, member);
                 }
             }
             GroupMessage::Ready {
@@ -172,7 +197,8 @@ impl Shard {
                 limit,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.set_member_ready(&group, filter, member, readiness, limit);
+                    self.announcer()
+                        .set_member_ready(&group, filter, member, readiness, limit);
                 }
             }
             GroupMessage::Deliver {
@@ -198,9 +224,7 @@ impl Shard {
 
     fn answer_stats(&mut self, now: Instant, from: ShardId) {
         let stats = Box::new(self.stats_now(now));
-        self.clients
-            .mesh
-            .send(from, MeshMessage::StatsAnswer(stats));
+        self.mesh.send(from, MeshMessage::StatsAnswer(stats));
     }
 
     /// A message that came in on another shard.
@@ -211,6 +235,6 @@ impl Shard {
 
     fn take_tail(&mut self, of: ShardId, number: u64) {
         let log = LogId(of.0.into());
-        self.clients.gate.note_log_end(Position { log, number });
+        self.gate.note_log_end(Position { log, number });
     }
 }

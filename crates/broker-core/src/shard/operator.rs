@@ -1,168 +1,62 @@
-//! What an operator asks of a running shard: who is connected, which sessions and subscriptions
-//! there are, to end a connection, to remove a session or a retained message, to publish.
+//! What is decided outside the clients: an operator's questions and orders, other limits, and the
+//! [policy](crate::policy), with what becomes of a denial.
 //!
-//! Each question is answered with a page, and costs a look at [`LOOKS_MAX`] places at most, however
-//! many clients there are. Pages are not of one moment: what is there from the first page to the
-//! last is in exactly one of them.
-//!
-//! What an offline session holds on disk from before the broker started was not counted; its
-//! figures then say so.
-//!
-//! Deliberately absent: sums of counters ([`Shard::stats`]).
+//! A denied PUBLISH and a denied will are dropped by name, a denied filter is refused, and a client
+//! that may not connect is refused or disconnected. A message that a session of its route may not
+//! receive is an expected delivery that was dropped by name, so that accounts and receivers' proofs
+//! hold. What waits for a session is judged when it leaves: then the client is known, and the
+//! policy that is in force. A session that catches up counts a denied message like any other, since
+//! it will find it in the log, and drops it then.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use unbroken_mqtt_proto::session::Entry as InFlight;
-use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName, Version};
+use unbroken_mqtt_proto::topic::SubscriptionFilter;
+use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName};
 
-use crate::connection::Connection;
+use crate::connection::{ConnectRequest, Connection};
 use crate::delivery::{Item, Storing};
+use crate::ids::{ConnectionId, SessionId};
 use crate::input::{Forget, Operation, OwnMessage};
 use crate::limits::Limits;
 use crate::message::Publication;
-use crate::policy::is_reserved;
-use crate::position::Frontier;
+use crate::policy::{Identity, Policy, Subject, Verdict, is_reserved};
 use crate::reason::{DropReason, Fault};
-use crate::session::{Backlog, Session};
+use crate::session::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 use crate::shard::Shard;
-use crate::telemetry::SleepingTotals;
+use crate::telemetry::{AuditTotals, Event, SleepingTotals, Stats};
 
-/// Places of a table that one page looks at; some are empty.
-const LOOKS_MAX: usize = 1_024;
-
-/// A part of the answer to a question.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Page<T> {
-    /// At most as many as were asked for.
-    pub entries: Vec<T>,
-    /// Where the next page begins; `None` behind the last.
-    pub next: Option<Place>,
-}
-
-/// Where a page begins. The first one at the default.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Place {
-    index: usize,
-    /// Subscriptions of the session there that were listed before.
-    offset: usize,
-}
-
-/// A client that is connected.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct ClientInfo {
-    /// Its id.
-    pub client_id: Arc<str>,
-    /// As whom it was let in; `None` is anonymous.
-    pub user: Option<Arc<str>>,
-    /// From where.
-    pub address: Option<SocketAddr>,
-    /// Position of the listener in the configuration.
-    pub listener: u16,
-    /// The protocol it speaks.
-    pub version: Version,
-    /// Bytes that wait to be written to it.
-    pub output_bytes: u64,
-}
-
-/// A session, connected or not.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct SessionInfo {
-    /// Whose.
-    pub client_id: Arc<str>,
-    /// Whether its client is connected.
-    pub is_connected: bool,
-    /// Seconds it outlives its connection; `u32::MAX` is without end.
-    pub expiry_s: u32,
-    /// Its subscriptions.
-    pub subscriptions: u64,
-    /// Messages that wait for it and were not sent.
-    pub queued: u64,
-    /// Bytes of their topics, properties and payloads.
-    pub queued_bytes: u64,
-    /// The two before are exact. Otherwise more may wait, from before the broker started.
-    pub is_counted: bool,
-}
-
-/// A subscription.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct SubscriptionInfo {
-    /// Whose.
-    pub client_id: Arc<str>,
-    /// As the client wrote it, with `$share/` if it is shared.
-    pub filter: Box<str>,
-    /// The most a message is delivered with.
-    pub qos: QoS,
-    /// Nothing that the client itself published.
-    pub no_local: bool,
-}
-
-/// A session whose client is away.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SleepingSession {
-    /// Whose.
-    pub client_id: Arc<str>,
-    /// For how long its client has been away.
-    pub away: Duration,
-    /// Seconds for which it may be; `u32::MAX` is without end.
-    pub expiry_s: u32,
-    /// Its subscriptions.
-    pub subscriptions: u32,
-    /// Messages that wait for it and were not sent.
-    pub messages: u64,
-    /// Bytes of their topics, properties and payloads.
-    pub bytes: u64,
-    /// The two before are exact. Otherwise more may wait, from before the broker started.
-    pub is_counted: bool,
-    /// Messages that were sent and not acknowledged.
-    pub in_flight: u32,
-    /// For how long the oldest of all these has waited, at most; `None` if there is none.
-    pub oldest: Option<Duration>,
-    /// It holds on to all of the logs that is not within; `None` if it is not on disk.
-    pub through: Option<Frontier>,
-}
-
+/// Operators.
 impl Shard {
+    /// What this shard has counted.
+    pub fn stats(&self) -> &Stats {
+        self.telemetry.stats()
+    }
+
+    /// By how much the accounts of what sessions are owed do not balance, and what they do not come
+    /// to together: 0 at any time, between two inputs. Costs a look at everything that waits.
+    pub fn audit_imbalance(&self) -> u64 {
+        self.sessions.imbalance(&self.stats().audit)
+    }
+
+    /// Deliveries that are in the queue of their session, or were: on disk where it is one that
+    /// stays. Costs a look at everything that waits for such sessions.
+    pub fn audit_stored(&self) -> u64 {
+        let audit = AuditTotals {
+            unstored: self.sessions.unstored(self.gate.log_ends().on_disk()),
+            ..self.stats().audit
+        };
+        audit.shown_stored()
+    }
+
     /// Clients that are connected to this shard.
     pub fn connected_clients(&self, from: Place, most: usize) -> Page<ClientInfo> {
-        let all = self.clients.connections.end();
-        let info = |index: usize| {
-            let index = u32::try_from(index).ok()?;
-            let connection = self.clients.connections.at(index)?;
-            let session = self.clients.sessions.get(connection.session()?)?;
-            Some(ClientInfo {
-                client_id: Arc::clone(&session.client_id),
-                user: connection.user().cloned(),
-                address: connection.peer().address,
-                listener: connection.peer().listener,
-                version: connection.version(),
-                output_bytes: connection.unwritten() as u64,
-            })
-        };
-        page(from, all, most, info)
+        self.sessions.connected(&self.connections, from, most)
     }
 
     /// Sessions of this shard.
     pub fn sessions(&self, from: Place, most: usize) -> Page<SessionInfo> {
-        let info = |index| {
-            let session = self.clients.sessions.at(index)?;
-            let kept = session.kept.as_deref();
-            let backlog = kept.and_then(|kept| kept.backlog.as_deref());
-            Some(SessionInfo {
-                client_id: Arc::clone(&session.client_id),
-                is_connected: session.connection.is_some(),
-                expiry_s: session.expiry_s,
-                subscriptions: session.subscriptions.len() as u64,
-                queued: session.queue.len() as u64 + backlog.map_or(0, |it| it.messages),
-                queued_bytes: session.queue_bytes + backlog.map_or(0, |it| it.bytes),
-                is_counted: backlog.is_none_or(Backlog::is_counted),
-            })
-        };
-        page(from, self.clients.sessions.end(), most, info)
+        self.sessions.list(from, most)
     }
 
     /// Subscriptions of this shard's sessions, or of one client's.
@@ -172,104 +66,31 @@ impl Shard {
         from: Place,
         most: usize,
     ) -> Page<SubscriptionInfo> {
-        let all = self.clients.sessions.end();
-        let (mut place, end) = match of {
-            None => (from, all),
-            Some(client_id) => match self.clients.sessions.find(client_id) {
-                Some(id) => {
-                    let index = id.index();
-                    (Place { index, ..from }, index + 1)
-                }
-                None => (from, 0),
-            },
-        };
-        let mut entries = Vec::new();
-        let until = place.index.saturating_add(LOOKS_MAX).min(end);
-        while place.index < until && entries.len() < most {
-            if let Some(session) = self.clients.sessions.at(place.index) {
-                let room = most - entries.len();
-                entries.extend(subscriptions_of(session, place.offset).take(room));
-                place.offset += room;
-                if place.offset < session.subscriptions.len() {
-                    break;
-                }
-            }
-            place = Place {
-                index: place.index + 1,
-                offset: 0,
-            };
-        }
-        let next = (place.index < end).then_some(place);
-        Page { entries, next }
+        self.sessions.subscriptions(of, from, most)
     }
 
     /// Sessions of this shard whose clients are away, in no order. Costs a look at all sessions.
     pub fn sleeping(&self, now: Instant) -> impl Iterator<Item = SleepingSession> + '_ {
-        let sessions = self.clients.sessions.iter();
-        sessions.filter_map(move |(_, session)| self.sleeper(now, session))
-    }
-
-    fn sleeper(&self, now: Instant, session: &Session) -> Option<SleepingSession> {
-        let away = now.saturating_duration_since(session.away_since?);
-        let kept = session.kept.as_deref();
-        let backlog = kept.and_then(|kept| kept.backlog.as_deref());
-        let in_flight = session.outbound.iter().filter_map(|entry| match entry {
-            InFlight::Publish { message, .. } => Some(message.message.publication().stamp),
-            InFlight::PubRel { .. } => None,
-        });
-        let queued = session.queue.front();
-        let queued = queued.map(|(_, delivery)| delivery.message.publication().stamp);
-        let on_disk = backlog.and_then(|backlog| backlog.oldest);
-        let (in_flight, sent) = in_flight.fold((0, None), |(count, oldest), stamp| {
-            (count + 1, earliest(oldest, Some(stamp)))
-        });
-        let oldest = earliest(sent, earliest(queued, on_disk));
-        Some(SleepingSession {
-            client_id: Arc::clone(&session.client_id),
-            away,
-            expiry_s: self.clients.limits.expiry_s(session.expiry_s),
-            subscriptions: u32::try_from(session.subscriptions.len()).unwrap_or(u32::MAX),
-            messages: session.queue.len() as u64 + backlog.map_or(0, |backlog| backlog.messages),
-            bytes: session.queue_bytes + backlog.map_or(0, |backlog| backlog.bytes),
-            is_counted: backlog.is_none_or(Backlog::is_counted),
-            in_flight,
-            oldest: oldest.map(|stamp| now.saturating_duration_since(stamp)),
-            through: kept.map(|_| session.holds_from(self.clients.gate.log_ends().all())),
-        })
+        let log_ends = self.gate.log_ends().all();
+        self.sessions.sleeping(now, &self.options.limits, log_ends)
     }
 
     pub(crate) fn sleeping_totals(&self, now: Instant) -> SleepingTotals {
-        let persistent = self.clients.sessions.iter();
-        let persistent = persistent.filter(|(_, session)| session.expiry_s > 0);
-        let mut totals = SleepingTotals {
-            persistent: persistent.count() as u64,
-            ..SleepingTotals::default()
-        };
-        for sleeper in self.sleeping(now) {
-            let Some(oldest) = sleeper.oldest else {
-                continue;
-            };
-            totals += SleepingTotals {
-                persistent: 0,
-                holding: 1,
-                messages: sleeper.messages + u64::from(sleeper.in_flight),
-                bytes: sleeper.bytes,
-                oldest_s: oldest.as_secs(),
-            };
-        }
-        totals
+        let log_ends = self.gate.log_ends().all();
+        let limits = &self.options.limits;
+        self.sessions.sleeping_totals(now, limits, log_ends)
     }
 
     /// Whether this client is connected to this shard.
     pub fn is_connected(&self, client_id: &str) -> bool {
-        let id = self.clients.sessions.find(client_id);
-        id.is_some_and(|id| self.clients.connection_of(id).is_some())
+        let id = self.sessions.find(client_id);
+        id.is_some_and(|id| self.sessions.connection_of(id, &self.connections).is_some())
     }
 
     /// Why an operator's message is not taken in, if so. While the store takes nothing, that is
     /// every message that might have to be stored.
     pub fn refuses(&self, message: &OwnMessage) -> Option<DropReason> {
-        let limits = &self.clients.limits;
+        let limits = &self.options.limits;
         let levels_max = usize::from(limits.topic_levels_max);
         let is_allowed = match TopicName::parse(&message.topic) {
             Ok(topic) => {
@@ -299,18 +120,18 @@ impl Shard {
 
     /// Puts other limits in force.
     pub(crate) fn reconfigure(&mut self, now: Instant, limits: Limits) {
-        let before = self.clients.limits.session_expiry_max_s;
-        self.clients.limits.clone_from(&limits);
+        let before = self.options.limits.session_expiry_max_s;
+        self.options.limits.clone_from(&limits);
         self.options.limits = limits;
-        self.clients.sessions.note_limits(&self.options.limits);
-        if self.clients.limits.session_expiry_max_s < before {
+        self.sessions.note_limits(&self.options.limits);
+        if self.options.limits.session_expiry_max_s < before {
             self.shorten_absences(now);
         }
     }
 
     fn disconnect_for_operator(&mut self, now: Instant, client_id: &str) {
-        let id = self.clients.sessions.find(client_id);
-        if let Some(id) = id.and_then(|id| self.clients.connection_of(id)) {
+        let id = self.sessions.find(client_id);
+        if let Some(id) = id.and_then(|id| self.sessions.connection_of(id, &self.connections)) {
             let detail = "an operator ended the connection";
             let fault = Fault::new(ReasonCode::AdministrativeAction, detail);
             self.disconnect(now, id, fault);
@@ -340,16 +161,16 @@ impl Shard {
             item.storing = Storing::IfWanted(None);
         }
         self.route(now, &mut item, None);
-        item.finish(&mut self.clients.deliveries);
+        item.finish(&mut self.deliveries);
     }
 
     /// The session ends as by a Clean Start, with its will and with a name for all that waited.
     fn forget_session(&mut self, now: Instant, client_id: &Arc<str>) {
-        let session = |shard: &Self| shard.clients.sessions.find(client_id);
+        let session = |shard: &Self| shard.sessions.find(client_id);
         let connection = session(self)
-            .and_then(|id| self.clients.sessions.get(id))
+            .and_then(|id| self.sessions.get(id))
             .and_then(|session| session.connection)
-            .and_then(|index| self.clients.connections.at(index))
+            .and_then(|index| self.connections.at(index))
             .map(Connection::id);
         if let Some(id) = connection {
             let detail = "its session was removed";
@@ -366,33 +187,142 @@ impl Shard {
     }
 }
 
+/// The policy.
+impl Shard {
+    /// Whether a client may connect, and publish its will; what the rules need to know of it.
+    pub(crate) fn judge_connect(
+        &mut self,
+        id: ConnectionId,
+        client_id: &Arc<str>,
+        request: &ConnectRequest,
+    ) -> Result<Option<Arc<Subject>>, Fault> {
+        let access = &mut self.access;
+        let connection = self.connections.get(id);
+        let identity = || connection.map_or_else(Identity::default, |it| identity(it, client_id));
+        let subject = access.subject(identity);
+        if let Some(Verdict::Denied(why)) = subject.as_ref().map(|subject| subject.connect()) {
+            return Err(Fault::new(ReasonCode::NotAuthorized, why.detail()));
+        }
+        if let Some(will) = request.will.as_deref()
+            && access.will(subject.as_ref(), &will.topic).is_denied()
+        {
+            let detail = "the client may not publish to its will's topic";
+            return Err(Fault::new(ReasonCode::NotAuthorized, detail));
+        }
+        Ok(subject)
+    }
+
+    /// A session has a client, maybe another one than before.
+    pub(crate) fn take_subject(&mut self, id: SessionId, subject: Option<Arc<Subject>>) {
+        let is_new = self.access.admit(id, subject);
+        let session = self.sessions.get(id);
+        if is_new && session.is_some_and(|session| !session.subscriptions.is_empty()) {
+            self.router.judge_again();
+            self.revoke_subscriptions(id);
+        }
+    }
+
+    /// Ends the subscriptions of a session that are not allowed any more. What waits by them is
+    /// judged when it leaves.
+    fn revoke_subscriptions(&mut self, id: SessionId) {
+        let access = &self.access;
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        let subscriptions = session.subscriptions.iter();
+        let denied: Vec<_> = subscriptions
+            .filter_map(|(text, _)| {
+                let parsed = SubscriptionFilter::parse(text).ok()?;
+                match access.subscribe(id, parsed.filter()) {
+                    Verdict::Allowed => None,
+                    Verdict::Denied(why) => Some((Box::from(text), why)),
+                }
+            })
+            .collect();
+        let client_id = Arc::clone(&session.client_id);
+        for (filter, why) in denied {
+            if self.end_subscription_to(id, &filter).is_some() {
+                self.event(Event::SubscriptionRevoked {
+                    client_id: Arc::clone(&client_id),
+                    filter,
+                    why,
+                });
+            }
+        }
+    }
+
+    /// Other rules are in force from now on, for what waits too.
+    #[cold]
+    pub(crate) fn replace_policy(&mut self, now: Instant, policy: Option<Arc<Policy>>) {
+        // What is on its way was routed by the rules before.
+        self.finish_fan_outs(now);
+        self.access.replace(policy);
+        self.router.judge_again();
+        let ids: Vec<_> = self.connections.iter().map(Connection::id).collect();
+        for &id in &ids {
+            self.renew_subject(id);
+        }
+        for id in ids {
+            self.enforce_policy(now, id);
+        }
+    }
+
+    fn renew_subject(&mut self, id: ConnectionId) {
+        let Self {
+            access,
+            connections,
+            sessions,
+            ..
+        } = self;
+        if let Some(connection) = connections.get(id)
+            && let Some(session_id) = connection.session()
+            && let Some(session) = sessions.get(session_id)
+        {
+            let subject = access.subject(|| identity(connection, &session.client_id));
+            access.admit(session_id, subject);
+        }
+    }
+
+    /// The rules have changed for a client that is here.
+    fn enforce_policy(&mut self, now: Instant, id: ConnectionId) {
+        let connection = self.connections.get(id);
+        let Some(session_id) = connection.and_then(Connection::session) else {
+            return; // it is judged when it is admitted
+        };
+        let subject = self.access.client_of(session_id);
+        if let Some(Verdict::Denied(why)) = subject.map(|subject| subject.connect()) {
+            let fault = Fault::new(ReasonCode::NotAuthorized, why.detail());
+            return self.disconnect(now, id, fault);
+        }
+        self.revoke_subscriptions(session_id);
+        self.announcer().announce_to_groups(session_id, true);
+    }
+
+    /// A client may not publish this: no session receives it. Of a publisher that stamps its
+    /// messages it counts as dropped, not as lost.
+    #[cold]
+    pub(crate) fn drop_denied(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        publication: &Publication<'_>,
+    ) {
+        self.auditor(now)
+            .note_refused(id, publication, DropReason::NotAuthorized);
+        self.deliverer(now)
+            .drop_message(id, publication, DropReason::NotAuthorized);
+    }
+}
+
 /// Who publishes for an operator, where a client id is kept: unlike what the broker makes anew at
 /// each start, it may be retained on disk.
 const PUBLISHER: &str = "$operator";
 
-/// So many entries, from so many places.
-fn page<T>(from: Place, all: usize, most: usize, info: impl Fn(usize) -> Option<T>) -> Page<T> {
-    let mut entries = Vec::new();
-    let mut index = from.index;
-    let until = index.saturating_add(LOOKS_MAX).min(all);
-    while index < until && entries.len() < most {
-        entries.extend(info(index));
-        index += 1;
+/// What is known of a client.
+fn identity(connection: &Connection, client_id: &Arc<str>) -> Identity {
+    Identity {
+        user: connection.user().cloned(),
+        client_id: Arc::clone(client_id),
+        peer: connection.peer().clone(),
     }
-    let next = (index < all).then_some(Place { index, offset: 0 });
-    Page { entries, next }
-}
-
-fn subscriptions_of(session: &Session, offset: usize) -> impl Iterator<Item = SubscriptionInfo> {
-    let all = session.subscriptions.iter().skip(offset);
-    all.map(|(filter, grant)| SubscriptionInfo {
-        client_id: Arc::clone(&session.client_id),
-        filter: filter.into(),
-        qos: grant.qos,
-        no_local: grant.no_local,
-    })
-}
-
-fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    one.into_iter().chain(other).min()
 }

@@ -30,14 +30,14 @@ impl Iterator for Outputs<'_> {
     type Item = Output;
 
     fn next(&mut self) -> Option<Output> {
-        let clients = &mut self.shard.clients;
-        if let Some(request) = clients.gate.next_request() {
+        let shard = &mut *self.shard;
+        if let Some(request) = shard.gate.next_request() {
             return Some(request.into());
         }
-        if let Some((to, message)) = clients.mesh.take_outgoing() {
+        if let Some((to, message)) = shard.mesh.take_outgoing() {
             return Some(Output::ShardMessage { to, message });
         }
-        let output = clients.outputs.pop_front();
-        output.or_else(|| clients.telemetry.take_event().map(Output::Event))
+        let output = shard.outputs.pop_front();
+        output.or_else(|| shard.telemetry.take_event().map(Output::Event))
     }
 }

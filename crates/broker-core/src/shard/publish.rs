@@ -28,7 +28,6 @@ use crate::message::{self, Publication};
 use crate::placement;
 use crate::reason::{DropReason, Fault, Flow};
 use crate::session::Session;
-use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::telemetry::Again;
 
@@ -44,7 +43,7 @@ impl Shard {
     ) -> Result<Flow, Fault> {
         let flow = self.resolve_topic(now, id, session_id, &publish);
         if !matches!(flow, Ok(Flow::Requeue)) {
-            let telemetry = &mut self.clients.telemetry;
+            let telemetry = &mut self.telemetry;
             telemetry.received_publish(publish.payload.len());
         }
         flow
@@ -63,7 +62,7 @@ impl Shard {
         }
         check_properties(publish)?;
         // The table of aliases lends the topic, so it is taken off its connection meanwhile.
-        let Some(connection) = self.clients.connections.get_mut(id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return Ok(Flow::Done);
         };
         let mut aliases = connection.take_aliases();
@@ -79,7 +78,7 @@ impl Shard {
                 .map_err(invalid_topic)
                 .and_then(|topic| self.take_checked(now, id, session_id, publish, topic)),
         };
-        if let Some(connection) = self.clients.connections.get_mut(id) {
+        if let Some(connection) = self.connections.get_mut(id) {
             connection.restore_aliases(aliases);
         }
         taken
@@ -93,13 +92,13 @@ impl Shard {
         publish: &Publish<'_>,
         topic: TopicName<'_>,
     ) -> Result<Flow, Fault> {
-        check_topic(&self.clients.limits, topic)?;
+        check_topic(&self.options.limits, topic)?;
         let again = self.came_again(id, publish, topic.as_str());
         let flow = self.take_publish(now, id, session_id, publish, topic.as_str());
         if let Some(again) = again
             && !matches!(flow, Ok(Flow::Requeue))
         {
-            self.clients.telemetry.received_again(again);
+            self.telemetry.received_again(again);
         }
         flow
     }
@@ -112,7 +111,7 @@ impl Shard {
         topic: &str,
     ) -> Option<Again> {
         publish.packet_id?;
-        let connection = self.clients.connections.get_mut(id)?;
+        let connection = self.connections.get_mut(id)?;
         if !publish.dup {
             connection.note_new();
             return None;
@@ -122,7 +121,7 @@ impl Shard {
         } else {
             Again::OnOneConnection
         };
-        (!self.clients.audit.topics().is_aside(topic)).then_some(again)
+        (!self.audit.topics().is_aside(topic)).then_some(again)
     }
 
     fn take_publish(
@@ -133,7 +132,7 @@ impl Shard {
         publish: &Publish<'_>,
         name: &str,
     ) -> Result<Flow, Fault> {
-        let Some(session) = self.clients.sessions.get_mut(session_id) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return Ok(Flow::Done);
         };
         let mut instead_of = None;
@@ -147,7 +146,7 @@ impl Shard {
                 }
                 Ok(Arrival::Duplicate) => {
                     // [MQTT-4.3.3-10]: answered again, not delivered again.
-                    let until = session.deferred_pubrec(&self.clients.gate, packet_id);
+                    let until = session.deferred_pubrec(&self.gate, packet_id);
                     let again = Answer::PubRec(packet_id, ReasonCode::Success);
                     self.deliverer(now).answer(id, until, again);
                     return Ok(Flow::Done);
@@ -207,9 +206,9 @@ impl Shard {
         // Whatever becomes of this message, a restart must not take the next for a repetition. Of
         // a store that has failed nothing is promised.
         if let Some(packet_id) = instead_of
-            && !self.clients.gate.has_failed()
+            && !self.gate.has_failed()
         {
-            let Clients { sessions, gate, .. } = &mut self.clients;
+            let Self { sessions, gate, .. } = self;
             if let Some(session) = sessions.get_mut(session_id) {
                 item.wait_for(session.release(session_id, gate, packet_id));
             }
@@ -224,7 +223,7 @@ impl Shard {
                 .map(Some),
             None => {
                 if receives {
-                    self.clients.connections.reserve_answer(id);
+                    self.connections.reserve_answer(id);
                     is_reserved = true;
                 }
                 Ok(Some(self.accept(
@@ -237,7 +236,7 @@ impl Shard {
                 )))
             }
         };
-        item.finish(&mut self.clients.deliveries);
+        item.finish(&mut self.deliveries);
         self.stamped = stamped;
         self.scratch = scratch;
         self.publisher = Some(publisher);
@@ -277,7 +276,7 @@ impl Shard {
     /// Why a message is not taken in, if so: its client may not publish it, or there is no room to
     /// keep it.
     fn refusal(&mut self, item: &Item<'_>, publisher: SessionId) -> Option<Refusal> {
-        let Clients { access, audit, .. } = &mut self.clients;
+        let Self { access, audit, .. } = self;
         let (topic, properties) = (item.publication.topic, item.publication.properties);
         if access.publish(publisher, topic).is_denied()
             || poses_as_record(audit.topics(), topic, properties)
@@ -292,12 +291,12 @@ impl Shard {
             return Some(Refusal { why, full: None });
         }
         if !self.has_room_for_copy(item, publisher) {
-            let session = self.clients.sessions.get(publisher);
+            let session = self.sessions.get(publisher);
             let full = session.map(|session| Arc::clone(&session.client_id));
             let why = DropReason::QueueFull;
             return Some(Refusal { why, full });
         }
-        if self.clients.limits.queue_full == QueueFull::DropOldest {
+        if self.options.limits.queue_full == QueueFull::DropOldest {
             return None;
         }
         let full = self.full_receiver(item, publisher)?;
@@ -311,7 +310,7 @@ impl Shard {
     /// Whether the publisher may have another copy of a retained message on disk, if it is to have
     /// one of this.
     fn has_room_for_copy(&self, item: &Item<'_>, publisher: SessionId) -> bool {
-        let (qos2_pending, limits) = (self.clients.gate.qos2_pending(), &self.clients.limits);
+        let (qos2_pending, limits) = (self.gate.qos2_pending(), &self.options.limits);
         copied_with(&item.storing).is_none()
             || qos2_pending.has_room(limits, publisher, item.publication.cost())
     }
@@ -323,12 +322,12 @@ impl Shard {
         let Ok(topic) = TopicName::parse(publication.topic) else {
             return false;
         };
-        let sessions = &self.clients.sessions;
+        let sessions = &self.sessions;
         let stays = |id: SessionId| sessions.get(id).is_some_and(Session::is_durable);
         let route = self.router.route(topic);
         let mut receivers = route.receivers.iter();
         // Forgetting a retained message makes room, where there is anything to write to.
-        publication.retain && (!publication.payload.is_empty() || self.clients.gate.has_failed())
+        publication.retain && (!publication.payload.is_empty() || self.gate.has_failed())
             || route.staying != 0
             || route.groups.iter().any(|group| self.groups.keeps(*group))
             || receivers.any(|to| to.qos > QoS::AtMostOnce && stays(to.session))
@@ -353,7 +352,8 @@ impl Shard {
             let reason = ReasonCode::NotAuthorized;
             return Ok(Outcome { reason, until });
         }
-        self.note_refused(session_id, &item.publication, *why);
+        self.auditor(now)
+            .note_refused(session_id, &item.publication, *why);
         self.deliverer(now)
             .drop_for(session_id, &item.publication, *why, full.as_ref());
         let (reason, detail) = refused(*why);
@@ -361,9 +361,7 @@ impl Shard {
             return Ok(Outcome { reason, until });
         }
         // It is not here: when it comes again it is new.
-        if let (Some(session), Some(packet_id)) =
-            (self.clients.sessions.get_mut(session_id), packet_id)
-        {
+        if let (Some(session), Some(packet_id)) = (self.sessions.get_mut(session_id), packet_id) {
             session.inbound.acknowledged(packet_id);
         }
         Err(Fault::new(reason, detail))
@@ -373,7 +371,7 @@ impl Shard {
     /// it published before. Without them it would send all of that again, be refused again, and
     /// everybody else would get it once more each time.
     fn must_answer_first(&self, id: ConnectionId, why: DropReason) -> bool {
-        let connection = self.clients.connections.get(id);
+        let connection = self.connections.get(id);
         // Answers of a store that has failed never come.
         !matches!(why, DropReason::StoreFailed | DropReason::NotAuthorized)
             && connection.is_some_and(|connection| {
@@ -385,11 +383,11 @@ impl Shard {
     #[cold]
     fn put_back(&mut self, id: ConnectionId, session_id: SessionId, packet_id: Option<PacketId>) {
         if let Some(packet_id) = packet_id
-            && let Some(session) = self.clients.sessions.get_mut(session_id)
+            && let Some(session) = self.sessions.get_mut(session_id)
         {
             session.inbound.acknowledged(packet_id);
         }
-        if let Some(connection) = self.clients.connections.get_mut(id) {
+        if let Some(connection) = self.connections.get_mut(id) {
             connection.answer_first();
         }
     }
@@ -406,13 +404,15 @@ impl Shard {
         stamped: &'a mut PropertyBuf,
     ) -> Outcome {
         let publication = &mut item.publication;
-        let own = self.verify_publisher(session_id, again, publication);
-        self.put_mark(now, session_id, publication, stamped);
+        let own = self
+            .auditor(now)
+            .verify_publisher(session_id, again, publication);
+        self.auditor(now).put_mark(session_id, publication, stamped);
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
             if let Some(packet_id) = copied_with(&item.storing) {
                 let bytes = publication.cost();
-                let qos2_pending = self.clients.gate.qos2_pending_mut();
+                let qos2_pending = self.gate.qos2_pending_mut();
                 qos2_pending.keep(session_id, packet_id, bytes);
             }
             let qos = publication.qos;
@@ -420,25 +420,25 @@ impl Shard {
         }
         let wanted = self.route(now, item, Some(session_id));
         if let Storing::IfWanted(Some(marker)) = item.storing {
-            let message = |errand| (errand, item.message(&mut self.clients.deliveries));
+            let message = |errand| (errand, item.message(&mut self.deliveries));
             let retained = marker.retained.map(message);
             let marker = |client_id| Record::Marker {
                 client_id,
                 packet_id: marker.packet_id,
                 retained,
             };
-            let Clients { sessions, gate, .. } = &mut self.clients;
+            let Self { sessions, gate, .. } = self;
             if let Some(session) = sessions.get_mut(session_id) {
                 item.wait_for(session.persist(gate, marker));
             }
         }
         if item.is_expected {
-            item.note_groups(&mut self.clients.gate);
+            item.note_groups(&mut self.gate);
         }
         if item.is_fanned_out {
             self.wait_for_fan_out(now, id, item);
         }
-        self.note_lane_snapshot(session_id, item, own);
+        self.auditor(now).note_lane_snapshot(session_id, item, own);
         let until = item.until;
         let reason = if wanted {
             ReasonCode::Success
@@ -460,7 +460,7 @@ impl Shard {
     /// A client before 5.0 cannot be told why: it gets its acknowledgement, and the log has the
     /// reason [MQTT311-3.3.5-2].
     fn expressible(&self, id: ConnectionId, reason: ReasonCode) -> ReasonCode {
-        let connection = self.clients.connections.get(id);
+        let connection = self.connections.get(id);
         let v5 = connection.is_some_and(|connection| connection.version().has_properties());
         if v5 { reason } else { ReasonCode::Success }
     }

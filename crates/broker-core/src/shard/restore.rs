@@ -20,7 +20,7 @@
 //! connected gets with DUP what it finds in the log, and may have had already [MQTT-3.3.1-1], also
 //! if the broker is started again before it comes.
 //!
-//! Lanes of the audit are in [`crate::audit::clean_shutdown`].
+//! Which lanes of the audit go on, and how: [`crate::audit::clean_shutdown`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter};
 
 use super::close::GRACE;
 use crate::audit::watch::Topics;
-use crate::durability::{Entry, MaybeSent, ReceivedEntry, StoredSubscription, Will};
+use crate::durability::{Entry, LaneState, MaybeSent, ReceivedEntry, StoredSubscription, Will};
 use crate::ids::{HandOver, SessionId};
 use crate::mesh::MeshMessage;
 use crate::message::Message;
@@ -40,7 +40,6 @@ use crate::position::{Frontier, Position};
 use crate::reason::DropReason;
 use crate::routing::Grant;
 use crate::session::{Backlog, Delivery, Kept, Session};
-use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::shared::Duty;
 use crate::telemetry::Telemetry;
@@ -147,13 +146,13 @@ pub(crate) struct Revived {
 impl Shard {
     /// Says what is in each log. The shard goes on behind what is in its own.
     pub fn restore_tails(&mut self, tails: Frontier) {
-        self.clients.gate.restore_log_ends(tails);
+        self.gate.restore_log_ends(tails);
     }
 
     /// Says where publishers have moved to other logs, the oldest first: of each such moment what
     /// was in each log, and is still. What is within comes to a session before what is not.
     pub fn restore_moves(&mut self, moves: Arc<[Frontier]>) {
-        self.clients.gate.restore_moves(moves);
+        self.gate.restore_moves(moves);
     }
 
     /// Says that a broker may have begun with less in this store than it had told, as after a power
@@ -184,18 +183,18 @@ impl Shard {
             client_id: Arc::clone(&client_id),
             what,
         };
-        if self.clients.sessions.find(&client_id).is_some() {
+        if self.sessions.find(&client_id).is_some() {
             return Err(contradiction("it is there twice"));
         }
         let id = self.old_session(&client_id);
         let absence = self.numbers.issue();
-        let Clients {
+        let Self {
             sessions,
             telemetry,
             gate,
             audit,
             ..
-        } = &mut self.clients;
+        } = self;
         let Some(session) = sessions.get_mut(id) else {
             return Ok(());
         };
@@ -255,22 +254,22 @@ impl Shard {
 
     /// Goes on with a session that is there again.
     fn begin_restored(&mut self, now: Instant, id: SessionId, was_here: bool, away: Duration) {
-        self.announce_to_groups(id, false);
+        self.announcer().announce_to_groups(id, false);
         self.schedule_end(id, now + GRACE);
         self.revive_will(now, id, away);
         if was_here {
             // From now on it is away.
-            self.clients.sessions.touch_presence(id);
+            self.sessions.touch_presence(id);
             self.schedule_progress(now);
         }
-        let Clients { sessions, gate, .. } = &mut self.clients;
+        let Self { sessions, gate, .. } = self;
         if let Some(session) = sessions.get_mut(id) {
             session.list_for_scan(id, gate.scan_mut());
         }
-        self.clients.sessions.note_fill(&self.clients.limits, id);
+        self.sessions.note_fill(&self.options.limits, id);
         self.schedule_scan(now);
-        let sessions = self.clients.sessions.len();
-        self.clients.telemetry.note_sessions(sessions);
+        let sessions = self.sessions.len();
+        self.telemetry.note_sessions(sessions);
     }
 
     /// Goes on with the will of a client whose session has ended with its connection, when the
@@ -281,7 +280,7 @@ impl Shard {
         client_id: &Arc<str>,
         will: Will,
     ) -> Result<(), RestoreError> {
-        if self.clients.sessions.find(client_id).is_some() {
+        if self.sessions.find(client_id).is_some() {
             return Err(RestoreError::Contradiction {
                 client_id: Arc::clone(client_id),
                 what: "its will is there twice",
@@ -289,7 +288,7 @@ impl Shard {
         }
         let id = self.old_session(client_id);
         let absence = self.numbers.issue();
-        if let Some(session) = self.clients.sessions.get_mut(id) {
+        if let Some(session) = self.sessions.get_mut(id) {
             session.absence = absence;
             session.will = Some(Box::new(will));
             session.will_on_disk = true;
@@ -321,11 +320,11 @@ impl Shard {
     /// A client comes whose last session was over with the broker: its will is due, if it was not
     /// yet published.
     pub(crate) fn end_orphan(&mut self, now: Instant, client_id: &Arc<str>) {
-        let Some(id) = self.clients.sessions.find(client_id) else {
+        let Some(id) = self.sessions.find(client_id) else {
             return;
         };
         let is_orphan = |session: &Session| session.connection.is_none() && session.expiry_s == 0;
-        if self.clients.sessions.get(id).is_some_and(is_orphan) {
+        if self.sessions.get(id).is_some_and(is_orphan) {
             self.end_session(now, id, DropReason::SessionEnded);
         }
     }
@@ -333,7 +332,7 @@ impl Shard {
     /// Sets the time of a restored will. Its client could not come while the broker was down: it
     /// may for a moment, or for the delay if that is shorter.
     fn revive_will(&mut self, now: Instant, id: SessionId, away: Duration) {
-        let Some(session) = self.clients.sessions.get_mut(id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         let (expiry_s, absence) = (session.expiry_s, session.absence);
@@ -356,9 +355,9 @@ impl Shard {
 
     fn await_others(&mut self, now: Instant) {
         if self.revived.barrier == 0 && self.options.shards > 1 {
-            let barrier = self.clients.mesh.issue_barrier();
+            let barrier = self.mesh.issue_barrier();
             self.revived.barrier = barrier;
-            let mesh = &mut self.clients.mesh;
+            let mesh = &mut self.mesh;
             mesh.broadcast(|| MeshMessage::BarrierAsked { barrier });
         }
         self.timers.set(now, Timer::Revive);
@@ -366,7 +365,7 @@ impl Shard {
 
     /// Begins what waits for all shards, if it need not wait any more.
     pub(crate) fn begin_revived(&mut self, now: Instant) {
-        if self.clients.mesh.reached_barrier() < self.revived.barrier {
+        if self.mesh.reached_barrier() < self.revived.barrier {
             return;
         }
         for (at, timer) in self.revived.timers.drain(..) {
@@ -392,14 +391,14 @@ impl Shard {
             });
         };
         self.options.totals.subscriptions.add(1);
-        self.clients.telemetry.subscribed();
+        self.telemetry.subscribed();
         let grant = Grant {
             qos: subscription.options.qos,
             no_local: subscription.options.no_local,
             retain_as_published: subscription.options.retain_as_published,
             identifier: subscription.identifier,
         };
-        if let Some(session) = self.clients.sessions.get_mut(id) {
+        if let Some(session) = self.sessions.get_mut(id) {
             session
                 .subscriptions
                 .insert(subscription.filter.clone(), grant);
@@ -416,6 +415,52 @@ impl Shard {
     /// Goes on with a retained message; one that has expired meanwhile is dropped, and named.
     pub fn restore_retained(&mut self, now: Instant, message: Message) {
         self.keep_retained(now, &Arc::new(message));
+    }
+
+    /// Goes on with a lane of an earlier run, after its session was restored.
+    pub fn restore_lane(&mut self, now: Instant, lane: LaneState) {
+        let Self {
+            sessions,
+            audit,
+            telemetry,
+            ..
+        } = self;
+        let Some(id) = sessions.find(lane.client_id()) else {
+            return;
+        };
+        if let Some(session) = sessions.get_mut(id) {
+            audit.restore_ingress(telemetry, id, &mut session.ledger, &lane);
+        }
+        audit.restore_own(telemetry, &lane, false);
+        self.auditor(now).carry_out();
+    }
+
+    /// What is at rest on disk is void from now on: this run goes on with it. What it begins anew
+    /// has epochs from this floor on, which is above that of the run before by
+    /// [`EPOCHS_AHEAD_MAX`](crate::EPOCHS_AHEAD_MAX) at least. Every shard asks for that, and
+    /// admits no client before.
+    pub fn resume_lanes(&mut self, now: Instant, floor: u32) {
+        self.timers.set(now, Timer::Ask);
+        self.audit.begin_epochs_from(floor);
+        self.gate.resume_lanes(floor);
+    }
+
+    /// Takes over what an earlier run has stored of a lane while it ran, after lanes at rest: what
+    /// was not at rest was cut off by a crash.
+    pub fn restore_lane_so_far(&mut self, now: Instant, state: LaneState) {
+        let Self {
+            sessions,
+            audit,
+            telemetry,
+            ..
+        } = self;
+        let session = sessions.find_mut(state.client_id());
+        let ledger = session.map(|session| &mut session.ledger);
+        if ledger.is_some() {
+            audit.restore_own(telemetry, &state, true);
+        }
+        audit.restore_ingress_so_far(telemetry, ledger, &state);
+        self.auditor(now).carry_out();
     }
 }
 

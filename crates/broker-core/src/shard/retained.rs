@@ -32,7 +32,7 @@ use crate::reason::DropReason;
 use crate::retained::{NextStep, QueryStart, Question, RetainedChange, RetainedCopy, Slice};
 use crate::routing::{Grant, Terms};
 use crate::session::{Identifiers, Session};
-use crate::shard::Clients;
+use crate::settings::ShardOptions;
 use crate::shard::Shard;
 use crate::timers::Timer;
 
@@ -43,7 +43,7 @@ impl Shard {
         let owner = placement::of_topic(item.publication.topic, self.options.shards);
         // It outlives its place in the log, so that with a place has a copy of its own.
         let may_be_stored = self.options.settings.durable && item.publication.qos > QoS::AtMostOnce;
-        let deliveries = &mut self.clients.deliveries;
+        let deliveries = &mut self.deliveries;
         let message = if may_be_stored {
             item.copy(deliveries)
         } else {
@@ -62,7 +62,7 @@ impl Shard {
             token,
             errand,
         };
-        self.clients.mesh.send(owner, message);
+        self.mesh.send(owner, message);
     }
 
     pub(crate) fn handle_retain(
@@ -119,12 +119,12 @@ impl Shard {
         message: &Arc<Message>,
         refused: Option<DropReason>,
     ) -> bool {
-        let Clients {
+        let Self {
             retained,
-            limits,
+            options: ShardOptions { limits, .. },
             telemetry,
             ..
-        } = &mut self.clients;
+        } = self;
         match retained.set(topic, message, refused, limits) {
             RetainedChange::Set { old } => {
                 let publication = message.publication();
@@ -167,16 +167,16 @@ impl Shard {
         if !self.options.settings.durable || message.publisher().is_none() {
             return StoreId::NOTHING;
         }
-        self.clients.gate.ask(record(Arc::clone(message)))
+        self.gate.ask(record(Arc::clone(message)))
     }
 
     pub(crate) fn expire_retained(&mut self, now: Instant, message: &Weak<Message>) {
         let Some(message) = message.upgrade() else {
             return;
         };
-        if self.clients.retained.expire(&message) {
+        if self.retained.expire(&message) {
             let size = message.publication().cost();
-            self.clients.telemetry.unretained(size);
+            self.telemetry.unretained(size);
             self.store_unretained(&message, None);
             self.drop_of_publisher(now, &Item::kept(&message), DropReason::Expired);
         }
@@ -188,18 +188,18 @@ impl Shard {
         let Ok(name) = TopicName::parse(topic) else {
             return;
         };
-        let kept = self.clients.retained.get(name);
+        let kept = self.retained.get(name);
         // The broker's own are made anew; they are not the operator's to remove.
         if !self.keeps_retained(topic) || kept.is_some_and(|kept| kept.publisher().is_none()) {
             return;
         }
-        if let Some(size) = self.clients.retained.remove(name) {
-            self.clients.telemetry.unretained(size);
+        if let Some(size) = self.retained.remove(name) {
+            self.telemetry.unretained(size);
         }
         // One that the limits did not let in at the start is on disk all the same.
         if self.options.settings.durable {
             let (topic, errand) = (topic.into(), None);
-            self.clients.gate.ask(Record::Unretained { topic, errand });
+            self.gate.ask(Record::Unretained { topic, errand });
         }
     }
 
@@ -229,18 +229,18 @@ impl Shard {
             waits,
             waits_for_verdict: has_verdict && finds_verdict(filter.as_str()),
         };
-        if self.clients.sessions.get(session).is_some() {
-            let most = self.clients.limits.subscriptions_per_session_max as usize;
-            self.clients.retained.add_query(session, start, most);
+        if self.sessions.get(session).is_some() {
+            let most = self.options.limits.subscriptions_per_session_max as usize;
+            self.retained.add_query(session, start, most);
         }
     }
 
     /// Begins the queries with these tokens: their SUBACK has left.
     pub(crate) fn begin_queries(&mut self, now: Instant, session: SessionId, tokens: Range<u64>) {
-        if tokens.is_empty() || self.clients.sessions.get(session).is_none() {
+        if tokens.is_empty() || self.sessions.get(session).is_none() {
             return;
         }
-        for token in self.clients.retained.begin_queries(session, tokens) {
+        for token in self.retained.begin_queries(session, tokens) {
             self.ask_for_verdict(now, session, token);
         }
         self.pump(now, session);
@@ -251,12 +251,12 @@ impl Shard {
     pub(crate) fn pump_retained(&mut self, now: Instant, session_id: SessionId) {
         // Of that, copies that were found may be older.
         self.deliverer(now).catch_up(session_id);
-        let session = self.clients.sessions.get(session_id);
+        let session = self.sessions.get(session_id);
         if session.is_none_or(|session| session.connection.is_none()) {
             return; // what is found now may be replaced before it comes back
         }
         for _ in 0..RETAINED_SLICES_A_TURN {
-            let goes_on = match self.clients.retained.next_step(session_id) {
+            let goes_on = match self.retained.next_step(session_id) {
                 NextStep::Wait => false,
                 NextStep::Ask => self.ask_for_slice(session_id) && self.send_found(now, session_id),
                 NextStep::Send => self.send_found(now, session_id),
@@ -271,7 +271,7 @@ impl Shard {
     /// Asks for the next slice of the first query. Answers whether it is here at once.
     fn ask_for_slice(&mut self, session: SessionId) -> bool {
         let token = self.numbers.issue();
-        let Some(question) = self.clients.retained.ask(session, token) else {
+        let Some(question) = self.retained.ask(session, token) else {
             return false;
         };
         let Question {
@@ -280,7 +280,7 @@ impl Shard {
             after,
         } = question;
         if shard == self.options.id {
-            let retained = &mut self.clients.retained;
+            let retained = &mut self.retained;
             let slice = retained.slice(&filter, after.as_deref());
             retained.take_answer(session, token, slice);
             return true;
@@ -291,24 +291,24 @@ impl Shard {
             filter: (*filter).into(),
             after,
         };
-        self.clients.mesh.send(shard, message);
+        self.mesh.send(shard, message);
         false
     }
 
     /// Whether this message would go straight out rather than fill the queue.
     fn room_for_retained(&self, session_id: SessionId, qos: QoS) -> bool {
-        let Some(session) = self.clients.sessions.get(session_id) else {
+        let Some(session) = self.sessions.get(session_id) else {
             return false;
         };
         let connection = session
             .connection
-            .and_then(|index| self.clients.connections.at(index));
+            .and_then(|index| self.connections.at(index));
         let window = qos == QoS::AtMostOnce
             || (session.queue.is_empty()
                 && !session.is_behind()
-                && session.window_open(&self.clients.limits)
+                && session.window_open(&self.options.limits)
                 && !session.outbound.resending());
-        let output_max = self.clients.limits.output_bytes_max as usize;
+        let output_max = self.options.limits.output_bytes_max as usize;
         window && connection.is_some_and(|connection| connection.unwritten() <= output_max / 2)
     }
 
@@ -320,8 +320,8 @@ impl Shard {
         filter: &str,
         after: Option<&str>,
     ) {
-        let Slice { messages, next } = self.clients.retained.slice(filter, after);
-        self.clients.mesh.send(
+        let Slice { messages, next } = self.retained.slice(filter, after);
+        self.mesh.send(
             from,
             MeshMessage::RetainedAnswer {
                 token,
@@ -335,19 +335,19 @@ impl Shard {
     /// Sends what the first query has found, message by message while there is room, and moves it
     /// on when that was all. Answers whether there was room for all of it.
     fn send_found(&mut self, now: Instant, session_id: SessionId) -> bool {
-        while let Some(qos) = self.clients.retained.next_qos(session_id) {
+        while let Some(qos) = self.retained.next_qos(session_id) {
             if !self.room_for_retained(session_id, qos) {
                 return false;
             }
-            let Some(copy) = self.clients.retained.take_copy(session_id) else {
+            let Some(copy) = self.retained.take_copy(session_id) else {
                 return false;
             };
             let RetainedCopy { message, grant, .. } = copy;
-            let session = self.clients.sessions.get(session_id);
+            let session = self.sessions.get(session_id);
             // [MQTT-3.8.3-3]
             let is_own = |session: &Session| message.publisher() == Some(&session.client_id);
             let is_left_out = grant.no_local && session.is_some_and(is_own);
-            let is_allowed = self.clients.access.may_receive(session_id, message.topic());
+            let is_allowed = self.access.may_receive(session_id, message.topic());
             if is_allowed
                 && !copy.is_overtaken
                 && !is_left_out
@@ -355,11 +355,11 @@ impl Shard {
             {
                 self.send_retained(now, session_id, grant, &message);
             }
-            self.clients.deliveries.release(message);
+            self.deliveries.release(message);
         }
-        let done = self.clients.retained.finish_slice(session_id);
+        let done = self.retained.finish_slice(session_id);
         if let Some(filter) = done {
-            self.clients.sessions.end_scan(session_id, &filter);
+            self.sessions.end_scan(session_id, &filter);
         }
         true
     }
@@ -388,7 +388,7 @@ impl Shard {
             is_denied: false,
         };
         self.deliverer(now).deliver(session_id, terms, &mut item);
-        item.finish(&mut self.clients.deliveries);
+        item.finish(&mut self.deliveries);
     }
 }
 

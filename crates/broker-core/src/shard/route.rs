@@ -30,28 +30,22 @@ use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
 
 use crate::audit::receipt::News;
 use crate::connection::anonymous;
-use crate::delivery::{Deliverer, Item};
+use crate::delivery::Item;
 use crate::durability::{Record, WaitFor, Waiter};
-use crate::ids::{GroupId, GroupRef, Holder, Member, SessionId, ShardId};
+use crate::ids::{GroupId, GroupRef, Holder, HolderRef, Member, SessionId, ShardId};
 use crate::limits::BUNDLED_FOR_MAX;
 use crate::mesh::{Awaited, MeshMessage};
 use crate::message::Message;
 use crate::placement;
 use crate::reason::DropReason;
 use crate::routing::{Grant, Routed, Terms};
-use crate::session::{Delivery, Identifiers};
-use crate::shard::Shard;
+use crate::session::{Delivery, Identifiers, Session};
+use crate::shard::{Shard, deliverer};
 use crate::shared::{Duty, GroupMessage};
 use crate::telemetry::Dropped;
 
 /// Sessions and shards.
 impl Shard {
-    /// Delivery at work on the parts that it needs.
-    #[inline]
-    pub(crate) fn deliverer(&mut self, now: Instant) -> Deliverer<'_> {
-        self.clients.deliverer(now)
-    }
-
     /// Brings a message to all its receivers in the broker. `from`: the session it came from,
     /// if that lives here. Answers whether anybody does.
     pub(crate) fn route(
@@ -69,7 +63,7 @@ impl Shard {
         } = self.route_here(now, item, from);
         if staying != 0 {
             // It must be stored before they have it.
-            item.store(&mut self.clients.deliveries, &mut self.clients.gate);
+            item.store(&mut self.deliveries, &mut self.gate);
         }
         let others = shards.count_ones();
         while shards != 0 {
@@ -78,25 +72,21 @@ impl Shard {
             shards &= !bit;
             wanted = true;
             if others <= BUNDLED_FOR_MAX
-                && self
-                    .clients
-                    .mesh
-                    .bundle(shard, &item.publication, item.publisher)
+                && self.mesh.bundle(shard, &item.publication, item.publisher)
             {
                 continue;
             }
-            let message = item.message_to_mail(&mut self.clients.deliveries);
+            let message = item.message_to_mail(&mut self.deliveries);
             // Whose groups are not known to keep messages may have one that does by now.
             let is_awaited = item.is_awaited && (item.is_expected || sharing & bit != 0);
             let awaited = is_awaited.then(|| self.expect_groups(item));
-            self.clients
-                .mesh
+            self.mesh
                 .send(shard, MeshMessage::Publish { message, awaited });
         }
         // The broker's own word is not a client's message without a receiver.
         if !wanted && !item.is_own_word() {
-            let is_aside = self.clients.audit.topics().is_aside(item.publication.topic);
-            self.clients.telemetry.unrouted(is_aside);
+            let is_aside = self.audit.topics().is_aside(item.publication.topic);
+            self.telemetry.unrouted(is_aside);
         }
         let shards = others;
         self.pass_on_news(now, item, News::Routed { expected, shards });
@@ -116,16 +106,13 @@ impl Shard {
         };
         let mut groups = std::mem::take(&mut self.groups_scratch);
         groups.clear();
-        let Self {
-            router, clients, ..
-        } = self;
         // All whose filters match, and no others. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
-        let may_receive = |session| clients.access.may_receive(session, topic.as_str());
-        let route = router.judged(topic, may_receive);
+        let may_receive = |session| self.access.may_receive(session, topic.as_str());
+        let route = self.router.judged(topic, may_receive);
         groups.extend_from_slice(&route.groups);
         (routed.shards, routed.staying) = (route.shards, route.staying);
         routed.sharing = route.sharing;
-        let mut deliverer = clients.deliverer(now);
+        let mut deliverer = deliverer!(self, now);
         let own = deliverer.deliver_to_all(route, topic, from, item, &mut routed);
         if let Some(session) = own {
             routed.expected += u32::from(self.deliver_to_publisher(now, session, topic, item));
@@ -135,7 +122,7 @@ impl Shard {
             routed.expected += 1;
             if self.groups.keeps(group) {
                 // If its member ends it goes to another, and that one may keep it.
-                item.store(&mut self.clients.deliveries, &mut self.clients.gate);
+                item.store(&mut self.deliveries, &mut self.gate);
             }
             self.deliver_to_group(now, group, item, Duty::None);
         }
@@ -160,7 +147,7 @@ impl Shard {
             return false;
         };
         let mut terms = Terms::of(&receiver, item.publication.retain);
-        terms.is_denied = !self.clients.access.may_receive(session, topic.as_str());
+        terms.is_denied = !self.access.may_receive(session, topic.as_str());
         self.deliverer(now).deliver(session, terms, item);
         true
     }
@@ -176,7 +163,10 @@ impl Shard {
             return None;
         }
         let topic = TopicName::parse(item.publication.topic).ok()?;
-        let publisher = self.holder(Holder::Session(publisher));
+        let publisher = HolderRef {
+            shard: self.options.id,
+            holder: Holder::Session(publisher),
+        };
         self.router.full_receiver(topic, publisher)
     }
 
@@ -186,7 +176,7 @@ impl Shard {
         let token = item.until.settled.unwrap_or_else(|| self.numbers.issue());
         item.until.settled = Some(token);
         let position = item.position();
-        self.clients.gate.expect(token, position);
+        self.gate.expect(token, position);
         token
     }
 }
@@ -214,7 +204,7 @@ impl Shard {
     /// Gives a message to the member whose turn it is, with a duty if it was given before.
     fn deliver_to_group(&mut self, now: Instant, id: GroupId, item: &mut Item<'_>, duty: Duty) {
         let home = self.options.id;
-        let (publication, access) = (&item.publication, &mut self.clients.access);
+        let (publication, access) = (&item.publication, &mut self.access);
         let Some(chosen) = self.groups.choose(id, publication, access) else {
             self.drop_of_group(now, item, DropReason::SessionEnded);
             return self.fulfil(now, duty, home, item);
@@ -230,7 +220,7 @@ impl Shard {
             }
             return self.fulfil(now, duty, home, item);
         }
-        let message = item.message_to_mail(&mut self.clients.deliveries);
+        let message = item.message_to_mail(&mut self.deliveries);
         let duty = match duty {
             Duty::None if item.is_awaited => Duty::Awaited {
                 token: self.expect_settled(item),
@@ -238,7 +228,7 @@ impl Shard {
             },
             again => again,
         };
-        self.send_about_group(
+        self.mesh.send_about_group(
             member.shard,
             GroupMessage::Deliver {
                 member,
@@ -270,7 +260,7 @@ impl Shard {
             message,
             duty,
         };
-        self.send_about_group(group.shard, message);
+        self.mesh.send_about_group(group.shard, message);
     }
 
     /// Brings a message to the session that was chosen. Answers whether that is still a member.
@@ -281,14 +271,14 @@ impl Shard {
         grant: Grant,
         item: &mut Item<'_>,
     ) -> bool {
-        let session = self.clients.sessions.get(member.session);
+        let session = self.sessions.get(member.session);
         let text = session.and_then(|session| session.memberships.named(member.serial));
         let Some(text) = text.cloned() else {
             return false;
         };
         // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
-        let access = &mut self.clients.access;
+        let access = &mut self.access;
         let terms = Terms {
             qos: grant.qos, // [MQTT-4.8.2-3]
             retain: item.publication.retain && grant.retain_as_published,
@@ -298,7 +288,7 @@ impl Shard {
         };
         self.deliverer(now).deliver(member.session, terms, item);
         if item.is_expected {
-            item.note_given(&mut self.clients.gate, &text);
+            item.note_given(&mut self.gate, &text);
         }
         true
     }
@@ -310,19 +300,20 @@ impl Shard {
             Duty::None => {}
             Duty::Awaited { token, owing } => {
                 if let Some(group) = owing {
-                    item.note_given(&mut self.clients.gate, &group);
+                    item.note_given(&mut self.gate, &group);
                 }
                 let until = WaitFor::stored(item.until.stored);
                 let waiter = Waiter::Shard(home, token);
                 self.wake_when(now, until, waiter);
             }
             Duty::HandedOver(hand_over) => {
-                self.clients.gate.ask(Record::HandedOn { hand_over });
+                self.gate.ask(Record::HandedOn { hand_over });
                 let holder = placement::of_hand_over(hand_over, self.options.shards);
                 if holder == self.options.id {
                     self.groups.end_hand_over(hand_over);
                 } else {
-                    self.send_about_group(holder, GroupMessage::HandedOn { hand_over });
+                    self.mesh
+                        .send_about_group(holder, GroupMessage::HandedOn { hand_over });
                 }
             }
         }
@@ -330,8 +321,8 @@ impl Shard {
 
     /// Counts and tells a message that has no receiver to be told of: its publisher is named.
     pub(crate) fn drop_of_publisher(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
-        let is_aside = self.clients.audit.topics().is_aside(item.publication.topic);
-        self.clients.telemetry.count_drop(reason, is_aside);
+        let is_aside = self.audit.topics().is_aside(item.publication.topic);
+        self.telemetry.count_drop(reason, is_aside);
         let client_id = item.publisher.map_or_else(anonymous, Arc::clone);
         let drop = Dropped {
             client_id: &client_id,
@@ -339,13 +330,13 @@ impl Shard {
             reason,
             full: None,
         };
-        self.clients.telemetry.dropped_of_publisher(now, &drop);
+        self.telemetry.dropped_of_publisher(now, &drop);
     }
 
     /// A message that a group was owed has no member to go to.
     fn drop_of_group(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
         self.drop_of_publisher(now, item, reason);
-        item.news(News::Dropped(reason), self.clients.audit.findings());
+        item.news(News::Dropped(reason), self.audit.findings());
     }
 
     /// A member's session has ended with a message it had not acknowledged, or its client no longer
@@ -358,7 +349,7 @@ impl Shard {
         delivery: Delivery,
         kept: bool,
     ) {
-        self.clients.telemetry.ended(1);
+        self.telemetry.ended(1);
         // A session that ends with its connection holds on to no log.
         let message = match delivery.message.position() {
             Some(_) if !kept => Arc::new(delivery.message.in_no_log()),
@@ -382,7 +373,7 @@ impl Shard {
                 message,
                 duty,
             };
-            self.send_about_group(owner, message);
+            self.mesh.send_about_group(owner, message);
         }
     }
 
@@ -394,7 +385,7 @@ impl Shard {
         }
         let hand_over = self.groups.begin_hand_over(message.position());
         let (group, message) = (Arc::clone(group), Arc::clone(message));
-        self.clients.gate.ask(Record::HandedOver {
+        self.gate.ask(Record::HandedOver {
             hand_over,
             group,
             message,
@@ -443,6 +434,69 @@ impl Shard {
             self.drop_of_group(now, &item, DropReason::SessionEnded);
             self.fulfil(now, duty, self.options.id, &mut item);
         }
-        item.finish(&mut self.clients.deliveries);
+        item.finish(&mut self.deliveries);
+    }
+
+    /// The client of a session has connected: its groups learn it, and get back what is too large
+    /// for the client now.
+    pub(crate) fn rejoin_groups(&mut self, now: Instant, id: SessionId) {
+        self.announcer().announce_to_groups(id, true);
+        let limit = self.announcer().packet_limit(id);
+        let Some(limit) = limit.filter(|limit| limit.bytes_max < u32::MAX) else {
+            return;
+        };
+        let session = self.sessions.get(id);
+        let kept = session.is_some_and(Session::is_durable);
+        let taken = self.deliverer(now).take_too_large(id, &limit);
+        if taken.is_empty() {
+            return;
+        }
+        for delivery in taken {
+            if let Some(group) = delivery.group.clone() {
+                self.hand_over(now, &group, delivery, kept);
+            }
+        }
+        // Stored with what the group is given: after a restart only one of both has the message.
+        let Self { sessions, gate, .. } = self;
+        if let Some(session) = sessions.get_mut(id) {
+            session.persist_progress(gate);
+        }
+    }
+}
+
+/// What is found on the way.
+impl Shard {
+    /// Names and passes on what was found, and publishes what is to be reported.
+    pub(crate) fn settle_audit(&mut self, now: Instant) {
+        loop {
+            self.name_findings(now);
+            // What is on its way to those who get a report leads to more reports.
+            let reports = self.audit.take_reports();
+            if reports.is_empty() || self.stopping {
+                break;
+            }
+            for report in reports {
+                let mut item = Item::borrowed(report.publication(now), None);
+                self.route(now, &mut item, None);
+                item.finish(&mut self.deliveries);
+            }
+        }
+        self.auditor(now).carry_out();
+    }
+
+    /// What became known of a message that was routed, if it is followed; and what was found on the
+    /// way.
+    #[inline]
+    pub(crate) fn pass_on_news(&mut self, now: Instant, item: &Item<'_>, news: News) {
+        item.news(news, self.audit.findings());
+        self.name_findings(now);
+    }
+
+    /// Names and passes on what was found.
+    #[inline]
+    fn name_findings(&mut self, now: Instant) {
+        while let Some(finding) = self.audit.take_finding() {
+            self.auditor(now).name_finding(finding);
+        }
     }
 }

@@ -30,7 +30,6 @@ use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::reason::Fault;
 use crate::routing::{Grant, PendingSubAck, Subscriber};
 use crate::settings::ShardOptions;
-use crate::shard::Clients;
 use crate::shard::Shard;
 use crate::shared::GroupMessage;
 use crate::telemetry::Event;
@@ -50,12 +49,12 @@ impl Shard {
     ) -> Result<(), Fault> {
         check_filters(subscribe.filters.iter().map(|(filter, _)| filter))?;
         self.deliverer(now).catch_up(session_id);
-        let Some(connection) = self.clients.connections.get(id) else {
+        let Some(connection) = self.connections.get(id) else {
             return Ok(());
         };
         let (is_bridge, version) = (connection.is_bridge(), connection.version());
         let identifier = identifier_of(&subscribe);
-        let most = self.clients.limits.subscriptions_per_session_max;
+        let most = self.options.limits.subscriptions_per_session_max;
         let filters_max = most.max(FILTERS_AT_LEAST) as usize;
         let mut answer = Answers::default();
         // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5, MQTT311-3.8.4-4].
@@ -63,7 +62,7 @@ impl Shard {
             if answer.codes.len() >= filters_max {
                 // More filters than a session may hold: some are repeated.
                 answer.codes.push(ReasonCode::QuotaExceeded as u8);
-                self.clients.telemetry.refused(ReasonCode::QuotaExceeded);
+                self.telemetry.refused(ReasonCode::QuotaExceeded);
                 continue;
             }
             let filter = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
@@ -125,7 +124,7 @@ impl Shard {
     }
 
     fn report_subscribed(&mut self, version: Version, request: &Request<'_>, code: ReasonCode) {
-        if let Some(session) = self.clients.sessions.get(request.session) {
+        if let Some(session) = self.sessions.get(request.session) {
             let client_id = Arc::clone(&session.client_id);
             self.event(Event::Subscribed {
                 client_id,
@@ -135,7 +134,7 @@ impl Shard {
             });
         }
         if code.is_error() {
-            self.clients.telemetry.refused(code);
+            self.telemetry.refused(code);
         }
     }
 
@@ -154,7 +153,7 @@ impl Shard {
         for (filter, grant) in answer.retained {
             self.add_query(now, session, filter, grant, true);
         }
-        let state = self.clients.sessions.get(session);
+        let state = self.sessions.get(session);
         let suback = PendingSubAck {
             connection,
             session,
@@ -162,12 +161,12 @@ impl Shard {
             packet_id,
             codes: answer.codes,
             filters: answer.filters,
-            barrier: self.clients.mesh.latest_barrier(),
+            barrier: self.mesh.latest_barrier(),
             joins: answer.joins,
             stored: answer.stored,
             retained: first..self.numbers.next(),
         };
-        self.clients.connections.burden(connection, suback.cost());
+        self.connections.burden(connection, suback.cost());
         self.router.subacks().hold(suback);
     }
 
@@ -178,7 +177,7 @@ impl Shard {
         request: &Request<'_>,
         joins: &mut Vec<u64>,
     ) -> Result<Result<bool, ReasonCode>, Fault> {
-        if is_too_large(&self.clients.limits, request) {
+        if is_too_large(&self.options.limits, request) {
             return Ok(Err(ReasonCode::TopicFilterInvalid));
         }
         if request.options.no_local && request.filter.group().is_some() {
@@ -188,7 +187,7 @@ impl Shard {
                 "No Local on a shared subscription",
             ));
         }
-        let (access, filter) = (&self.clients.access, request.filter.filter());
+        let (access, filter) = (&self.access, request.filter.filter());
         if access.subscribe(request.session, filter).is_denied() {
             return Ok(Err(ReasonCode::NotAuthorized));
         }
@@ -210,10 +209,10 @@ impl Shard {
 
     /// Whether the session may have another version of this subscription on disk.
     fn has_room_for_past(&mut self, request: &Request<'_>) -> bool {
-        let per_session = self.clients.limits.subscriptions_per_session_max;
+        let per_session = self.options.limits.subscriptions_per_session_max;
         let past_max = per_session.max(PAST_SUBSCRIPTIONS_AT_LEAST) as usize;
         let (options, identifier) = (request.options, request.identifier);
-        let Clients { sessions, gate, .. } = &mut self.clients;
+        let Self { sessions, gate, .. } = self;
         let Some(session) = sessions.get_mut(request.session) else {
             return true;
         };
@@ -227,12 +226,12 @@ impl Shard {
 
     /// Gives the session the subscription. Answers the QoS of the one that it replaces.
     fn insert_subscription(&mut self, request: &Request<'_>) -> Result<Option<QoS>, ReasonCode> {
-        let limits = &self.clients.limits;
+        let limits = &self.options.limits;
         let (most, overall) = (
             limits.subscriptions_per_session_max as usize,
             limits.subscriptions_max,
         );
-        let Some(session) = self.clients.sessions.get_mut(request.session) else {
+        let Some(session) = self.sessions.get_mut(request.session) else {
             return Err(ReasonCode::UnspecifiedError);
         };
         let before = session.subscriptions.get(request.text);
@@ -242,7 +241,7 @@ impl Shard {
             if is_full || !self.options.totals.subscriptions.try_add(1, overall.into()) {
                 return Err(ReasonCode::QuotaExceeded);
             }
-            self.clients.telemetry.subscribed();
+            self.telemetry.subscribed();
         }
         // [MQTT-3.8.4-3, MQTT311-3.8.4-3]
         session
@@ -258,17 +257,18 @@ impl Shard {
         // In place of an older one, so that no message falls between. [MQTT-3.8.4-4]
         self.router
             .insert(filter, Subscriber::Session(session), grant);
-        self.announce_full_filter(session, filter.as_str(), grant);
+        self.announcer()
+            .announce_full_filter(session, filter.as_str(), grant);
         if before.is_none() {
-            self.note_filter(filter.as_str(), true);
+            self.audit.note_filter(filter.as_str(), true);
         }
-        let want = self.want_of(session, grant.qos);
-        let before = before.map(|qos| self.want_of(session, qos));
+        let want = self.sessions.want_of(session, grant.qos);
+        let before = before.map(|qos| self.sessions.want_of(session, qos));
         if before != Some(want) {
             // Before the other is withdrawn, so that no message falls between.
-            self.announce(filter.as_str(), want);
+            self.announcer().announce(filter.as_str(), want);
             if let Some(before) = before {
-                self.withdraw(filter.as_str(), before);
+                self.announcer().withdraw(filter.as_str(), before);
             }
         }
     }
@@ -284,14 +284,17 @@ impl Shard {
     ) -> Option<u64> {
         let (session, text) = (request.session, request.text);
         if is_new {
-            self.clients.telemetry.joined_group();
+            self.telemetry.joined_group();
         }
-        let join = self.join_group(session, group, filter, request.grant());
-        if self.clients.sessions.is_full(session)
-            && let Some(state) = self.clients.sessions.get(session)
+        let join = self
+            .announcer()
+            .join_group(session, group, filter, request.grant());
+        if self.sessions.is_full(session)
+            && let Some(state) = self.sessions.get(session)
             && let Some(serial) = state.memberships.serial(text)
         {
-            self.announce_to_group(session, text, serial, true);
+            self.announcer()
+                .announce_to_group(session, text, serial, true);
         }
         join
     }
@@ -301,7 +304,7 @@ impl Shard {
     /// heard of: this waits with that.
     fn put_in_force(&mut self, suback: &mut PendingSubAck) {
         for (filter, era) in std::mem::take(&mut suback.filters) {
-            let Clients { sessions, gate, .. } = &mut self.clients;
+            let Self { sessions, gate, .. } = self;
             let session = sessions.get_mut(suback.session);
             let Some(session) = session.filter(|session| session.serial == suback.serial) else {
                 return;
@@ -340,14 +343,16 @@ impl Shard {
             SubscriptionFilter::Plain(filter) => {
                 self.router
                     .insert(filter, Subscriber::Session(session_id), grant);
-                self.note_filter(filter.as_str(), true);
-                let want = self.want_of(session_id, grant.qos);
-                self.announce(filter.as_str(), want);
+                self.audit.note_filter(filter.as_str(), true);
+                let want = self.sessions.want_of(session_id, grant.qos);
+                self.announcer().announce(filter.as_str(), want);
             }
             SubscriptionFilter::Shared { group, filter } => {
-                self.clients.telemetry.joined_group();
+                self.telemetry.joined_group();
                 // Messages are published after every shard was restored.
-                let _ = self.join_group(session_id, group, filter, grant);
+                let _ = self
+                    .announcer()
+                    .join_group(session_id, group, filter, grant);
             }
         }
     }
@@ -387,16 +392,11 @@ impl Shard {
 
     /// Ends a subscription, if the session has it. Answers what asks for that to be on disk.
     pub(crate) fn end_subscription_to(&mut self, id: SessionId, text: &str) -> Option<StoreId> {
-        let grant = self
-            .clients
-            .sessions
-            .get_mut(id)?
-            .subscriptions
-            .remove(text)?;
+        let grant = self.sessions.get_mut(id)?.subscriptions.remove(text)?;
         if let Ok(parsed) = SubscriptionFilter::parse(text) {
             self.unsubscribe(id, parsed, grant);
         }
-        let Clients { sessions, gate, .. } = &mut self.clients;
+        let Self { sessions, gate, .. } = self;
         Some(sessions.unsubscribe(id, gate, text))
     }
 
@@ -410,19 +410,15 @@ impl Shard {
         identifier: Option<NonZeroU32>,
         scans: bool,
     ) -> Keeping {
-        let waits = self.clients.mesh.latest_barrier() > self.clients.mesh.reached_barrier();
-        let Self {
-            clients,
-            options: shard,
-            ..
-        } = self;
-        let Some(session) = clients.sessions.get_mut(id) else {
+        let waits = self.mesh.latest_barrier() > self.mesh.reached_barrier();
+        let shard = &self.options;
+        let Some(session) = self.sessions.get_mut(id) else {
             return Keeping::Asked(StoreId::NOTHING);
         };
         let Some(kept) = session.kept.as_deref_mut() else {
             return Keeping::Asked(StoreId::NOTHING);
         };
-        let tails = clients.gate.log_ends().all();
+        let tails = self.gate.log_ends().all();
         let joins: Vec<_> = if waits && !kept.is_in_force(filter, options.qos) {
             others(shard).collect()
         } else {
@@ -445,21 +441,21 @@ impl Shard {
         let is_changed = replaced.is_some() || unstored.is_some();
         // The client was not yet told of this one.
         if let Some(subscription) = unstored {
-            session.persist_unsubscription(&mut clients.gate, subscription);
+            session.persist_unsubscription(&mut self.gate, subscription);
         }
         let keeping = match era {
             Some(era) if !joins.is_empty() => Keeping::OnceInForce { era },
-            _ => Keeping::Asked(session.persist_subscription(&mut clients.gate, filter, replaced)),
+            _ => Keeping::Asked(session.persist_subscription(&mut self.gate, filter, replaced)),
         };
         if is_changed {
-            clients.sessions.touch(id);
+            self.sessions.touch(id);
         }
         keeping
     }
 
     /// Reports what a session had: so many events a packet can cause, and no more.
     fn tell_unsubscribed(&mut self, session_id: SessionId, filter: &str) {
-        if let Some(session) = self.clients.sessions.get_mut(session_id) {
+        if let Some(session) = self.sessions.get_mut(session_id) {
             let client_id = Arc::clone(&session.client_id);
             let filter = filter.into();
             self.event(Event::Unsubscribed { client_id, filter });
@@ -468,31 +464,30 @@ impl Shard {
 
     /// Takes one subscription, already off its session, out of the index.
     fn unsubscribe(&mut self, session_id: SessionId, parsed: SubscriptionFilter<'_>, grant: Grant) {
-        self.clients.telemetry.unsubscribed();
+        self.telemetry.unsubscribed();
         self.options.totals.subscriptions.subtract(1);
         match parsed {
             SubscriptionFilter::Plain(filter) => {
                 // [MQTT-3.10.4-2, MQTT311-3.10.4-2]
                 self.router.remove(filter, Subscriber::Session(session_id));
-                self.announce_filter_room(session_id, filter.as_str());
-                self.note_filter(filter.as_str(), false);
+                self.announcer()
+                    .announce_filter_room(session_id, filter.as_str());
+                self.audit.note_filter(filter.as_str(), false);
                 // Deliveries that have begun are finished. [MQTT-3.10.4-3, MQTT311-3.10.4-3]
-                self.clients
-                    .retained
-                    .remove_queries(session_id, filter.as_str());
-                let want = self.want_of(session_id, grant.qos);
-                self.withdraw(filter.as_str(), want);
+                self.retained.remove_queries(session_id, filter.as_str());
+                let want = self.sessions.want_of(session_id, grant.qos);
+                self.announcer().withdraw(filter.as_str(), want);
             }
             SubscriptionFilter::Shared { group, filter } => {
-                self.clients.telemetry.left_group();
-                self.leave_group(session_id, group, filter);
+                self.telemetry.left_group();
+                self.announcer().leave_group(session_id, group, filter);
             }
         }
     }
 
     /// The session ends: all its subscriptions do.
     pub(crate) fn unsubscribe_all(&mut self, session_id: SessionId) {
-        let Some(session) = self.clients.sessions.get_mut(session_id) else {
+        let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
         for (text, grant) in std::mem::take(&mut session.subscriptions) {
@@ -500,44 +495,43 @@ impl Shard {
                 self.unsubscribe(session_id, parsed, grant);
             }
         }
-        self.clients.retained.end_session(session_id);
+        self.retained.end_session(session_id);
     }
 
     /// Sends the SUBACKs that wait for nothing any more, and answers other shards whose
     /// sessions' joins are in force.
     pub(crate) fn release_subacks(&mut self, now: Instant) {
-        let reached = self.clients.mesh.reached_barrier();
+        let reached = self.mesh.reached_barrier();
         while let Some(mut suback) = self.router.subacks().take_passed(reached) {
             self.put_in_force(&mut suback);
             if suback.filters.is_empty() {
                 self.router.subacks().hold_until_stored(suback);
             } else {
-                suback.barrier = self.clients.mesh.latest_barrier();
+                suback.barrier = self.mesh.latest_barrier();
                 self.router.subacks().hold(suback);
             }
         }
-        let stored = self.clients.gate.stored();
+        let stored = self.gate.stored();
         while let Some(suback) = self.router.subacks().take_ready(stored) {
             self.release_suback(now, &suback);
         }
         while let Some(join) = self.groups.take_join(reached) {
             let token = join.token;
-            self.send_about_group(join.shard, GroupMessage::Joined { token });
+            self.mesh
+                .send_about_group(join.shard, GroupMessage::Joined { token });
         }
     }
 
     fn release_suback(&mut self, now: Instant, suback: &PendingSubAck) {
-        let clients = &mut self.clients;
-        clients
-            .connections
-            .unburden(now, suback.connection, suback.cost(), &clients.limits);
+        self.connections
+            .unburden(now, suback.connection, suback.cost(), &self.options.limits);
         self.send_suback(suback);
         self.begin_queries(now, suback.session, suback.retained.clone());
     }
 
     /// [MQTT-3.8.4-1, MQTT311-3.8.4-1] [MQTT-3.8.4-6, MQTT311-3.8.4-5]
     fn send_suback(&mut self, suback: &PendingSubAck) {
-        let Some(connection) = self.clients.connections.get(suback.connection) else {
+        let Some(connection) = self.connections.get(suback.connection) else {
             return;
         };
         let codes = codes_for(connection.version(), &suback.codes);
@@ -548,11 +542,11 @@ impl Shard {
             properties: Properties::EMPTY,
             reasons: &codes,
         };
-        let Clients {
+        let Self {
             connections,
             telemetry,
             ..
-        } = &mut self.clients;
+        } = self;
         let index = suback.connection.index;
         connections.send(telemetry, index, &Packet::SubAck(packet));
     }

@@ -1,17 +1,29 @@
-//! What a shard does when the time has come that it asked for.
+//! What a shard does when the time has come that it asked for, and the `$SYS` tree, which is
+//! published then: Mosquitto's names, ours under `$SYS/broker/unbroken/`, and what the audit has
+//! come to under `$SYS/audit/`.
+//!
+//! Every shard sends its counters to shard 0, which adds them up and publishes what has changed,
+//! retained. The messages take the way of any other, so they are matched, limited and cleared like
+//! those of clients.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::ReasonCode;
+use unbroken_mqtt_proto::{Properties, QoS, ReasonCode};
 
 use crate::audit::account::Fate;
-use crate::ids::{ConnectionId, SessionId};
+use crate::audit::verdict::Asking;
+use crate::delivery::Item;
+use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::mesh::MeshMessage;
+use crate::message::{Message, Publication};
 use crate::position::Frontier;
 use crate::reason::{DropReason, Fault};
-use crate::shard::{Clients, Shard};
+use crate::shard::Shard;
+use crate::telemetry::{About, STORE, Stats, VERDICT, sentence};
 use crate::timers::Timer;
 
+/// Times.
 impl Shard {
     pub(crate) fn handle_timeout(&mut self, now: Instant, heard: Instant) {
         while let Some(timer) = self.timers.take_due(now) {
@@ -34,8 +46,8 @@ impl Shard {
                 Timer::Retention => self.drop_outstayed(now),
                 Timer::RecoveryScan => self.begin_scan(),
                 Timer::Sys => self.publish_sys(now),
-                Timer::Audit => self.tick_audit(now),
-                Timer::Publishers => self.tick_publishers(now),
+                Timer::Audit => self.auditor(now).tick_audit(),
+                Timer::Publishers => self.auditor(now).tick_publishers(),
                 Timer::Revive => self.begin_revived(now),
                 Timer::Ask => {}
             }
@@ -44,12 +56,12 @@ impl Shard {
 
     /// The broker stops, and what it has is there when it begins again.
     fn is_stopping_to_go_on(&self) -> bool {
-        self.clients.stopping && self.options.settings.durable
+        self.stopping && self.options.settings.durable
     }
 
     /// Gives up on a connection that has not come in by its time.
     fn check_admission(&mut self, now: Instant, heard: Instant, id: ConnectionId) {
-        let Some(connection) = self.clients.connections.get(id) else {
+        let Some(connection) = self.connections.get(id) else {
             return;
         };
         let Some(deadline) = connection.is_to_be_in_by() else {
@@ -73,7 +85,7 @@ impl Shard {
     }
 
     fn check_keep_alive(&mut self, now: Instant, heard: Instant, id: ConnectionId) {
-        let Some(connection) = self.clients.connections.get(id) else {
+        let Some(connection) = self.connections.get(id) else {
             return;
         };
         let Some(keep_alive) = connection.keep_alive() else {
@@ -82,12 +94,12 @@ impl Shard {
         let deadline = connection.last_received() + keep_alive;
         if deadline > now {
             self.timers.set(deadline, Timer::KeepAlive(id));
-        } else if connection.keeps_waiting(&self.clients.gate, &self.clients.limits) {
+        } else if connection.keeps_waiting(&self.gate, &self.options.limits) {
             self.timers.set(now + keep_alive, Timer::KeepAlive(id));
         } else if deadline > heard {
             self.timers.set(now + NOT_HEARD, Timer::KeepAlive(id));
         } else {
-            let detail = if connection.may_consume(&self.clients.gate, &self.clients.limits) {
+            let detail = if connection.may_consume(&self.gate, &self.options.limits) {
                 "nothing came within 1.5 times the keep alive"
             } else {
                 "it took none of the answers behind which it is not read within 1.5 times the keep alive"
@@ -100,10 +112,9 @@ impl Shard {
     /// Takes out of the heap what no longer matters.
     #[cold]
     pub(crate) fn compact_timers(&mut self) {
-        let clients = &self.clients;
-        let connection = |id| clients.connections.get(id);
+        let connection = |id| self.connections.get(id);
         let is_away = |session: SessionId, absence: u64| {
-            let found = clients.sessions.get(session);
+            let found = self.sessions.get(session);
             found.is_some_and(|session| session.absence == absence)
         };
         self.timers.compact(|timer| match timer {
@@ -131,14 +142,147 @@ impl Shard {
     }
 }
 
+/// The `$SYS` tree.
+impl Shard {
+    pub(crate) fn start_sys(&mut self) {
+        if self.options.settings.sys_interval.is_some() {
+            // At once, so that the tree is there for the first client that looks.
+            self.timers.set(self.options.start, Timer::Sys);
+        }
+    }
+
+    pub(crate) fn publish_sys(&mut self, now: Instant) {
+        let Some(interval) = self.options.settings.sys_interval else {
+            return;
+        };
+        self.timers.set(now + interval, Timer::Sys);
+        let mine = self.stats_now(now);
+        if self.options.id != ShardId(0) {
+            return self
+                .mesh
+                .send(ShardId(0), MeshMessage::Stats(Box::new(mine)));
+        }
+        self.telemetry.note_shard(ShardId(0), mine);
+        let about = About {
+            version: &self.options.settings.version,
+            uptime_s: now.saturating_duration_since(self.options.start).as_secs(),
+            interval,
+            shards: self.options.shards,
+            store: &self.store_state(),
+            audit: &self.options.settings.audit,
+        };
+        for (topic, value) in self.telemetry.sample(&about) {
+            self.publish_sys_value(now, &topic, &value);
+        }
+    }
+
+    /// What has been counted up to now, brought up to date.
+    pub(crate) fn stats_now(&mut self, now: Instant) -> Stats {
+        let sleeping = self.sleeping_totals(now);
+        let unstored = self.sessions.unstored(self.gate.log_ends().on_disk());
+        self.telemetry.bring_up_to_date(sleeping, unstored)
+    }
+
+    /// Publishes it if it is news. The verdict is not retained: it is made for whoever subscribes.
+    fn publish_sys_value(&mut self, now: Instant, topic: &str, value: &str) {
+        if !self.telemetry.is_news(topic, value) {
+            return;
+        }
+        let publication = sys_publication(now, topic, value);
+        let mut item = Item::borrowed(publication, None);
+        if topic != VERDICT {
+            self.retain(now, &mut item, QoS::AtMostOnce);
+        }
+        self.route(now, &mut item, None);
+        item.finish(&mut self.deliveries);
+    }
+
+    /// Says at once what has become of the store.
+    pub(crate) fn publish_store_state(&mut self, now: Instant) {
+        if self.options.settings.sys_interval.is_some() && self.options.id == ShardId(0) {
+            let topic = format!("$SYS/broker/{STORE}");
+            self.publish_sys_value(now, &topic, &self.store_state());
+        }
+    }
+
+    /// A query of a new subscription waits for the verdict.
+    pub(crate) fn ask_for_verdict(&mut self, now: Instant, session: SessionId, query: u64) {
+        match self.audit.verdicts().ask(session, query) {
+            None => self.end_asking(Asking { session, query }, None),
+            Some(true) => self.begin_verdict(now),
+            Some(false) => {}
+        }
+    }
+
+    fn begin_verdict(&mut self, now: Instant) {
+        let others = self.options.shards - 1;
+        let mine = self.stats_now(now);
+        self.audit.verdicts().begin(others, mine);
+        self.mesh.broadcast(|| MeshMessage::StatsAsked);
+        if others == 0 {
+            self.publish_verdict(now);
+        }
+    }
+
+    /// Another shard's counters, which were asked for.
+    pub(crate) fn take_stats(&mut self, now: Instant, stats: &Stats) {
+        self.audit.verdicts().add(stats);
+        if self.audit.verdicts().is_complete() {
+            self.publish_verdict(now);
+            if self.audit.verdicts().is_asked_again() {
+                self.begin_verdict(now);
+            }
+        }
+    }
+
+    fn publish_verdict(&mut self, now: Instant) {
+        let verdicts = self.audit.verdicts();
+        let sentence = sentence(verdicts.sum(), &self.options.settings.audit);
+        let asking = verdicts.take_asking();
+        let publication = sys_publication(now, VERDICT, &sentence);
+        let message = Arc::new(Message::new(&publication, None));
+        for asking in asking {
+            self.end_asking(asking, Some(&message));
+            self.pump(now, asking.session);
+        }
+    }
+
+    fn end_asking(&mut self, asking: Asking, found: Option<&Arc<Message>>) {
+        let Asking { session, query } = asking;
+        self.retained.end_wait(session, query, found);
+    }
+
+    fn store_state(&self) -> String {
+        match self.gate.failure() {
+            Some(cause) => format!("failed: {cause}"),
+            None if self.options.settings.durable => "working".to_owned(),
+            None => "in memory".to_owned(),
+        }
+    }
+}
+
+/// A value as it is told.
+fn sys_publication<'a>(now: Instant, topic: &'a str, value: &'a str) -> Publication<'a> {
+    Publication {
+        topic,
+        properties: Properties::EMPTY,
+        payload: value.as_bytes(),
+        qos: QoS::AtMostOnce,
+        retain: true,
+        expires: None,
+        stamp: now,
+        mark: None,
+    }
+}
+
 impl Shard {
     /// Sees to it that progress of sessions is stored: soon, and at once if much has been appended
     /// since.
     pub(crate) fn schedule_progress(&mut self, now: Instant) {
-        if self.clients.gate.appended_bytes() > self.options.settings.hasten_bytes {
+        if self.gate.appended_bytes() > self.options.settings.hasten_bytes {
             self.save_cursors();
         }
-        if self.clients.sessions.unsaved() > 0 && !self.progress_is_due {
+        if self.sessions.unsaved() > 0 && !self.progress_is_due {
             self.progress_is_due = true;
             self.timers.set(now + SAVE_PROGRESS_EVERY, Timer::Progress);
         }
@@ -147,7 +291,7 @@ impl Shard {
     /// Asks for the progress of sessions to be stored, of all that have made some.
     pub(crate) fn save_progress(&mut self) {
         self.progress_is_due = false;
-        let Clients { sessions, gate, .. } = &mut self.clients;
+        let Self { sessions, gate, .. } = self;
         gate.note_progress();
         sessions.each_unsaved(|session| session.persist_progress(gate));
         sessions.clear_unsaved();
@@ -158,16 +302,16 @@ impl Shard {
     /// appended for so many sessions.
     #[cold]
     fn save_cursors(&mut self) {
-        let more = self.clients.sessions.unsaved() as u64 / SAVED_TOGETHER;
+        let more = self.sessions.unsaved() as u64 / SAVED_TOGETHER;
         let much = self.options.settings.hasten_bytes.saturating_mul(1 + more);
-        if self.clients.gate.appended_bytes() <= much {
+        if self.gate.appended_bytes() <= much {
             return;
         }
-        self.clients.gate.note_progress();
+        self.gate.note_progress();
         if !self.knows_what_is_needed() {
             return;
         }
-        let Clients { sessions, gate, .. } = &mut self.clients;
+        let Self { sessions, gate, .. } = self;
         // There is more to store of most, which stay unsaved.
         sessions.each_unsaved(|session| session.persist_cursor(gate));
         self.trim_logs();
@@ -175,27 +319,27 @@ impl Shard {
 
     /// Has trimmed what no session needs as soon as their progress is on disk.
     fn trim_logs(&mut self) {
-        if self.knows_what_is_needed() && !self.clients.gate.has_failed() {
+        if self.knows_what_is_needed() && !self.gate.has_failed() {
             let needed = self.needed();
-            self.clients.gate.trim(needed);
+            self.gate.trim(needed);
         }
     }
 
     /// With other shards it takes more than one of them to know, and with many sessions it takes
     /// long to find out: then it is only known when the shard is [asked](Self::needed).
     fn knows_what_is_needed(&self) -> bool {
-        self.options.shards == 1 && self.clients.sessions.len() <= SESSIONS_LOOKED_AT
+        self.options.shards == 1 && self.sessions.len() <= SESSIONS_LOOKED_AT
     }
 
     /// Up to where this shard needs no log, for a session or for what one has left to a group: what
     /// is within may be trimmed. Costs a look at all sessions.
     pub fn needed(&self) -> Frontier {
-        let ends = self.clients.gate.log_ends().all();
+        let ends = self.gate.log_ends().all();
         let mut needed = ends.clone();
-        for (_, session) in self.clients.sessions.iter() {
+        for (_, session) in self.sessions.iter() {
             session.lower_to_needs(&mut needed, ends);
         }
-        let sent = self.clients.gate.unsettled_positions();
+        let sent = self.gate.unsettled_positions();
         for position in self.groups.positions().chain(sent) {
             needed.lower(position);
         }
@@ -205,14 +349,14 @@ impl Shard {
     /// Sees to it that the other shards hear how long the log of this one is: a shard that wants
     /// nothing of it gets no message, and would hold on to all.
     pub(crate) fn schedule_log_end(&mut self, now: Instant) {
-        let Clients { mesh, gate, .. } = &mut self.clients;
+        let Self { mesh, gate, .. } = self;
         if mesh.is_news(gate.log_ends().own()) {
             self.timers.set(now + SEND_LOG_END_EVERY, Timer::Tail);
         }
     }
 
     fn send_log_end(&mut self) {
-        let Clients { mesh, gate, .. } = &mut self.clients;
+        let Self { mesh, gate, .. } = self;
         mesh.send_log_end(gate.log_ends().own());
     }
 
@@ -220,7 +364,7 @@ impl Shard {
     #[cold]
     pub(crate) fn schedule_fan_out(&mut self, now: Instant) {
         self.settle_fan_outs(now);
-        if self.clients.deliveries.schedule_fan_outs() {
+        if self.deliveries.schedule_fan_outs() {
             self.timers.set(now, Timer::FanOut);
         }
     }
@@ -239,14 +383,14 @@ impl Shard {
 
     /// What waited until all receivers of a message had it waits no more.
     pub(crate) fn settle_fan_outs(&mut self, now: Instant) {
-        while let Some(token) = self.clients.deliveries.pop_settled() {
+        while let Some(token) = self.deliveries.pop_settled() {
             self.handle_settled(now, token);
         }
     }
 
     /// Tells those for whom nothing waits what the present input has made them miss.
     pub(crate) fn tell_missed(&mut self, now: Instant) {
-        while let Some(id) = self.clients.audit.take_missing() {
+        while let Some(id) = self.audit.take_missing() {
             self.tell_due(now, id);
         }
     }
@@ -258,17 +402,17 @@ impl Shard {
 
     /// Sees to it that what was counted is reported, even if nothing more is dropped.
     pub(crate) fn schedule_report(&mut self, now: Instant) {
-        if let Some(at) = self.clients.telemetry.next_report(now) {
+        if let Some(at) = self.telemetry.next_report(now) {
             self.timers.set(at, Timer::TellDrops);
         }
     }
 
     pub(crate) fn report_drops(&mut self, now: Instant) {
-        let Clients {
+        let Self {
             sessions,
             telemetry,
             ..
-        } = &mut self.clients;
+        } = self;
         for id in telemetry.take_unreported(now) {
             if let Some(session) = sessions.get_mut(id) {
                 telemetry.report_drops(now, &mut session.drops);
@@ -279,10 +423,10 @@ impl Shard {
     /// The broker stops, and what its sessions hold is in memory: names all that is lost with them.
     pub(crate) fn drop_sessions(&mut self, now: Instant) {
         self.report_drops(now);
-        self.clients.stopping = true;
-        let ids: Vec<_> = self.clients.sessions.iter().map(|(id, _)| id).collect();
+        self.stopping = true;
+        let ids: Vec<_> = self.sessions.iter().map(|(id, _)| id).collect();
         for id in ids {
-            let Some(session) = self.clients.sessions.get_mut(id) else {
+            let Some(session) = self.sessions.get_mut(id) else {
                 continue;
             };
             if session.is_durable() {
@@ -296,12 +440,12 @@ impl Shard {
                 fates.push((delivery.number, Fate::at_the_end(sent, false)));
                 waiting.push(delivery);
             }
-            self.clients.telemetry.unqueued(bytes);
+            self.telemetry.unqueued(bytes);
             self.deliverer(now)
                 .drop_all(&client_id, waiting, DropReason::SessionEnded);
-            if let Some(session) = self.clients.sessions.get_mut(id) {
-                let totals = self.clients.telemetry.audit();
-                let findings = self.clients.audit.findings();
+            if let Some(session) = self.sessions.get_mut(id) {
+                let totals = self.telemetry.audit();
+                let findings = self.audit.findings();
                 session.ledger.close(&client_id, &fates, totals, findings);
             }
         }
@@ -328,107 +472,4 @@ const NOT_HEARD: Duration = Duration::from_millis(100);
 const NEXT_TURN: Duration = Duration::from_nanos(1);
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use unbroken_mqtt_proto::{Connect, Packet, Property, PropertyBuf, Publish, QoS, Version};
-
-    use super::*;
-    use crate::{
-        Admission, CloseCause, Event, Input, Limits, Output, Peer, Settings, ShardId, ShardOptions,
-        Totals,
-    };
-
-    fn shard(start: Instant) -> Shard {
-        Shard::new(ShardOptions {
-            id: ShardId(0),
-            shards: 1,
-            limits: Limits::default(),
-            settings: Settings::default(),
-            totals: Arc::new(Totals::default()),
-            seed: 7,
-            start,
-        })
-    }
-
-    fn send(shard: &mut Shard, now: Instant, connection: ConnectionId, packet: &Packet<'_>) {
-        let mut bytes = Vec::new();
-        packet.encode(Version::V5, &mut bytes).unwrap();
-        let bytes = &bytes;
-        for _ in shard.handle(now, Input::Received { connection, bytes }) {}
-    }
-
-    /// A client with a keep alive and a session that stays.
-    fn join(shard: &mut Shard, now: Instant, serial: u32) -> ConnectionId {
-        let connection = ConnectionId { index: 0, serial };
-        let peer = Peer::default();
-        for _ in shard.handle(now, Input::Opened { connection, peer }) {}
-        let mut properties = PropertyBuf::new();
-        properties
-            .push(Property::SessionExpiryInterval(1_000_000))
-            .unwrap();
-        let connect = Connect {
-            version: Version::V5,
-            bridge: false,
-            clean_start: false,
-            keep_alive: u16::MAX,
-            client_id: "a",
-            will: None,
-            user_name: None,
-            password: None,
-            properties: properties.as_properties(),
-        };
-        send(shard, now, connection, &Packet::Connect(connect));
-        let admission = Admission::Granted { user: None };
-        let input = Input::Authenticated {
-            connection,
-            admission,
-        };
-        for _ in shard.handle(now, input) {}
-        connection
-    }
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "a test's epoch")]
-    fn retained_updates_with_an_expiry_leave_no_timers_behind() {
-        let now = Instant::now();
-        let mut shard = shard(now);
-        let client = join(&mut shard, now, 1);
-        let mut properties = PropertyBuf::new();
-        properties
-            .push(Property::MessageExpiryInterval(1_000_000))
-            .unwrap();
-        let update = Packet::Publish(Publish {
-            dup: false,
-            qos: QoS::AtMostOnce,
-            retain: true,
-            topic: "t",
-            packet_id: None,
-            properties: properties.as_properties(),
-            payload: b"x",
-        });
-        for _ in 0..100_000 {
-            send(&mut shard, now, client, &update);
-        }
-        assert!(shard.timers.len() < 2_000, "{}", shard.timers.len());
-    }
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "a test's epoch")]
-    fn a_client_that_comes_and_goes_leaves_no_timers_behind() {
-        let now = Instant::now();
-        let mut shard = shard(now);
-        for serial in 0..10_000 {
-            let connection = join(&mut shard, now, serial);
-            let cause = CloseCause::Peer;
-            for _ in shard.handle(now, Input::Closed { connection, cause }) {}
-        }
-        assert!(shard.timers.len() < 2_000, "{}", shard.timers.len());
-        // What is left still works: the session ends in its time.
-        let end = now + Duration::from_secs(1_000_000);
-        let ended = shard
-            .handle(end, Input::Timeout { heard: end })
-            .any(|output| matches!(output, Output::Event(Event::SessionEnded { .. })));
-        assert!(ended);
-    }
-}
+mod tests;

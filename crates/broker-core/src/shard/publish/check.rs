@@ -5,7 +5,7 @@ use unbroken_mqtt_proto::{Publish, ReasonCode};
 
 use crate::limits::Limits;
 use crate::reason::{DropReason, Fault};
-use crate::shard::read_only;
+use crate::shard::store;
 
 pub(super) fn check_topic(limits: &Limits, topic: TopicName<'_>) -> Result<(), Fault> {
     let name = topic.as_str();
@@ -59,7 +59,7 @@ pub(super) fn invalid_topic(error: TopicError) -> Fault {
 /// What a publisher is answered whose message is not taken in, and why in words.
 pub(super) fn refused(why: DropReason) -> (ReasonCode, &'static str) {
     match why {
-        DropReason::StoreFailed => (read_only::REFUSED, read_only::DETAIL),
+        DropReason::StoreFailed => (store::REFUSED, store::DETAIL),
         DropReason::QueueFull => (
             ReasonCode::QuotaExceeded,
             "a session that would have to keep it is at limits.queue_messages_max or \
