@@ -29,9 +29,8 @@ impl Deliverer<'_> {
         let Some(session) = sessions.get_mut(session_id) else {
             return Ok(());
         };
-        match session.outbound.handle_puback(ack.packet_id) {
+        match session.outbox.handle_puback(ack.packet_id) {
             Ok(delivery) if ack.reason.is_error() => {
-                session.end_flight(&delivery);
                 sessions.end_entry(session_id, ack.packet_id);
                 // [MQTT-4.8.2-6]
                 let (why, fate) = (DropReason::RefusedByReceiver, Fate::GivenUp);
@@ -39,7 +38,6 @@ impl Deliverer<'_> {
             }
             Ok(delivery) => {
                 session.widen(connections);
-                session.end_flight(&delivery);
                 sessions.end_entry(session_id, ack.packet_id);
                 self.acknowledged(session_id, delivery, ack.properties);
             }
@@ -95,13 +93,12 @@ impl Deliverer<'_> {
         // A PUBREC with an error ends the exchange and frees the packet id [MQTT-4.3.3-4]
         // [MQTT-4.4.0-2].
         match session
-            .outbound
+            .outbox
             .handle_pubrec(packet_id, ack.reason.is_error())
         {
             Ok(PubRec::SendPubRel(delivery)) => {
                 let mut until = WaitFor::NOW;
                 if let Some(delivery) = delivery {
-                    session.end_flight(&delivery);
                     // [MQTT-4.3.3-6]
                     until.stored = session.persist_received(gate, packet_id, &delivery);
                     self.acknowledged(session_id, delivery, ack.properties);
@@ -111,7 +108,6 @@ impl Deliverer<'_> {
                 self.answer(id, until, pubrel);
             }
             Ok(PubRec::Ended(delivery)) => {
-                session.end_flight(&delivery);
                 sessions.end_entry(session_id, packet_id);
                 let (why, fate) = (DropReason::RefusedByReceiver, Fate::GivenUp);
                 self.drop_settled(session_id, delivery, why, fate);
@@ -178,7 +174,7 @@ impl Deliverer<'_> {
         let Some(session) = sessions.get_mut(session_id) else {
             return Ok(());
         };
-        match session.outbound.handle_pubcomp(ack.packet_id) {
+        match session.outbox.handle_pubcomp(ack.packet_id) {
             Ok(()) => {
                 session.widen(connections);
                 sessions.end_entry(session_id, ack.packet_id);

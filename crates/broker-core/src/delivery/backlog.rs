@@ -68,8 +68,7 @@ impl Deliverer<'_> {
         delivery.tracked = self.audit.is_watched();
         let totals = self.telemetry.audit();
         session.accept(self.audit.topics(), totals, &mut delivery);
-        session.queue_bytes += bytes;
-        session.queue.push_back((terms.qos, delivery));
+        session.outbox.push(terms.qos, delivery);
     }
 
     /// Counts a message that the session will read from the disk. False if it is not there.

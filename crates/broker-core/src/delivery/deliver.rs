@@ -61,8 +61,8 @@ impl Deliverer<'_> {
         // [MQTT-4.6.0-6, MQTT311-4.6.0-5]
         if let Some(mut writer) = writer
             && !session.is_behind()
-            && session.queue.is_empty()
-            && session.window_open(self.limits)
+            && session.outbox.is_empty()
+            && session.outbox.window_open(self.limits)
             && writer.unwritten() < self.limits.output_bytes_max as usize
         {
             if session.holds(qos) || session.is_behind_answers(&writer, item.publisher) {
@@ -93,10 +93,9 @@ impl Deliverer<'_> {
             session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
             let number = delivery.number;
             self.telemetry.accepted();
-            match session.outbound.begin(qos, delivery) {
+            match session.outbox.begin(qos, delivery) {
                 Ok(packet_id) => {
                     writer.finish_publish(start, packet_id, false);
-                    session.inflight_bytes += item.publication.cost();
                     if durable && terms.group.is_some() {
                         // No subscription of the session finds it in the log.
                         let kept = session.persist_sent(self.gate, packet_id, qos);
@@ -113,8 +112,7 @@ impl Deliverer<'_> {
                     // Not reached while `window_open` tells the truth; the message is kept either
                     // way.
                     writer.take_back(start);
-                    session.queue_bytes += item.publication.cost();
-                    session.queue.push_back((qos, delivery));
+                    session.outbox.push(qos, delivery);
                     self.telemetry.queued(item.publication.cost());
                 }
             }
@@ -189,8 +187,8 @@ impl Deliverer<'_> {
             return self.refuse_entry(session_id, terms, item, DropReason::SessionEnded);
         }
         let cost = item.publication.cost();
-        let crowded = session.queue.len() >= LIVE_MESSAGES_MAX
-            || session.queue_bytes + cost > LIVE_BYTES_MAX && !session.queue.is_empty();
+        let crowded = session.outbox.queue_len() >= LIVE_MESSAGES_MAX
+            || session.outbox.queue_bytes() + cost > LIVE_BYTES_MAX && !session.outbox.is_empty();
         if session.is_durable()
             && (crowded || session.is_behind())
             && self.leave_on_disk(session_id, terms, item)
@@ -200,15 +198,15 @@ impl Deliverer<'_> {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
-        let full = session.queue.len() >= self.limits.queue_messages_max as usize
-            || session.queue_bytes + cost > self.limits.queue_bytes_max
-                && !session.queue.is_empty();
+        let full = session.outbox.queue_len() >= self.limits.queue_messages_max as usize
+            || session.outbox.queue_bytes() + cost > self.limits.queue_bytes_max
+                && !session.outbox.is_empty();
         let durable = session.is_durable();
-        let waiting = session.queue.len() as u64;
+        let waiting = session.outbox.queue_len() as u64;
         // What a group gives there comes from a member that ended, or no member has room.
         let (has, has_bytes) = match terms.group {
             Some(_) => (0, 0),
-            None => (waiting, session.queue_bytes),
+            None => (waiting, session.outbox.queue_bytes()),
         };
         let keeps_beyond =
             durable && item.publisher.is_some() && self.limits.keeps_beyond(has, has_bytes);
@@ -218,7 +216,6 @@ impl Deliverer<'_> {
         if durable {
             item.store(self.deliveries, self.gate);
         }
-        session.queue_bytes += cost;
         let mut delivery = item.delivery(terms, self.deliveries);
         session.accept(self.audit.topics(), self.telemetry.audit(), &mut delivery);
         let behind = session.is_behind();
@@ -228,7 +225,7 @@ impl Deliverer<'_> {
             item.wait_for(kept);
         }
         note_given(self.retained, session_id, item, qos);
-        session.queue.push_back((qos, delivery));
+        session.outbox.push(qos, delivery);
         self.telemetry.accepted();
         self.telemetry.queued(cost);
         self.sessions.note_fill(self.limits, session_id);
@@ -253,15 +250,13 @@ impl Deliverer<'_> {
         match begun {
             Ok(given) if terms.group.is_some() => item.wait_for(given),
             Ok(_) => {}
-            Err(waiting) => {
+            Err((qos, delivery)) => {
                 let Some(session) = self.sessions.get_mut(session_id) else {
                     return;
                 };
                 // Not reached while `window_open` tells the truth; the message is kept either way.
-                let cost = item.publication.cost();
-                session.queue_bytes += cost;
-                session.queue.push_back(waiting);
-                self.telemetry.queued(cost);
+                session.outbox.push(qos, delivery);
+                self.telemetry.queued(item.publication.cost());
             }
         }
     }

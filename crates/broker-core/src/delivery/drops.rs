@@ -138,13 +138,12 @@ impl Deliverer<'_> {
     ) -> Option<StoreId> {
         let session = self.sessions.get_mut(session_id)?;
         let let_go = if was_sent {
-            session.outbound.let_go(packet_id)
+            session.outbox.let_go(packet_id)
         } else {
             None
         };
         let is_its_clients = let_go.is_some();
-        let mut delivery = let_go.or_else(|| session.outbound.forget(packet_id))?;
-        session.end_flight(&delivery);
+        let mut delivery = let_go.or_else(|| session.outbox.forget(packet_id))?;
         let gate = &mut *self.gate;
         let pubrel = is_its_clients.then(|| session.persist_received(gate, packet_id, &delivery));
         if is_its_clients {
@@ -256,8 +255,8 @@ impl Deliverer<'_> {
     pub(crate) fn tell_due(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(id)
             && session.ledger.begin_sending_missed()
-            && session.queue.is_empty()
-            && !session.outbound.resending()
+            && session.outbox.is_empty()
+            && !session.outbox.resending()
         {
             self.tell_missed(id, u64::MAX);
         }
@@ -267,7 +266,7 @@ impl Deliverer<'_> {
     /// its connection has room.
     pub(crate) fn tell_missed(&mut self, id: SessionId, number: u64) {
         while let Some(session) = self.sessions.get_mut(id)
-            && session.unsent == 0
+            && !session.outbox.holds_unsent()
             && !session.ledger.misses_nothing()
             && let Some(connection) = session
                 .connection

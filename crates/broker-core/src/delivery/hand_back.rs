@@ -4,13 +4,12 @@
 //! Invariant: each such message is given back once, when the client connects. If the group chooses
 //! the same session again, since no member takes it, it is dropped by name.
 
-use unbroken_mqtt_proto::session::Entry;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
 use super::Deliverer;
 use crate::audit::account::Fate;
 use crate::ids::SessionId;
-use crate::session::{Delivery, Session};
+use crate::session::{Delivery, Memberships, Session};
 use crate::shared::PacketLimit;
 
 impl Deliverer<'_> {
@@ -22,22 +21,15 @@ impl Deliverer<'_> {
         };
         let (mut taken, mut fates) = (Vec::new(), Vec::new());
         for packet_id in session.in_flight_too_large(limit) {
-            let sent = session.outbound.was_sent(packet_id);
-            if let Some(delivery) = session.outbound.forget(packet_id) {
-                session.end_flight(&delivery);
+            let sent = session.outbox.was_sent(packet_id);
+            if let Some(delivery) = session.outbox.forget(packet_id) {
                 session.end_entry(packet_id);
                 fates.push((delivery.number, Fate::at_the_end(sent, true)));
                 taken.push(delivery);
             }
         }
-        for (qos, delivery) in std::mem::take(&mut session.queue) {
-            if !session.is_too_large(limit, qos, &delivery) {
-                session.queue.push_back((qos, delivery));
-                continue;
-            }
-            let cost = delivery.message.publication().cost();
-            session.queue_bytes = session.queue_bytes.saturating_sub(cost);
-            self.telemetry.unqueued(cost);
+        for delivery in session.take_too_large(limit) {
+            self.telemetry.unqueued(delivery.cost());
             session.end_waiting_entry(&delivery);
             fates.push((delivery.number, Fate::HandedOn));
             taken.push(delivery);
@@ -54,22 +46,32 @@ impl Deliverer<'_> {
 
 impl Session {
     fn in_flight_too_large(&self, limit: &PacketLimit) -> Vec<PacketId> {
-        let too_large = self.outbound.iter().filter_map(|entry| match entry {
-            Entry::Publish { id, qos, message } => {
-                let may_go_on = qos != QoS::ExactlyOnce || !self.outbound.was_sent(id);
-                (may_go_on && self.is_too_large(limit, qos, message)).then_some(id)
-            }
-            Entry::PubRel { .. } => None,
+        let too_large = self.outbox.in_flight().filter(|(id, qos, delivery)| {
+            let may_go_on = *qos != QoS::ExactlyOnce || !self.outbox.was_sent(*id);
+            may_go_on && is_too_large(&self.memberships, limit, *qos, delivery)
         });
-        too_large.collect()
+        too_large.map(|(id, _, _)| id).collect()
     }
 
-    /// Whether a group that this session is in gave it a message that is larger than its client
-    /// takes.
-    fn is_too_large(&self, limit: &PacketLimit, qos: QoS, delivery: &Delivery) -> bool {
-        let group = delivery.group.as_ref();
-        let is_member = group.is_some_and(|text| self.memberships.serial(text).is_some());
-        let identifier = delivery.identifiers.first().copied();
-        is_member && !limit.takes(&delivery.message.publication(), qos, identifier)
+    /// Takes out of the queue what is too large.
+    fn take_too_large(&mut self, limit: &PacketLimit) -> impl Iterator<Item = Delivery> + use<> {
+        let memberships = &self.memberships;
+        let taken = self.outbox.take_queued(|qos, delivery| {
+            is_too_large(memberships, limit, qos, delivery).then_some(())
+        });
+        taken.into_iter().map(|(delivery, ())| delivery)
     }
+}
+
+/// Whether a group that a session is in gave it a message that is larger than its client takes.
+fn is_too_large(
+    memberships: &Memberships,
+    limit: &PacketLimit,
+    qos: QoS,
+    delivery: &Delivery,
+) -> bool {
+    let group = delivery.group.as_ref();
+    let is_member = group.is_some_and(|text| memberships.serial(text).is_some());
+    let identifier = delivery.identifiers.first().copied();
+    is_member && !limit.takes(&delivery.message.publication(), qos, identifier)
 }

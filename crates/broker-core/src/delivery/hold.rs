@@ -208,8 +208,7 @@ impl Deliverer<'_> {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
-        session.unsent -= 1;
-        let Some(delivery) = session.outbound.mark_sent(packet_id) else {
+        let Some(delivery) = session.outbox.mark_sent(packet_id) else {
             return;
         };
         let (number, again) = (delivery.number, delivery.again);

@@ -34,12 +34,7 @@ impl Deliverer<'_> {
         let outstayed = session.take_outstayed(Rules::new(*now, limits, gate));
         let mut numbers = Vec::with_capacity(outstayed.len());
         for (delivery, why) in outstayed {
-            let Some(session) = self.sessions.get_mut(id) else {
-                return;
-            };
-            let cost = delivery.message.publication().cost();
-            session.queue_bytes = session.queue_bytes.saturating_sub(cost);
-            self.telemetry.unqueued(cost);
+            self.telemetry.unqueued(delivery.cost());
             numbers.push(delivery.number);
             self.drop_waiting(id, delivery, why);
         }
@@ -75,7 +70,7 @@ impl Deliverer<'_> {
         let outstayed = session.map(|session| session.outstayed_in_flight(rules));
         for (packet_id, why) in outstayed.into_iter().flatten() {
             let session = self.sessions.get(id);
-            let was_sent = session.is_some_and(|found| found.outbound.was_sent(packet_id));
+            let was_sent = session.is_some_and(|found| found.outbox.was_sent(packet_id));
             // PUBREL is sent when the client comes back, after all that was asked for.
             self.give_up(id, packet_id, was_sent, why);
         }

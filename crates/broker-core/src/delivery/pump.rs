@@ -62,7 +62,7 @@ impl Deliverer<'_> {
             return false;
         };
         let rules = Rules::new(self.now, self.limits, self.gate);
-        let has_place = !session.outbound.resending() && session.window_open(self.limits);
+        let has_place = !session.outbox.resending() && session.outbox.window_open(self.limits);
         if !(has_place || looks_ahead && session.looks_ahead(self.limits)) {
             return false;
         }
@@ -73,13 +73,12 @@ impl Deliverer<'_> {
             self.tell_missed(session_id, next);
             return true;
         }
-        let Some((qos, delivery)) = session.queue.pop_front() else {
+        let Some((qos, delivery)) = session.outbox.pop() else {
             return false;
         };
         let (number, again) = (delivery.number, delivery.again);
         let publication = delivery.message.publication();
         let cost = publication.cost();
-        session.queue_bytes = session.queue_bytes.saturating_sub(cost);
         self.telemetry.unqueued(cost);
         let may_leave = may_leave(self.access, session_id, &publication, true, self.now);
         let outstayed = || rules.outstayed(&delivery, session.is_durable());
@@ -92,10 +91,11 @@ impl Deliverer<'_> {
         let altered = altered.and_then(|mark| Some((mark, Arc::clone(publisher?))));
         if session.holds(qos) || session.is_behind_answers(&writer, publisher) {
             let id = writer.id();
-            if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
+            if let Err((qos, delivery)) = self.hold_publish(id, session_id, qos, delivery)
                 && let Some(session) = self.sessions.get_mut(session_id)
             {
-                session.queue.push_front(waiting);
+                session.outbox.put_back(qos, delivery);
+                self.telemetry.queued(cost);
                 return false;
             }
         } else {
@@ -106,9 +106,8 @@ impl Deliverer<'_> {
                 qos,
                 self.now,
             ) {
-                Ok(start) => match session.outbound.begin(qos, delivery) {
+                Ok(start) => match session.outbox.begin(qos, delivery) {
                     Ok(packet_id) => {
-                        session.inflight_bytes += cost;
                         writer.finish_publish(start, packet_id, again);
                         if session.is_durable() {
                             self.sessions.touch_sent(session_id, packet_id);
@@ -118,7 +117,8 @@ impl Deliverer<'_> {
                     }
                     Err(delivery) => {
                         writer.take_back(start);
-                        session.queue.push_front((qos, delivery));
+                        session.outbox.put_back(qos, delivery);
+                        self.telemetry.queued(cost);
                         return false;
                     }
                 },
@@ -139,7 +139,7 @@ impl Deliverer<'_> {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return false;
         };
-        if !session.outbound.resending() || session.is_ahead() {
+        if !session.outbox.resending() || session.is_ahead() {
             return false;
         }
         let (connections, connection) = (&mut *self.connections, session.connection);
@@ -147,7 +147,7 @@ impl Deliverer<'_> {
             return false;
         };
         let id = writer.id();
-        match session.outbound.poll_resend() {
+        match session.outbox.poll_resend() {
             None => return false,
             Some(Resend::PubRel { id: packet_id }) => {
                 let pubrel = Packet::PubRel(Ack::success(packet_id));
@@ -196,9 +196,9 @@ impl Session {
     /// is behind nearly every acknowledgement.
     #[inline]
     pub(crate) fn has_room_and_nothing(&self, connection: &Connection, limits: &Limits) -> bool {
-        self.queue.is_empty()
+        self.outbox.is_empty()
             && self.ledger.misses_nothing()
-            && self.window_open(limits)
+            && self.outbox.window_open(limits)
             && connection.holds_nothing()
             && connection.unwritten() < limits.output_bytes_max as usize
     }

@@ -1,7 +1,5 @@
 //! What a session's ledger is asked where it depends on what lies in the session.
 
-use unbroken_mqtt_proto::session::Entry;
-
 use super::{Delivery, Session, Sessions};
 use crate::audit::account::{Counting, Fate, Open};
 use crate::audit::finding::Findings;
@@ -122,9 +120,7 @@ impl Session {
 
     /// Deliveries in the queue and in the table of packet ids.
     fn open_deliveries(&self) -> u64 {
-        let messages = |entry: &Entry<_>| matches!(entry, Entry::Publish { .. });
-        let in_table = self.outbound.iter().filter(messages).count();
-        (self.queue.len() + in_table) as u64
+        self.outbox.iter().count() as u64
     }
 
     /// By how much the law is broken. Adds what is open to the sums of all sessions.
@@ -135,7 +131,7 @@ impl Session {
     /// Whether a drop record is to be sent before the delivery of this number leaves. What is held
     /// until something is stored leaves first.
     pub(crate) fn misses_before(&self, number: u64) -> bool {
-        self.unsent == 0 && self.ledger.misses_before(number)
+        !self.outbox.holds_unsent() && self.ledger.misses_before(number)
     }
 
     /// Deliveries accepted for it that are not known to be on disk, if it is one that stays.
@@ -144,17 +140,12 @@ impl Session {
         if !self.is_durable() {
             return 0;
         }
-        let in_flight = self.outbound.iter().filter_map(|entry| match entry {
-            Entry::Publish { message, .. } => Some(message),
-            Entry::PubRel { .. } => None,
-        });
-        let queued = self.queue.iter().map(|(_, delivery)| delivery);
         let unstored = |delivery: &&Delivery| {
             let position = delivery.message.position();
             position.is_some_and(|position| !on_disk.covers(position))
                 && delivery.counting.is_shown()
         };
-        in_flight.chain(queued).filter(unstored).count() as u64
+        self.outbox.iter().filter(unstored).count() as u64
     }
 }
 

@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::session::Entry as InFlight;
 use unbroken_mqtt_proto::{QoS, Version};
 
 use super::{Backlog, Session, Sessions};
@@ -153,8 +152,8 @@ impl Sessions {
                 is_connected: session.connection.is_some(),
                 expiry_s: session.expiry_s,
                 subscriptions: session.subscriptions.len() as u64,
-                queued: session.queue.len() as u64 + backlog.map_or(0, |it| it.messages),
-                queued_bytes: session.queue_bytes + backlog.map_or(0, |it| it.bytes),
+                queued: session.outbox.queue_len() as u64 + backlog.map_or(0, |it| it.messages),
+                queued_bytes: session.outbox.queue_bytes() + backlog.map_or(0, |it| it.bytes),
                 is_counted: backlog.is_none_or(Backlog::is_counted),
             })
         };
@@ -248,11 +247,9 @@ impl Session {
         let away = now.saturating_duration_since(self.away_since?);
         let kept = self.kept.as_deref();
         let backlog = kept.and_then(|kept| kept.backlog.as_deref());
-        let in_flight = self.outbound.iter().filter_map(|entry| match entry {
-            InFlight::Publish { message, .. } => Some(message.message.publication().stamp),
-            InFlight::PubRel { .. } => None,
-        });
-        let queued = self.queue.front();
+        let in_flight = self.outbox.in_flight();
+        let in_flight = in_flight.map(|(_, _, delivery)| delivery.message.publication().stamp);
+        let queued = self.outbox.front();
         let queued = queued.map(|(_, delivery)| delivery.message.publication().stamp);
         let on_disk = backlog.and_then(|backlog| backlog.oldest);
         let (in_flight, sent) = in_flight.fold((0, None), |(count, oldest), stamp| {
@@ -264,8 +261,9 @@ impl Session {
             away,
             expiry_s: limits.expiry_s(self.expiry_s),
             subscriptions: u32::try_from(self.subscriptions.len()).unwrap_or(u32::MAX),
-            messages: self.queue.len() as u64 + backlog.map_or(0, |backlog| backlog.messages),
-            bytes: self.queue_bytes + backlog.map_or(0, |backlog| backlog.bytes),
+            messages: self.outbox.queue_len() as u64
+                + backlog.map_or(0, |backlog| backlog.messages),
+            bytes: self.outbox.queue_bytes() + backlog.map_or(0, |backlog| backlog.bytes),
             is_counted: backlog.is_none_or(Backlog::is_counted),
             in_flight,
             oldest: oldest.map(|stamp| now.saturating_duration_since(stamp)),

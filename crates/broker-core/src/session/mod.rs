@@ -18,6 +18,7 @@ mod stored_subscriptions;
 pub(crate) use backlog::{Backlog, TermsThen};
 pub use info::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 pub(crate) use memberships::Memberships;
+use outbox::Outbox;
 pub(crate) use outbox::{Delivery, Identifiers};
 pub(crate) use overdue::Rules;
 pub(crate) use queue_limits::QueueChange;
@@ -29,7 +30,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::session::{Inbound, Outbound};
+use unbroken_mqtt_proto::session::Inbound;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::audit::ledger::Ledger;
@@ -73,14 +74,7 @@ pub(crate) struct Session {
     /// QoS 2 messages that are here, and whose PUBREC had to wait until after the connection: when
     /// they come again it still waits for what it promises.
     pub(crate) unanswered: OptionBox<Vec<(PacketId, WaitFor)>>,
-    pub(crate) outbound: Outbound<Delivery>,
-    /// Of the messages in flight, those that are held: until their id is stored, or behind answers.
-    pub(crate) unsent: u32,
-    /// Bytes of the messages in flight; a message that PUBREC has ended is none.
-    pub(crate) inflight_bytes: u64,
-    /// QoS 1 and 2 messages that the window or a slow connection does not let out yet. In order.
-    pub(crate) queue: VecDeque<(QoS, Delivery)>,
-    pub(crate) queue_bytes: u64,
+    pub(crate) outbox: Outbox,
     pub(crate) will: Option<Box<Will>>,
     /// The disk has a will of this client.
     pub(crate) will_on_disk: bool,
@@ -94,7 +88,7 @@ impl Session {
     /// Whether a message of QoS 1 or 2 must not leave at once: its packet id is to be stored
     /// before, or it stands behind one that is held [MQTT-4.6.0-5, MQTT311-4.6.0-6].
     pub(crate) fn holds(&self, qos: QoS) -> bool {
-        self.unsent > 0 || self.is_durable() && qos == QoS::ExactlyOnce
+        self.outbox.holds_unsent() || self.is_durable() && qos == QoS::ExactlyOnce
     }
 
     /// Whether a message that it is to have now stands behind what is held for its connection,
@@ -108,12 +102,6 @@ impl Session {
         !connection.holds_nothing() && publisher.is_some_and(|from| *from == self.client_id)
     }
 
-    /// Whether another message may be in flight [MQTT-3.3.4-9]. They may have as many bytes as the
-    /// queue: a large window for small messages is not one for large ones.
-    pub(crate) fn window_open(&self, limits: &Limits) -> bool {
-        self.outbound.window_open() && self.inflight_bytes < limits.queue_bytes_max
-    }
-
     /// Whether the next message that waits may get its packet id although the window is full. What
     /// a group gave may not: a restart takes what has an id for sent, and gives it to no other
     /// member.
@@ -122,13 +110,13 @@ impl Session {
             return false;
         };
         let ahead = kept.ahead.get().map_or(0, VecDeque::len);
-        let most = usize::from(self.outbound.window()).min(LOOK_AHEAD_MAX);
-        let next = self.queue.front();
+        let most = usize::from(self.outbox.window()).min(LOOK_AHEAD_MAX);
+        let next = self.outbox.front();
         next.is_some_and(|(qos, next)| *qos == QoS::ExactlyOnce && next.group.is_none())
             && ahead < most
-            && (ahead > 0 || !self.outbound.resending())
+            && (ahead > 0 || !self.outbox.resending())
             && self.ledger.misses_nothing()
-            && self.inflight_bytes < limits.queue_bytes_max
+            && self.outbox.has_room_in_flight(limits)
     }
 
     /// Whether messages that have their packet ids wait for places in the window.
@@ -157,22 +145,12 @@ impl Session {
     /// in flight.
     #[inline]
     pub(crate) fn widen(&mut self, connections: &Connections) {
-        if self.outbound.is_narrow()
+        if self.outbox.is_narrow()
             && let Some(connection) = self.connection.and_then(|index| connections.at(index))
             && !connection.is_stalled()
         {
-            self.outbound.widen();
+            self.outbox.widen();
         }
-    }
-
-    /// A message is in flight no more.
-    pub(crate) fn end_flight(&mut self, delivery: &Delivery) {
-        let cost = delivery.message.publication().cost();
-        debug_assert!(
-            self.inflight_bytes >= cost,
-            "more has ended than was in flight"
-        );
-        self.inflight_bytes = self.inflight_bytes.saturating_sub(cost);
     }
 
     pub(crate) fn new(client_id: Arc<str>, serial: u64, ledger: Ledger) -> Self {
@@ -190,11 +168,7 @@ impl Session {
             memberships: Memberships::default(),
             inbound: Inbound::new(),
             unanswered: OptionBox::default(),
-            outbound: Outbound::new(),
-            unsent: 0,
-            inflight_bytes: 0,
-            queue: VecDeque::new(),
-            queue_bytes: 0,
+            outbox: Outbox::new(),
             will: None,
             will_on_disk: false,
             drops: DropTallies::default(),

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use unbroken_mqtt_proto::PacketId;
-use unbroken_mqtt_proto::session::Entry as InFlight;
 
 use super::{Delivery, Session};
 use crate::durability::{CommitGate, Retention, Waiting, is_too_old};
@@ -44,7 +43,7 @@ impl Session {
     /// next one will not leave.
     #[cold]
     pub(crate) fn next_to_leave(&self, rules: Rules<'_>) -> Option<u64> {
-        let Some((_, next)) = self.queue.front() else {
+        let Some((_, next)) = self.outbox.front() else {
             return Some(u64::MAX);
         };
         let stays = rules.outstayed(next, self.is_durable()).is_none();
@@ -70,7 +69,10 @@ impl Session {
 
     /// Whether some of what was released is in flight.
     pub(crate) fn holds_released(&self, retention: &Retention) -> bool {
-        let mut positions = self.in_flight().filter_map(|sent| sent.message.position());
+        let mut positions = self
+            .outbox
+            .in_flight()
+            .filter_map(|(_, _, sent)| sent.message.position());
         self.is_durable() && positions.any(|at| retention.has_released(at))
     }
 
@@ -81,9 +83,9 @@ impl Session {
             return false; // what it has is on disk, and stays there
         }
         let rules = Rules::new(now, limits, gate);
-        let queued = self.queue.iter().map(|(_, delivery)| delivery);
-        if self.any_outstayed(rules, queued)
-            || self.connection.is_none() && self.any_outstayed(rules, self.in_flight())
+        let in_flight = self.outbox.in_flight().map(|(_, _, delivery)| delivery);
+        if self.any_outstayed(rules, self.outbox.queued())
+            || self.connection.is_none() && self.any_outstayed(rules, in_flight)
         {
             return true;
         }
@@ -102,14 +104,8 @@ impl Session {
     /// Takes what may not wait any longer out of the queue.
     pub(crate) fn take_outstayed(&mut self, rules: Rules<'_>) -> Vec<(Delivery, DropReason)> {
         let durable = self.is_durable();
-        let mut outstayed = Vec::new();
-        for (qos, delivery) in std::mem::take(&mut self.queue) {
-            match rules.outstayed(&delivery, durable) {
-                Some(why) => outstayed.push((delivery, why)),
-                None => self.queue.push_back((qos, delivery)),
-            }
-        }
-        outstayed
+        let outstayed = |_, delivery: &Delivery| rules.outstayed(delivery, durable);
+        self.outbox.take_queued(outstayed)
     }
 
     /// What was sent over a connection that has ended and may not wait any longer.
@@ -117,21 +113,11 @@ impl Session {
         if self.connection.is_some() {
             return Vec::new();
         }
-        let outstayed = self.outbound.iter().filter_map(|entry| match entry {
-            InFlight::Publish { id, message, .. } => {
-                let why = rules.outstayed(message, self.is_durable())?;
-                Some((id, why))
-            }
-            InFlight::PubRel { .. } => None,
+        let durable = self.is_durable();
+        let outstayed = self.outbox.in_flight().filter_map(|(id, _, delivery)| {
+            let why = rules.outstayed(delivery, durable)?;
+            Some((id, why))
         });
         outstayed.collect()
-    }
-
-    /// Messages that were sent and are not acknowledged.
-    fn in_flight(&self) -> impl Iterator<Item = &Delivery> {
-        self.outbound.iter().filter_map(|entry| match entry {
-            InFlight::Publish { message, .. } => Some(message),
-            InFlight::PubRel { .. } => None,
-        })
     }
 }

@@ -7,7 +7,6 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
-use unbroken_mqtt_proto::session::Entry as InFlight;
 use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionOptions};
 
 use super::stored::UnstoredEntry;
@@ -30,10 +29,7 @@ impl Session {
     }
 
     pub(super) fn note_sent(&mut self, packet_id: PacketId) -> bool {
-        let Some((kept, delivery)) = self
-            .kept
-            .as_deref_mut()
-            .zip(self.outbound.message(packet_id))
+        let Some((kept, delivery)) = self.kept.as_deref_mut().zip(self.outbox.message(packet_id))
         else {
             return false;
         };
@@ -100,7 +96,7 @@ impl Session {
         let Some(kept) = self.kept.as_deref_mut() else {
             return StoreId::NOTHING;
         };
-        let Some(delivery) = self.outbound.message(packet_id) else {
+        let Some(delivery) = self.outbox.message(packet_id) else {
             return StoreId::NOTHING;
         };
         let waited = NonZeroU64::new(delivery.entry);
@@ -224,10 +220,9 @@ impl Session {
         let Some(kept) = self.kept.as_deref_mut().filter(|kept| kept.touched) else {
             return;
         };
-        for in_flight in self.outbound.iter() {
-            if let InFlight::Publish { id, message, .. } = in_flight
-                && kept.entry_of(id).is_none()
-                && let Some(position) = message.message.position()
+        for (id, _, delivery) in self.outbox.in_flight() {
+            if kept.entry_of(id).is_none()
+                && let Some(position) = delivery.message.position()
             {
                 through.lower(position);
             }
@@ -256,12 +251,7 @@ impl Session {
         let through = self.through(gate.log_ends().all());
         let is_here = self.connection.is_some();
         let expiry_s = self.expiry_s;
-        let Self {
-            kept,
-            queue,
-            outbound,
-            ..
-        } = self;
+        let Self { kept, outbox, .. } = self;
         let Some(kept) = kept.as_deref_mut() else {
             return;
         };
@@ -269,10 +259,8 @@ impl Session {
             return;
         }
         let mut given = Vec::new();
-        for in_flight in outbound.iter() {
-            if let InFlight::Publish { id, qos, message } = in_flight
-                && kept.entry_of(id).is_none()
-            {
+        for (id, qos, delivery) in outbox.in_flight() {
+            if kept.entry_of(id).is_none() {
                 // All that were begun have one.
                 let under_way = kept.under_way();
                 let Some(UnstoredEntry { number, waited }) = under_way.unstored.remove(&id) else {
@@ -280,7 +268,7 @@ impl Session {
                 };
                 under_way.ended.extend(waited.map(NonZeroU64::get));
                 under_way.recorded.insert(id, number);
-                given.push(message.to_entry(number, Some(id), qos));
+                given.push(delivery.to_entry(number, Some(id), qos));
             }
         }
         if let Some(under_way) = &mut kept.under_way {
@@ -290,7 +278,7 @@ impl Session {
         let scanned = kept.take_scanned();
         let (ended, done) = kept.take_ended(&through);
         let past = kept.take_past(&through);
-        let waiting = queue.iter().map(|(_, delivery)| delivery.entry);
+        let waiting = outbox.queued().map(|delivery| delivery.entry);
         let maybe_sent = kept.redelivery.take_news(&through, waiting);
         kept.through = through.clone();
         kept.reported_entries = kept.entries;

@@ -117,8 +117,8 @@ impl Session {
             .as_deref()
             .and_then(|kept| kept.backlog.as_deref());
         let on_disk = backlog.map_or((0, 0), |backlog| (backlog.messages, backlog.bytes));
-        let messages = self.queue.len() as u64 + on_disk.0;
-        (messages, self.queue_bytes + on_disk.1)
+        let messages = self.outbox.queue_len() as u64 + on_disk.0;
+        (messages, self.outbox.queue_bytes() + on_disk.1)
     }
 }
 

@@ -21,7 +21,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
 
 use unbroken_mqtt_proto::PacketId;
-use unbroken_mqtt_proto::session::Entry as InFlight;
 
 use super::redelivery::Redelivery;
 use crate::durability::MaybeSent;
@@ -241,7 +240,7 @@ impl Session {
         let mut through = behind.map_or_else(|| tails.clone(), |backlog| backlog.read.clone());
         // In the order of each log: the first of each is the lowest, and few logs are many.
         let mut logs: Vec<LogId> = Vec::new();
-        for (_, delivery) in &self.queue {
+        for delivery in self.outbox.queued() {
             if let Some(position) = delivery.message.position()
                 && delivery.entry == 0
                 && !logs.contains(&position.log)
@@ -285,11 +284,7 @@ impl Session {
 
     /// Of what waits in memory or is under way.
     fn positions_here(&self) -> impl Iterator<Item = Position> + '_ {
-        let under_way = self.outbound.iter().filter_map(|entry| match entry {
-            InFlight::Publish { message, .. } => message.message.position(),
-            InFlight::PubRel { .. } => None,
-        });
-        let waiting = self.queue.iter();
-        under_way.chain(waiting.filter_map(|(_, delivery)| delivery.message.position()))
+        let deliveries = self.outbox.iter();
+        deliveries.filter_map(|delivery| delivery.message.position())
     }
 }

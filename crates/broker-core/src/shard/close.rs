@@ -229,7 +229,7 @@ impl Shard {
         session.away_since = Some(now);
         session.absence = absence;
         session.inbound.handle_disconnected();
-        session.outbound.handle_disconnected();
+        session.outbox.handle_disconnected();
         let stays = session.expiry_s > 0;
         let client_id = Arc::clone(&session.client_id);
         self.retained.handle_disconnected(session_id);
@@ -324,12 +324,12 @@ impl Shard {
         self.gate.qos2_pending_mut().end(id);
         self.access.end(id);
         self.options.totals.sessions.subtract(1);
-        self.telemetry.unqueued(session.queue_bytes);
+        self.telemetry.unqueued(session.outbox.queue_bytes());
         let client_id = Arc::clone(&session.client_id);
         let telemetry = &mut self.telemetry;
         telemetry.report_drops(now, &mut session.drops);
         let mut lost = Vec::new();
-        let waiting: Vec<_> = session.drain().collect();
+        let waiting: Vec<_> = session.outbox.drain().collect();
         let mut fates = Vec::with_capacity(waiting.len());
         for (qos, sent, delivery) in waiting {
             let number = delivery.number;

@@ -266,9 +266,9 @@ impl Shard {
         });
         let wanted = request.receive_maximum.unwrap_or(u16::MAX);
         session
-            .outbound
+            .outbox
             .set_receive_maximum(wanted.min(limits.inflight_max));
-        session.outbound.begin_narrow(WINDOW_INITIAL);
+        session.outbox.begin_narrow(WINDOW_INITIAL);
         if terms.expiry_s == 0 && !session.is_behind() {
             session.persist_end(gate);
         } else if self.options.settings.durable

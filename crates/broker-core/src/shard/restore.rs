@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::session::{Entry as InFlight, Inbound, Outbound};
+use unbroken_mqtt_proto::session::{Entry as InFlight, Inbound};
 use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter};
 
 use super::close::GRACE;
@@ -226,11 +226,13 @@ impl Shard {
             restored.entries,
             sent_entries,
         );
-        session.outbound = Outbound::restore(in_flight)
+        session
+            .outbox
+            .restore(in_flight)
             .map_err(|_| contradiction("two messages have one packet id"))?;
         if self.gaps > 0 {
-            let newest = session.outbound.newest();
-            session.outbound.go_on_behind(far_away(self.gaps, newest));
+            let newest = session.outbox.newest();
+            session.outbox.go_on_behind(far_away(self.gaps, newest));
         }
         kept.subscriptions = restored.subscriptions.iter().cloned().collect();
         let since = now.checked_sub(away).unwrap_or(now);
@@ -492,12 +494,10 @@ fn restore_entries(
         match entry {
             RestoredEntry::Given(entry) => {
                 let mut delivery = Delivery::restore(&entry);
-                let cost = delivery.message.publication().cost();
                 telemetry.accepted();
                 kept.restore_entry(entry.number, entry.packet_id, position);
                 if let Some(id) = entry.packet_id {
                     session.accept_sent(topics, telemetry.audit(), &mut delivery);
-                    session.inflight_bytes += cost;
                     in_flight.push(InFlight::Publish {
                         id,
                         qos: entry.qos,
@@ -506,9 +506,8 @@ fn restore_entries(
                 } else {
                     session.accept(topics, telemetry.audit(), &mut delivery);
                     delivery.again = entry.number <= sent_entries && entry.qos == QoS::AtLeastOnce;
-                    session.queue_bytes += cost;
-                    telemetry.queued(cost);
-                    session.queue.push_back((entry.qos, delivery));
+                    telemetry.queued(delivery.cost());
+                    session.outbox.push(entry.qos, delivery);
                 }
             }
             RestoredEntry::Received(entry) => {

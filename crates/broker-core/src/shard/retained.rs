@@ -304,10 +304,10 @@ impl Shard {
             .connection
             .and_then(|index| self.connections.at(index));
         let window = qos == QoS::AtMostOnce
-            || (session.queue.is_empty()
+            || (session.outbox.is_empty()
                 && !session.is_behind()
-                && session.window_open(&self.options.limits)
-                && !session.outbound.resending());
+                && session.outbox.window_open(&self.options.limits)
+                && !session.outbox.resending());
         let output_max = self.options.limits.output_bytes_max as usize;
         window && connection.is_some_and(|connection| connection.unwritten() <= output_max / 2)
     }

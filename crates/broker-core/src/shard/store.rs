@@ -107,7 +107,7 @@ impl Shard {
         let Some(session) = sessions.get_mut(id) else {
             return;
         };
-        if session.connection.is_none() || !session.queue.is_empty() {
+        if session.connection.is_none() || !session.outbox.is_empty() {
             return;
         }
         session.leave_scan(gate);

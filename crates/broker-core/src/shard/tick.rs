@@ -433,10 +433,9 @@ impl Shard {
                 continue; // it is on disk
             }
             let client_id = Arc::clone(&session.client_id);
-            let bytes = std::mem::take(&mut session.queue_bytes);
-            session.inflight_bytes = 0;
+            let bytes = session.outbox.queue_bytes();
             let (mut waiting, mut fates) = (Vec::new(), Vec::new());
-            for (_, sent, delivery) in session.drain() {
+            for (_, sent, delivery) in session.outbox.drain() {
                 fates.push((delivery.number, Fate::at_the_end(sent, false)));
                 waiting.push(delivery);
             }
