@@ -14,14 +14,14 @@ mod check;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::session::Arrival;
+use unbroken_mqtt_proto::session::{Arrival, ReceiveMaximumExceeded};
 use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::audit::missed::poses_as_record;
 use crate::connection::Answer;
 use crate::delivery::{Item, Storing};
-use crate::durability::{Marker, Record, WaitFor};
+use crate::durability::{CommitGate, Marker, Record, WaitFor};
 use crate::ids::{ConnectionId, Errand, SessionId};
 use crate::limits::QueueFull;
 use crate::message::{self, Publication};
@@ -137,27 +137,16 @@ impl Shard {
         };
         let mut instead_of = None;
         if let Some(packet_id) = publish.packet_id {
-            match session.inbound.handle_publish(publish.qos, packet_id) {
-                Ok(Arrival::New) => {}
-                Ok(Arrival::Instead) => instead_of = Some(packet_id),
-                // The store may have lost that this id was released. [MQTT-3.3.1-1]
-                Ok(Arrival::Duplicate) if session.inbound.settle_doubt(packet_id, publish.dup) => {
-                    instead_of = Some(packet_id);
-                }
-                Ok(Arrival::Duplicate) => {
-                    // [MQTT-4.3.3-10]: answered again, not delivered again.
-                    let until = session.deferred_pubrec(&self.gate, packet_id);
-                    let again = Answer::PubRec(packet_id, ReasonCode::Success);
-                    self.deliverer(now).answer(id, until, again);
-                    return Ok(Flow::Done);
-                }
-                Ok(Arrival::InProgress) => return Ok(Flow::Done),
-                Err(exceeded) => {
-                    // [MQTT-3.3.4-7]
-                    return Err(Fault {
-                        reason: ReasonCode::ReceiveMaximumExceeded,
-                        detail: exceeded.to_string().into(),
-                    });
+            let arrival = session.inbound.handle_publish(publish.qos, packet_id);
+            if !matches!(arrival, Ok(Arrival::New)) {
+                match repeated(session, &self.gate, publish, arrival)? {
+                    Repeated::Instead => instead_of = Some(packet_id),
+                    Repeated::InProgress => return Ok(Flow::Done),
+                    Repeated::Again(until) => {
+                        let again = Answer::PubRec(packet_id, ReasonCode::Success);
+                        self.deliverer(now).answer(id, until, again);
+                        return Ok(Flow::Done);
+                    }
                 }
             }
         }
@@ -167,34 +156,15 @@ impl Shard {
             Some(last) if Arc::ptr_eq(&last, &session.client_id) => last,
             _ => Arc::clone(&session.client_id),
         };
-        let properties = publish.properties;
+        let is_marked = publish.qos == QoS::ExactlyOnce && session.is_durable();
         let mut scratch = std::mem::take(&mut self.scratch);
-        let publication = Publication {
-            topic: name,
-            properties: message::forwarded_properties(properties, &mut scratch),
-            payload: publish.payload,
-            qos: publish.qos,
-            retain: publish.retain,
-            expires: properties
-                .message_expiry_interval()
-                .map(|s| now + Duration::from_secs(s.into())),
-            stamp: now,
-            mark: None,
+        let publication = publication_of(publish, name, now, &mut scratch);
+        let marker = if is_marked {
+            self.marker(publish, name)
+        } else {
+            None
         };
-        // [MQTT-4.3.3-10]: who comes back under this id is recognized after a restart too.
-        let marked = publish
-            .packet_id
-            .filter(|_| publish.qos == QoS::ExactlyOnce && session.is_durable());
-        let retained_elsewhere = publish.retain && !self.keeps_retained(name);
-        let marker = marked.map(|packet_id| Marker {
-            packet_id,
-            retained: retained_elsewhere.then(|| Errand {
-                from: self.options.id,
-                to: placement::of_topic(name, self.options.shards),
-                number: self.numbers.issue(),
-            }),
-        });
-        let is_expected = marked.is_some() && self.options.shards > 1 && self.is_shared(name);
+        let is_expected = marker.is_some() && self.options.shards > 1 && self.is_shared(name);
         let mut is_reserved = false;
         let mut stamped = std::mem::take(&mut self.stamped);
         let mut item = Item::borrowed(publication, Some(&publisher));
@@ -203,15 +173,8 @@ impl Shard {
             item.is_awaited = true;
             item.is_expected = is_expected;
         }
-        // Whatever becomes of this message, a restart must not take the next for a repetition. Of
-        // a store that has failed nothing is promised.
-        if let Some(packet_id) = instead_of
-            && !self.gate.has_failed()
-        {
-            let Self { sessions, gate, .. } = self;
-            if let Some(session) = sessions.get_mut(session_id) {
-                item.wait_for(session.release(session_id, gate, packet_id));
-            }
+        if let Some(packet_id) = instead_of {
+            self.release_lost(session_id, packet_id, &mut item);
         }
         let outcome = match self.refusal(&item, session_id) {
             Some(why) if self.must_answer_first(id, why.why) => {
@@ -226,14 +189,9 @@ impl Shard {
                     self.connections.reserve_answer(id);
                     is_reserved = true;
                 }
-                Ok(Some(self.accept(
-                    now,
-                    id,
-                    session_id,
-                    publish.dup,
-                    &mut item,
-                    &mut stamped,
-                )))
+                let again = publish.dup;
+                let outcome = self.accept(now, id, session_id, again, &mut item, &mut stamped);
+                Ok(Some(outcome))
             }
         };
         item.finish(&mut self.deliveries);
@@ -245,6 +203,34 @@ impl Shard {
         };
         self.answer_publish(now, id, publish, &outcome, is_reserved);
         Ok(Flow::Done)
+    }
+
+    /// With what a message of QoS 2 is stored: its client, coming back under this id, is recognized
+    /// after a restart too [MQTT-4.3.3-10].
+    fn marker(&mut self, publish: &Publish<'_>, name: &str) -> Option<Marker> {
+        let packet_id = publish.packet_id?;
+        let retained_elsewhere = publish.retain && !self.keeps_retained(name);
+        let retained = retained_elsewhere.then(|| Errand {
+            from: self.options.id,
+            to: placement::of_topic(name, self.options.shards),
+            number: self.numbers.issue(),
+        });
+        Some(Marker {
+            packet_id,
+            retained,
+        })
+    }
+
+    /// Whatever becomes of the message that came under this id, a restart must not take the next
+    /// for a repetition. Of a store that has failed nothing is promised.
+    #[cold]
+    fn release_lost(&mut self, session_id: SessionId, packet_id: PacketId, item: &mut Item<'_>) {
+        let Self { sessions, gate, .. } = self;
+        if !gate.has_failed()
+            && let Some(session) = sessions.get_mut(session_id)
+        {
+            item.wait_for(session.release(session_id, gate, packet_id));
+        }
     }
 
     /// `is_reserved`: the answer has its place.
@@ -463,6 +449,65 @@ impl Shard {
         let connection = self.connections.get(id);
         let v5 = connection.is_some_and(|connection| connection.version().has_properties());
         if v5 { reason } else { ReasonCode::Success }
+    }
+}
+
+/// What a PUBLISH is whose packet id was in use.
+enum Repeated {
+    /// New, in place of one whose release the store may have lost.
+    Instead,
+    /// Its answer is still to come.
+    InProgress,
+    /// It was answered before, and is answered again when this is true; it is not delivered again.
+    Again(WaitFor),
+}
+
+#[cold]
+fn repeated(
+    session: &mut Session,
+    gate: &CommitGate,
+    publish: &Publish<'_>,
+    arrival: Result<Arrival, ReceiveMaximumExceeded>,
+) -> Result<Repeated, Fault> {
+    let Some(packet_id) = publish.packet_id else {
+        return Ok(Repeated::InProgress);
+    };
+    match arrival {
+        Ok(Arrival::New | Arrival::Instead) => Ok(Repeated::Instead),
+        // The store may have lost that this id was released. [MQTT-3.3.1-1]
+        Ok(Arrival::Duplicate) if session.inbound.settle_doubt(packet_id, publish.dup) => {
+            Ok(Repeated::Instead)
+        }
+        // [MQTT-4.3.3-10]
+        Ok(Arrival::Duplicate) => Ok(Repeated::Again(session.deferred_pubrec(gate, packet_id))),
+        Ok(Arrival::InProgress) => Ok(Repeated::InProgress),
+        // [MQTT-3.3.4-7]
+        Err(exceeded) => Err(Fault {
+            reason: ReasonCode::ReceiveMaximumExceeded,
+            detail: exceeded.to_string().into(),
+        }),
+    }
+}
+
+/// A message as its publisher sent it. `scratch` holds its properties, if some are left out.
+#[inline]
+fn publication_of<'a>(
+    publish: &Publish<'a>,
+    topic: &'a str,
+    now: Instant,
+    scratch: &'a mut PropertyBuf,
+) -> Publication<'a> {
+    let properties = publish.properties;
+    let expires = properties.message_expiry_interval();
+    Publication {
+        topic,
+        properties: message::forwarded_properties(properties, scratch),
+        payload: publish.payload,
+        qos: publish.qos,
+        retain: publish.retain,
+        expires: expires.map(|seconds| now + Duration::from_secs(seconds.into())),
+        stamp: now,
+        mark: None,
     }
 }
 
