@@ -86,18 +86,8 @@ impl<'a> Item<'a> {
     /// A message that is kept already.
     pub(crate) fn kept(message: &'a Arc<Message>) -> Self {
         Self {
-            publication: message.publication(),
-            publisher: message.publisher(),
             kept: Some(message),
-            made: None,
-            lent: false,
-            storing: Storing::No,
-            is_awaited: false,
-            is_expected: false,
-            is_fanned_out: false,
-            is_retained_copy: false,
-            was_held: false,
-            until: WaitFor::NOW,
+            ..Self::borrowed(message.publication(), message.publisher())
         }
     }
 

@@ -474,3 +474,6 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
