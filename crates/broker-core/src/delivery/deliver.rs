@@ -19,7 +19,7 @@
 use unbroken_mqtt_proto::QoS;
 
 use super::Deliverer;
-use super::copy::{ReceiverCopy, write_publish};
+use super::frames::{ReceiverCopy, write_publish};
 use super::item::{Item, note_given};
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;

@@ -17,7 +17,6 @@
 
 mod acks;
 mod backlog;
-mod copy;
 mod deliver;
 mod drops;
 mod fan_out;

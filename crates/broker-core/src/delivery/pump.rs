@@ -13,8 +13,7 @@ use unbroken_mqtt_proto::session::Resend;
 use unbroken_mqtt_proto::{Ack, Packet, QoS, ReasonCode};
 
 use super::Deliverer;
-use super::copy::{ReceiverCopy, write_publish};
-use super::frames::Frames;
+use super::frames::{Frames, ReceiverCopy, write_publish};
 use crate::audit::account::Fate;
 use crate::connection::{Answer, Connection, Writer};
 use crate::durability::WaitFor;
