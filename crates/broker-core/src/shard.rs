@@ -363,7 +363,7 @@ impl Shard {
         let Some(session) = self.sessions.get(id) else {
             return false;
         };
-        let connection = session.connection;
+        let connection = session.connection();
         let connection = connection.and_then(|index| self.connections.at(index));
         connection.is_some_and(|connection| {
             session.has_room_and_nothing(connection, &self.options.limits)

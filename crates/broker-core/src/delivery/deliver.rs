@@ -56,7 +56,7 @@ impl Deliverer<'_> {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
-        let writer = self.connections.writer_of(session.connection);
+        let writer = self.connections.writer_of(session.connection());
         // Nothing overtakes what waits already. [MQTT-4.6.0-5, MQTT311-4.6.0-6]
         // [MQTT-4.6.0-6, MQTT311-4.6.0-5]
         if let Some(mut writer) = writer
@@ -127,7 +127,7 @@ impl Deliverer<'_> {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
-        let writer = self.connections.writer_of(session.connection);
+        let writer = self.connections.writer_of(session.connection());
         let outcome = match writer {
             // What the broker says at QoS 0 is for who is there.
             None if item.is_own_word() => return,

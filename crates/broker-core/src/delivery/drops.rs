@@ -269,10 +269,10 @@ impl Deliverer<'_> {
             && !session.outbox.holds_unsent()
             && !session.ledger.misses_nothing()
             && let Some(connection) = session
-                .connection
+                .connection()
                 .and_then(|index| self.connections.at(index))
             && connection.unwritten() < self.limits.output_bytes_max as usize
-            && let Some(record) = session.ledger.take_missed(number, session.expiry_s > 0)
+            && let Some(record) = session.ledger.take_missed(number, session.expiry_s() > 0)
         {
             let drops = &self.audit.topics().drops;
             let (subscriptions, receiver) = (&session.subscriptions, &session.client_id);

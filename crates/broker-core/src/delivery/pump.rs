@@ -56,7 +56,7 @@ impl Deliverer<'_> {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return false;
         };
-        let (connections, connection) = (&mut *self.connections, session.connection);
+        let (connections, connection) = (&mut *self.connections, session.connection());
         let Some(mut writer) = connections.writer_with_room(connection, self.limits) else {
             return false;
         };
@@ -141,7 +141,7 @@ impl Deliverer<'_> {
         if !session.outbox.resending() || session.is_ahead() {
             return false;
         }
-        let (connections, connection) = (&mut *self.connections, session.connection);
+        let (connections, connection) = (&mut *self.connections, session.connection());
         let Some(mut writer) = connections.writer_with_room(connection, self.limits) else {
             return false;
         };

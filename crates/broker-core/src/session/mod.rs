@@ -5,6 +5,7 @@ mod backlog;
 mod catch_up;
 mod inbox;
 mod info;
+mod lifetime;
 mod memberships;
 mod outbox;
 mod overdue;
@@ -14,6 +15,7 @@ mod redelivery;
 mod sessions;
 mod stored;
 mod stored_subscriptions;
+mod will;
 
 pub(crate) use backlog::{Backlog, TermsThen};
 pub use info::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
@@ -40,6 +42,7 @@ use crate::durability::{WaitFor, Will};
 use crate::ids::StoreId;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
 use crate::option_box::OptionBox;
+use crate::position::Frontier;
 use crate::routing::Grant;
 use crate::telemetry::DropTallies;
 
@@ -49,23 +52,23 @@ use crate::telemetry::DropTallies;
 pub(crate) struct Session {
     pub(crate) client_id: Arc<str>,
     /// Which one of its number, which is used again when it has ended.
-    pub(crate) serial: u64,
+    serial: u64,
     /// The index of its connection while it has one.
-    pub(crate) connection: Option<u32>,
+    connection: Option<u32>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
-    pub(crate) expiry_s: u32,
+    expiry_s: u32,
     /// The last record that was asked for it.
-    pub(crate) asked: StoreId,
+    asked: StoreId,
     /// It began as one that stays, with a disk to stay on. None becomes one later: before it
     /// could, it has ended with its connection.
-    pub(crate) stays: bool,
+    stays: bool,
     /// What is kept of it on disk, if it stays.
     pub(crate) kept: Option<Box<Kept>>,
     /// When its last connection ended, while it has none.
-    pub(crate) away_since: Option<Instant>,
+    away_since: Option<Instant>,
     /// Names its present or last absence, so that a timer set in one is not taken for one of the
     /// next, nor for one of the next session with this number.
-    pub(crate) absence: u64,
+    absence: u64,
     /// By filter as the client wrote it, `$share/…` included.
     pub(crate) subscriptions: ByFilter<Grant>,
     /// Of those, the shared ones.
@@ -73,11 +76,11 @@ pub(crate) struct Session {
     pub(crate) inbound: Inbound,
     /// QoS 2 messages that are here, and whose PUBREC had to wait until after the connection: when
     /// they come again it still waits for what it promises.
-    pub(crate) unanswered: OptionBox<Vec<(PacketId, WaitFor)>>,
+    unanswered: OptionBox<Vec<(PacketId, WaitFor)>>,
     pub(crate) outbox: Outbox,
-    pub(crate) will: Option<Box<Will>>,
+    will: Option<Box<Will>>,
     /// The disk has a will of this client.
-    pub(crate) will_on_disk: bool,
+    will_on_disk: bool,
     pub(crate) drops: DropTallies,
     pub(crate) ledger: Ledger,
 }
@@ -125,12 +128,32 @@ impl Session {
         kept.is_some_and(|kept| !kept.ahead.is_none())
     }
 
-    /// A connection is attached. Timers of the absence that ends now are stale: its will is
-    /// cancelled [MQTT-3.1.3-9].
-    pub(crate) fn attach(&mut self, connection: u32, absence: u64) {
-        self.connection = Some(connection);
-        self.away_since = None;
-        self.absence = absence;
+    /// Which one of its number, which is used again when it has ended.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// The last record that was asked for it.
+    pub(crate) fn asked(&self) -> StoreId {
+        self.asked
+    }
+
+    /// This record was asked for it.
+    pub(crate) fn note_asked(&mut self, asked: StoreId) {
+        self.asked = asked;
+    }
+
+    /// It stays from now on, on disk; what is routed to it is behind these ends of the logs.
+    pub(crate) fn become_durable(&mut self, ends: &Frontier) {
+        self.stays = true;
+        self.kept
+            .get_or_insert_with(|| Box::new(Kept::new(ends.clone())));
+    }
+
+    /// It is there again, as the disk had it.
+    pub(crate) fn restore(&mut self, kept: Kept) {
+        self.stays = true;
+        self.kept = Some(Box::new(kept));
     }
 
     /// The client, as its final bytes name it.

@@ -29,7 +29,7 @@ use crate::mesh::{Mesh, MeshMessage};
 use crate::placement;
 use crate::policy::AccessControl;
 use crate::routing::{Grant, InterestChange, Router, Subscriber};
-use crate::session::{QueueChange, Sessions};
+use crate::session::{QueueChange, Session, Sessions};
 use crate::shared::{GroupMessage, Keeping, PacketLimit, SharedGroups, share_text};
 
 /// The parts that this is about.
@@ -357,7 +357,7 @@ impl Announcer<'_> {
             grant.qos > QoS::AtMostOnce && matches!(parsed, Ok(SubscriptionFilter::Plain(_)))
         });
         let filters: Box<[_]> = keeps.map(|(text, grant)| (text.into(), *grant)).collect();
-        let connected = session.connection.is_some();
+        let connected = session.is_connected();
         self.announce_full(Holder::Session(id), &client_id, &filters);
         self.announce_to_groups(id, connected);
     }
@@ -365,7 +365,7 @@ impl Announcer<'_> {
     fn announce_session_room(&mut self, id: SessionId) {
         self.announce_room(Holder::Session(id));
         let session = self.sessions.get(id);
-        let connected = session.is_some_and(|session| session.connection.is_some());
+        let connected = session.is_some_and(Session::is_connected);
         self.announce_to_groups(id, connected);
     }
 

@@ -124,7 +124,7 @@ impl Auditor<'_> {
     fn sender(&self, id: SessionId) -> Option<Sender> {
         let session = self.sessions.get(id)?;
         let connection = session
-            .connection
+            .connection()
             .and_then(|index| self.connections.at(index));
         Some(Sender {
             client_id: Arc::clone(&session.client_id),
@@ -287,7 +287,7 @@ impl Auditor<'_> {
                     statement::account(
                         &client_id,
                         &session.ledger,
-                        session.connection.is_some(),
+                        session.is_connected(),
                         behind.map_or(0, |behind| behind.messages),
                         session.unstored(gate.log_ends().on_disk()),
                     )
@@ -324,7 +324,7 @@ impl Auditor<'_> {
         let sessions = &self.sessions;
         let session = sessions.get(sessions.find(client_id)?)?;
         Some(LaneSession {
-            is_connected: session.connection.is_some(),
+            is_connected: session.is_connected(),
             is_durable: session.is_durable(),
         })
     }

@@ -50,7 +50,7 @@ impl Shard {
             return Ok(());
         };
         if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
-            if session.expiry_s == 0 && expiry_s != 0 {
+            if session.expiry_s() == 0 && expiry_s != 0 {
                 // Announced to end with its connection, it cannot be kept now.
                 return Err(Fault::new(
                     ReasonCode::ProtocolError,
@@ -58,7 +58,7 @@ impl Shard {
                 ));
             }
             let expiry_s = expiry_s.min(expiry_max);
-            let before = std::mem::replace(&mut session.expiry_s, expiry_s);
+            let before = session.set_expiry(expiry_s);
             if expiry_s > 0 && expiry_s != before {
                 let opened = |client_id| Record::SessionOpened {
                     client_id,
@@ -225,12 +225,8 @@ impl Shard {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
-        session.connection = None;
-        session.away_since = Some(now);
-        session.absence = absence;
-        session.inbound.handle_disconnected();
-        session.outbox.handle_disconnected();
-        let stays = session.expiry_s > 0;
+        session.detach(now, absence);
+        let stays = session.expiry_s() > 0;
         let client_id = Arc::clone(&session.client_id);
         self.retained.handle_disconnected(session_id);
         self.deliverer(now).fall_behind(session_id);
@@ -250,7 +246,7 @@ impl Shard {
 
     pub(crate) fn expire_session(&mut self, now: Instant, id: SessionId, absence: u64) {
         // Never one that is connected. [MQTT-4.1.0-1, MQTT311-4.1.0-1, MQTT311-4.1.0-2]
-        let absent = |session: &Session| session.absence == absence && session.connection.is_none();
+        let absent = |session: &Session| session.absence() == absence && !session.is_connected();
         let is_absent = self.sessions.get(id).is_some_and(absent);
         if !is_absent || self.is_left_on_disk(id) {
             return;
@@ -267,7 +263,7 @@ impl Shard {
     /// The limit is lower than before: sessions that sleep end sooner, but not at once.
     pub(crate) fn shorten_absences(&mut self, now: Instant) {
         let sessions = self.sessions.iter();
-        let sleeping = sessions.filter(|(_, session)| session.away_since.is_some());
+        let sleeping = sessions.filter(|(_, session)| session.is_away());
         for id in sleeping.map(|(id, _)| id).collect::<Vec<_>>() {
             self.schedule_end(id, now + GRACE);
         }
@@ -279,7 +275,7 @@ impl Shard {
         if let Some(end) = self.end_of(id)
             && let Some(session) = self.sessions.get(id)
         {
-            let (session, absence) = (id, session.absence);
+            let (session, absence) = (id, session.absence());
             let timer = Timer::SessionExpiry { session, absence };
             self.timers.set(end.max(earliest), timer);
         }
@@ -288,13 +284,7 @@ impl Shard {
     /// When a session that has no connection ends, as the limit is now. `None`: it does not.
     fn end_of(&self, id: SessionId) -> Option<Instant> {
         let session = self.sessions.get(id)?;
-        let Some(since) = session.away_since else {
-            return Some(self.options.start); // of its client there is only a will
-        };
-        match self.options.limits.expiry_s(session.expiry_s) {
-            u32::MAX => None,
-            seconds => Some(since + Duration::from_secs(seconds.into())),
-        }
+        session.ends_at(&self.options.limits, self.options.start)
     }
 
     /// Forgets a session that has no connection: its will is due, its subscriptions end, what
@@ -318,7 +308,7 @@ impl Shard {
             return;
         };
         debug_assert!(
-            session.connection.is_none(),
+            !session.is_connected(),
             "a session ends after its connection"
         );
         self.gate.qos2_pending_mut().end(id);
@@ -366,12 +356,12 @@ impl Shard {
         let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
-        let Some(will) = &session.will else { return };
-        if will.delay_s == 0 || session.expiry_s == 0 {
+        let Some(will) = session.will() else { return };
+        if will.delay_s == 0 || session.expiry_s() == 0 {
             self.publish_will(now, id);
-        } else if will.delay_s < session.expiry_s || session.expiry_s == u32::MAX {
+        } else if will.delay_s < session.expiry_s() || session.expiry_s() == u32::MAX {
             let at = now + Duration::from_secs(will.delay_s.into());
-            let absence = session.absence;
+            let absence = session.absence();
             self.timers.set(
                 at,
                 Timer::Will {
@@ -392,27 +382,22 @@ impl Shard {
         let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
-        let expiry_s = session.expiry_s;
-        let will = session.will.as_deref();
-        let Some(will) = will.filter(|will| will.outlives_broker(expiry_s)).cloned() else {
-            return self.forget_stored_will(id);
-        };
-        session.will_on_disk = true;
-        let client_id = Arc::clone(&session.client_id);
-        session.asked = self.gate.ask(Record::Will { client_id, will });
+        if !session.store_will(&mut self.gate) {
+            self.forget_stored_will(id);
+        }
     }
 
     /// The client has said DISCONNECT: its will is not published.
     pub(crate) fn discard_will(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(id) {
-            session.will = None;
+            session.set_will(None);
         }
         self.forget_stored_will(id);
     }
 
     fn forget_stored_will(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(id)
-            && std::mem::take(&mut session.will_on_disk)
+            && session.forget_stored_will()
         {
             let client_id = Arc::clone(&session.client_id);
             self.end_stored_will(&client_id);
@@ -423,7 +408,7 @@ impl Shard {
         if self
             .sessions
             .get_mut(id)
-            .is_some_and(|session| session.absence == absence)
+            .is_some_and(|session| session.absence() == absence)
         {
             self.publish_will(now, id);
         }
@@ -442,10 +427,9 @@ impl Shard {
         let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
-        let Some(will) = session.will.take() else {
+        let Some((will, on_disk)) = session.take_will() else {
             return;
         };
-        let on_disk = std::mem::take(&mut session.will_on_disk);
         let client_id = Arc::clone(&session.client_id);
         let verdict = self.access.due_will(id, will.message.topic());
         if verdict.is_denied() {

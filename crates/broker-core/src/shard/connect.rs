@@ -42,7 +42,7 @@ use crate::message::add;
 use crate::output::{Credentials, Output};
 use crate::placement;
 use crate::reason::{DropReason, Fault};
-use crate::session::{Kept, Session};
+use crate::session::Session;
 use crate::settings::NoPlace;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
@@ -257,8 +257,8 @@ impl Shard {
             return;
         };
         session.attach(id.index, absence);
-        let expiry_before = std::mem::replace(&mut session.expiry_s, terms.expiry_s);
-        session.will = will; // [MQTT-3.1.2-7, MQTT311-3.1.2-8]
+        let expiry_before = session.set_expiry(terms.expiry_s);
+        session.set_will(will); // [MQTT-3.1.2-7, MQTT311-3.1.2-8]
         session.ledger.set_watcher(request.only_verifies);
         session.inbound.set_receive_maximum(match request.version {
             Version::V5 => limits.receive_maximum,
@@ -274,11 +274,7 @@ impl Shard {
         } else if self.options.settings.durable
             && (!session.is_durable() || terms.expiry_s != expiry_before)
         {
-            session.stays = true;
-            session.kept.get_or_insert_with(|| {
-                let ends = gate.log_ends().all();
-                Box::new(Kept::new(ends.clone()))
-            });
+            session.become_durable(gate.log_ends().all());
             let opened = |client_id| Record::SessionOpened {
                 client_id,
                 expiry_s: terms.expiry_s,
@@ -329,7 +325,7 @@ impl Shard {
             sessions.touch_presence(session_id);
         }
         if let Some(session) = sessions.get_mut(session_id) {
-            let request = gate.before_connack(session.asked, present);
+            let request = gate.before_connack(session.asked(), present);
             connections.close_gate(gate, id, request);
             // What it may not have heard is due again.
             if present && session.ledger.repeat_missed() {

@@ -113,7 +113,9 @@ impl Shard {
         match operation {
             Operation::Forget(Forget::Session { client_id }) => self.forget_session(now, client_id),
             Operation::Forget(Forget::Retained { topic }) => self.forget_retained(topic),
-            Operation::Disconnect { client_id } => self.disconnect_for_operator(now, client_id),
+            Operation::Disconnect { client_id } => {
+                self.disconnect_client(now, client_id, "an operator ended the connection");
+            }
             Operation::Publish(message) => self.publish_own(now, message),
         }
     }
@@ -129,10 +131,9 @@ impl Shard {
         }
     }
 
-    fn disconnect_for_operator(&mut self, now: Instant, client_id: &str) {
+    fn disconnect_client(&mut self, now: Instant, client_id: &str, detail: &'static str) {
         let id = self.sessions.find(client_id);
         if let Some(id) = id.and_then(|id| self.sessions.connection_of(id, &self.connections)) {
-            let detail = "an operator ended the connection";
             let fault = Fault::new(ReasonCode::AdministrativeAction, detail);
             self.disconnect(now, id, fault);
         }
@@ -166,22 +167,9 @@ impl Shard {
 
     /// The session ends as by a Clean Start, with its will and with a name for all that waited.
     fn forget_session(&mut self, now: Instant, client_id: &Arc<str>) {
-        let session = |shard: &Self| shard.sessions.find(client_id);
-        let connection = session(self)
-            .and_then(|id| self.sessions.get(id))
-            .and_then(|session| session.connection)
-            .and_then(|index| self.connections.at(index))
-            .map(Connection::id);
-        if let Some(id) = connection {
-            let detail = "its session was removed";
-            self.disconnect(
-                now,
-                id,
-                Fault::new(ReasonCode::AdministrativeAction, detail),
-            );
-        }
+        self.disconnect_client(now, client_id, "its session was removed");
         // Without its connection it may have ended.
-        if let Some(id) = session(self) {
+        if let Some(id) = self.sessions.find(client_id) {
             self.end_session(now, id, DropReason::SessionEnded);
         }
     }

@@ -200,11 +200,8 @@ impl Shard {
         };
         let was_here = restored.away.is_none();
         let away = restored.away.unwrap_or_default();
-        session.expiry_s = restored.expiry_s;
-        session.stays = true;
-        session.absence = absence;
-        session.will_on_disk = restored.will.is_some();
-        session.will = restored.will.map(Box::new);
+        session.set_expiry(restored.expiry_s);
+        session.restore_will(restored.will);
         session.inbound = match self.gaps {
             0 => Inbound::restore(restored.markers),
             _ => Inbound::restore_doubted(restored.markers),
@@ -236,7 +233,7 @@ impl Shard {
         }
         kept.subscriptions = restored.subscriptions.iter().cloned().collect();
         let since = now.checked_sub(away).unwrap_or(now);
-        session.away_since = Some(since);
+        session.begin_absence(Some(since), absence);
         let backlog = if through.reaches(gate.scan().ends()) {
             Backlog::from(through)
         } else {
@@ -244,7 +241,7 @@ impl Shard {
         };
         kept.backlog = Some(Box::new(backlog));
         kept.restore_redelivery(maybe_sent, was_here.then(|| gate.scan().ends()));
-        session.kept = Some(Box::new(kept));
+        session.restore(kept);
         for subscription in restored.subscriptions {
             if subscription.until.is_none() {
                 self.restore_subscription(now, id, &subscription, &client_id)?;
@@ -291,9 +288,8 @@ impl Shard {
         let id = self.old_session(client_id);
         let absence = self.numbers.issue();
         if let Some(session) = self.sessions.get_mut(id) {
-            session.absence = absence;
-            session.will = Some(Box::new(will));
-            session.will_on_disk = true;
+            session.begin_absence(None, absence);
+            session.restore_will(Some(will));
         }
         let session = id;
         self.revive(now, now, Timer::SessionExpiry { session, absence });
@@ -325,7 +321,7 @@ impl Shard {
         let Some(id) = self.sessions.find(client_id) else {
             return;
         };
-        let is_orphan = |session: &Session| session.connection.is_none() && session.expiry_s == 0;
+        let is_orphan = |session: &Session| !session.is_connected() && session.expiry_s() == 0;
         if self.sessions.get(id).is_some_and(is_orphan) {
             self.end_session(now, id, DropReason::SessionEnded);
         }
@@ -337,8 +333,8 @@ impl Shard {
         let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
-        let (expiry_s, absence) = (session.expiry_s, session.absence);
-        let Some(will) = &session.will else { return };
+        let (expiry_s, absence) = (session.expiry_s(), session.absence());
+        let Some(will) = session.will() else { return };
         if will.delay_s < expiry_s || expiry_s == u32::MAX {
             let delay = Duration::from_secs(will.delay_s.into());
             let at = now + delay.saturating_sub(away).max(delay.min(GRACE));

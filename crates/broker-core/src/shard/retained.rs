@@ -252,7 +252,7 @@ impl Shard {
         // Of that, copies that were found may be older.
         self.deliverer(now).catch_up(session_id);
         let session = self.sessions.get(session_id);
-        if session.is_none_or(|session| session.connection.is_none()) {
+        if session.is_none_or(|session| !session.is_connected()) {
             return; // what is found now may be replaced before it comes back
         }
         for _ in 0..RETAINED_SLICES_A_TURN {
@@ -301,7 +301,7 @@ impl Shard {
             return false;
         };
         let connection = session
-            .connection
+            .connection()
             .and_then(|index| self.connections.at(index));
         let window = qos == QoS::AtMostOnce
             || (session.outbox.is_empty()

@@ -79,7 +79,7 @@ impl Shard {
     /// The will of this client was published, or will not be. On disk it may be another by now.
     pub(crate) fn end_stored_will(&mut self, client_id: &Arc<str>) {
         let session = self.sessions.find_mut(client_id);
-        if session.is_some_and(|session| session.will_on_disk) {
+        if session.is_some_and(|session| session.has_stored_will()) {
             return;
         }
         let record = Record::WillOver {
@@ -94,7 +94,7 @@ impl Shard {
     pub(crate) fn note_will_over(&mut self, client_id: &Arc<str>) {
         let asked = self.gate.end_client(Arc::clone(client_id));
         if let Some(session) = self.sessions.find_mut(client_id) {
-            session.asked = asked;
+            session.note_asked(asked);
         }
     }
 }
@@ -107,7 +107,7 @@ impl Shard {
         let Some(session) = sessions.get_mut(id) else {
             return;
         };
-        if session.connection.is_none() || !session.outbox.is_empty() {
+        if !session.is_connected() || !session.outbox.is_empty() {
             return;
         }
         session.leave_scan(gate);
@@ -171,7 +171,7 @@ impl Shard {
         }
         let Self { sessions, gate, .. } = self;
         if let Some(session) = sessions.get_mut(id)
-            && session.connection.is_none()
+            && !session.is_connected()
         {
             // Its client has gone meanwhile, and what it did not get is to be counted.
             session.list_for_scan(id, gate.scan_mut());
@@ -413,7 +413,7 @@ impl Shard {
         let session = connection.session();
         let session = session.and_then(|session| sessions.get(session));
         !connection.gate_open(gate.stored())
-            || session.is_some_and(|session| session.is_durable() || session.will_on_disk)
+            || session.is_some_and(|session| session.is_durable() || session.has_stored_will())
             || connection.any_waits(gate)
     }
 
@@ -445,7 +445,7 @@ impl Shard {
         let existing = existing.and_then(|id| self.sessions.get(id));
         let will = request.will(now, client_id);
         expiry_s > 0
-            || existing.is_some_and(|session| session.is_durable() || session.will_on_disk)
+            || existing.is_some_and(|session| session.is_durable() || session.has_stored_will())
             || will.is_some_and(|will| will.outlives_broker(expiry_s))
             || self.gate.blocks(client_id)
     }
@@ -459,7 +459,7 @@ impl Shard {
     /// The store has failed, and has the will of this session: that is where it stays.
     pub(crate) fn stays_on_disk(&self, id: SessionId) -> bool {
         let session = self.sessions.get(id);
-        let on_disk = |session: &Session| session.will_on_disk;
+        let on_disk = |session: &Session| session.has_stored_will();
         self.gate.has_failed() && session.is_some_and(on_disk)
     }
 }

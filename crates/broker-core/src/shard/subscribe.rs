@@ -29,6 +29,7 @@ use crate::ids::{ConnectionId, LogId, SessionId, StoreId};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::reason::Fault;
 use crate::routing::{Grant, PendingSubAck, Subscriber};
+use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
 use crate::shared::GroupMessage;
@@ -157,7 +158,7 @@ impl Shard {
         let suback = PendingSubAck {
             connection,
             session,
-            serial: state.map(|state| state.serial).unwrap_or_default(),
+            serial: state.map(Session::serial).unwrap_or_default(),
             packet_id,
             codes: answer.codes,
             filters: answer.filters,
@@ -306,7 +307,7 @@ impl Shard {
         for (filter, era) in std::mem::take(&mut suback.filters) {
             let Self { sessions, gate, .. } = self;
             let session = sessions.get_mut(suback.session);
-            let Some(session) = session.filter(|session| session.serial == suback.serial) else {
+            let Some(session) = session.filter(|session| session.serial() == suback.serial) else {
                 return;
             };
             let Some(kept) = session.kept.as_deref_mut() else {
@@ -316,7 +317,7 @@ impl Shard {
                 None => {}
                 Some(held) if held.is_in_force() => {
                     // Another SUBSCRIBE has come first, and asked for it.
-                    suback.stored = session.asked.max(suback.stored);
+                    suback.stored = session.asked().max(suback.stored);
                 }
                 Some(held) if held.era != era => suback.filters.push((filter, held.era)),
                 Some(_) => {

@@ -115,7 +115,7 @@ impl Shard {
         let connection = |id| self.connections.get(id);
         let is_away = |session: SessionId, absence: u64| {
             let found = self.sessions.get(session);
-            found.is_some_and(|session| session.absence == absence)
+            found.is_some_and(|session| session.absence() == absence)
         };
         self.timers.compact(|timer| match timer {
             Timer::Connect(id) => {
