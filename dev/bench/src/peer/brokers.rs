@@ -32,217 +32,254 @@ const BY_THE_BENCHMARK: &str = "`cargo xtask bench brokers` installs it when it 
 const FROM_THE_DIRECTORY: &str =
     "no package of Debian 12 has it: build it, and name its directory with --peers-dir";
 
-/// Every peer there is. `unbroken` is our own program, `directory` holds those that no package
-/// gives.
-pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec<Peer>> {
-    let ours = Peer {
-        name: OURS,
-        setup: "`unbroken serve -p PORT --data DIR`, no configuration",
-        program: unbroken.to_owned(),
-        version: &["--version"],
+/// One line of the table: a [`Peer`] whose program is not looked up yet.
+#[derive(Clone, Copy)]
+struct Entry {
+    name: &'static str,
+    setup: &'static str,
+    program: Program,
+    version: &'static [&'static str],
+    serve: fn(&mut Command, u16, &Path) -> io::Result<()>,
+    hint: &'static str,
+    pin: Option<&'static str>,
+    role: Role,
+    keep_alive_s: u16,
+    warm_up: Duration,
+    /// One of the directory of `--peers-dir` is in records only if there is such a directory.
+    runs: Runs,
+}
+
+/// Where a program is.
+#[derive(Clone, Copy)]
+enum Program {
+    /// Our broker.
+    Unbroken,
+    /// This very program.
+    Bench,
+    OnPath(&'static str),
+    /// In the directory of `--peers-dir`.
+    InDirectory(&'static str),
+}
+
+const UNBROKEN: Entry = Entry {
+    name: OURS,
+    setup: "`unbroken serve -p PORT --data DIR`, no configuration",
+    program: Program::Unbroken,
+    version: &["--version"],
+    serve: |command, port, dir| {
+        serve_unbroken(command, port, dir, &[]);
+        Ok(())
+    },
+    hint: BUILD_OURS,
+    pin: None,
+    role: Role::Ours,
+    keep_alive_s: 0,
+    warm_up: Duration::ZERO,
+    runs: Runs::Always,
+};
+
+const MOSQUITTO: Entry = Entry {
+    name: YARDSTICK,
+    setup: "limits opened: `max_inflight_messages 0`, `max_queued_messages 0`, `set_tcp_nodelay true`, no persistence",
+    program: Program::OnPath("mosquitto"),
+    version: &["-h"],
+    serve: serve_mosquitto,
+    hint: "on Debian, `apt-get install mosquitto`",
+    pin: Some(YARDSTICK_VERSION),
+    role: Role::Peer,
+    ..UNBROKEN
+};
+
+/// A program of ours around a library; it takes a port.
+const LIBRARY: Entry = Entry {
+    name: "",
+    setup: "",
+    program: Program::OnPath(""),
+    serve: |command, port, _| {
+        command.arg(port.to_string());
+        Ok(())
+    },
+    hint: BY_THE_BENCHMARK,
+    role: Role::Peer,
+    runs: Runs::WhenNamed,
+    ..UNBROKEN
+};
+
+const FLASH: Entry = Entry {
+    name: FLASHMQ,
+    setup: "`thread_count` one a core (its default), `tcp_nodelay true`, limits opened",
+    program: Program::InDirectory(FLASHMQ),
+    serve: |command, port, dir| serve_flashmq(command, port, dir, None),
+    hint: FROM_THE_DIRECTORY,
+    runs: Runs::InRecords,
+    ..LIBRARY
+};
+
+const TABLE: [Entry; 17] = [
+    UNBROKEN,
+    MOSQUITTO,
+    Entry {
+        name: "relay",
+        setup: "cuts frames by their length and forwards them, nothing else: the floor of a broker that wakes for every message",
+        program: Program::Bench,
+        serve: |command, port, _| {
+            command.args(["relay", "--port", &port.to_string()]);
+            Ok(())
+        },
+        hint: "it is part of this program",
+        role: Role::Floor,
+        ..UNBROKEN
+    },
+    Entry {
+        name: keepers::NATS,
+        setup: "MQTT listener on JetStream (file store), `max_ack_pending: 32000`",
+        program: Program::OnPath("nats-server"),
+        serve: keepers::serve_nats,
+        pin: Some(keepers::NATS_VERSION),
+        runs: Runs::InRecords,
+        ..LIBRARY
+    },
+    Entry {
+        name: "mochi",
+        setup: "our `main` around the library: 32,768 writes pending for a client, 65,535 messages in flight",
+        program: Program::OnPath("peer-mochi"),
+        pin: Some("2.7.9"),
+        runs: Runs::InRecords,
+        ..LIBRARY
+    },
+    Entry {
+        name: "aedes",
+        setup: "our script around the library: no limits of its queues",
+        program: Program::OnPath("peer-aedes"),
+        pin: Some("1.2.0"),
+        ..LIBRARY
+    },
+    Entry {
+        name: "hivemq",
+        setup: "our `main` around HiveMQ CE embedded: parallel collector, `-Xmx4g`, in memory, queues of a million; warmed up for 3 s",
+        program: Program::OnPath("peer-hivemq"),
+        // By then most of what is hot is compiled.
+        warm_up: Duration::from_secs(3),
+        ..LIBRARY
+    },
+    Entry {
+        name: "rabbitmq",
+        setup: "the plugin for MQTT and nothing else, `mqtt.prefetch = 65535`",
+        program: Program::OnPath("peer-rabbitmq"),
+        serve: serve_rabbitmq,
+        pin: Some("3.10"),
+        ..LIBRARY
+    },
+    Entry {
+        name: "rmqtt",
+        setup: "our `main` around the library: queues of a million, 65,535 messages in flight, `nodelay`, never too busy for a client",
+        program: Program::OnPath("peer-rmqtt"),
+        pin: Some("0.24.0"),
+        ..LIBRARY
+    },
+    Entry {
+        name: "rumqttd",
+        setup: "our `main` around the library: ten segments of 100 MiB, 65,535 messages in flight; clients with a keep alive of 65,535 s",
+        program: Program::OnPath("peer-rumqttd"),
+        pin: Some("0.20.0"),
+        // It refuses who wants none.
+        keep_alive_s: u16::MAX,
+        ..LIBRARY
+    },
+    FLASH,
+    Entry {
+        name: "flashmq1",
+        setup: "the same with `thread_count 1`",
+        serve: |command, port, dir| serve_flashmq(command, port, dir, Some(1)),
+        ..FLASH
+    },
+    Entry {
+        name: MOSQUITTO_2_1,
+        setup: "as Mosquitto 2.0",
+        program: Program::InDirectory(MOSQUITTO_2_1),
+        hint: FROM_THE_DIRECTORY,
+        pin: None,
+        runs: Runs::InRecords,
+        ..MOSQUITTO
+    },
+    Entry {
+        name: BEFORE,
+        setup: "our own of an earlier commit, started in the same way",
+        program: Program::InDirectory("unbroken-before"),
+        hint: "build the earlier commit, and name the directory of its `unbroken-before` with --peers-dir",
+        runs: Runs::WhenNamed,
+        ..UNBROKEN
+    },
+    Entry {
+        name: ONE_SHARD,
+        setup: "the same with `--shards 1`",
         serve: |command, port, dir| {
+            serve_unbroken(command, port, dir, &["--shards", "1"]);
+            Ok(())
+        },
+        runs: Runs::WhenNamed,
+        ..UNBROKEN
+    },
+    Entry {
+        name: TWO_SHARDS,
+        setup: "the same with `--shards 2`",
+        serve: |command, port, dir| {
+            serve_unbroken(command, port, dir, &["--shards", "2"]);
+            Ok(())
+        },
+        runs: Runs::WhenNamed,
+        ..UNBROKEN
+    },
+    Entry {
+        name: "unstamped",
+        setup: "the same with `UNBROKEN__AUDIT__STAMPING=false`",
+        serve: |command, port, dir| {
+            command.env("UNBROKEN__AUDIT__STAMPING", "false");
             serve_unbroken(command, port, dir, &[]);
             Ok(())
         },
-        hint: BUILD_OURS,
-        pin: None,
-        role: Role::Ours,
-        keep_alive_s: 0,
-        warm_up: Duration::ZERO,
-        runs: Runs::Always,
-    };
-    let mosquitto = Peer {
-        name: YARDSTICK,
-        setup: "limits opened: `max_inflight_messages 0`, `max_queued_messages 0`, `set_tcp_nodelay true`, no persistence",
-        program: "mosquitto".into(),
-        version: &["-h"],
-        serve: serve_mosquitto,
-        hint: "on Debian, `apt-get install mosquitto`",
-        pin: Some(YARDSTICK_VERSION),
-        role: Role::Peer,
-        keep_alive_s: 0,
-        warm_up: Duration::ZERO,
-        runs: Runs::Always,
-    };
-    let library = |name, program: &str, pin, setup, runs| Peer {
-        name,
-        setup,
-        program: program.into(),
-        version: &["--version"],
-        serve: |command, port, _| {
-            command.arg(port.to_string());
-            Ok(())
-        },
-        hint: BY_THE_BENCHMARK,
-        pin,
-        role: Role::Peer,
-        keep_alive_s: 0,
-        warm_up: Duration::ZERO,
-        runs,
-    };
-    let with_shards = |name, setup, serve| Peer {
-        name,
-        setup,
-        serve,
         runs: Runs::WhenNamed,
-        ..ours.clone()
-    };
-    // Without a directory they are missing, and a path that leads nowhere says so as well as any.
-    let of_directory = |program: &str| directory.unwrap_or(Path::new("/nonexistent")).join(program);
-    let named_or_found = if directory.is_some() {
-        Runs::InRecords
-    } else {
-        Runs::WhenNamed
-    };
-    let flashmq = |name, setup, serve| Peer {
-        program: of_directory(FLASHMQ),
-        serve,
-        hint: FROM_THE_DIRECTORY,
-        ..library(name, FLASHMQ, None, setup, named_or_found)
-    };
-    Ok(vec![
-        ours.clone(),
-        mosquitto.clone(),
-        Peer {
-            name: "relay",
-            setup: "cuts frames by their length and forwards them, nothing else: the floor of a broker that wakes for every message",
-            program: env::current_exe()?,
-            version: &["--version"],
-            serve: |command, port, _| {
-                command.args(["relay", "--port", &port.to_string()]);
-                Ok(())
+        ..UNBROKEN
+    },
+];
+
+/// Every peer there is. `unbroken` is our own program, `directory` holds those that no package
+/// gives.
+pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec<Peer>> {
+    let peer = |entry: &Entry| entry.peer(unbroken, directory);
+    TABLE.iter().map(peer).collect()
+}
+
+impl Entry {
+    fn peer(&self, unbroken: &Path, directory: Option<&Path>) -> io::Result<Peer> {
+        // Without a directory they are missing, and a path that leads nowhere says so as well as
+        // any.
+        let nowhere = Path::new("/nonexistent");
+        let program = match self.program {
+            Program::Unbroken => unbroken.to_owned(),
+            Program::Bench => env::current_exe()?,
+            Program::OnPath(name) => name.into(),
+            Program::InDirectory(name) => directory.unwrap_or(nowhere).join(name),
+        };
+        let is_missing = matches!(self.program, Program::InDirectory(_)) && directory.is_none();
+        Ok(Peer {
+            name: self.name,
+            setup: self.setup,
+            program,
+            version: self.version,
+            serve: self.serve,
+            hint: self.hint,
+            pin: self.pin,
+            role: self.role,
+            keep_alive_s: self.keep_alive_s,
+            warm_up: self.warm_up,
+            runs: if is_missing {
+                Runs::WhenNamed
+            } else {
+                self.runs
             },
-            hint: "it is part of this program",
-            pin: None,
-            role: Role::Floor,
-            keep_alive_s: 0,
-            warm_up: Duration::ZERO,
-            runs: Runs::Always,
-        },
-        Peer {
-            name: keepers::NATS,
-            setup: "MQTT listener on JetStream (file store), `max_ack_pending: 32000`",
-            program: "nats-server".into(),
-            version: &["--version"],
-            serve: keepers::serve_nats,
-            hint: BY_THE_BENCHMARK,
-            pin: Some(keepers::NATS_VERSION),
-            role: Role::Peer,
-            keep_alive_s: 0,
-            warm_up: Duration::ZERO,
-            runs: Runs::InRecords,
-        },
-        library(
-            "mochi",
-            "peer-mochi",
-            Some("2.7.9"),
-            "our `main` around the library: 32,768 writes pending for a client, 65,535 messages in flight",
-            Runs::InRecords,
-        ),
-        library(
-            "aedes",
-            "peer-aedes",
-            Some("1.2.0"),
-            "our script around the library: no limits of its queues",
-            Runs::WhenNamed,
-        ),
-        Peer {
-            // By then most of what is hot is compiled.
-            warm_up: Duration::from_secs(3),
-            ..library(
-                "hivemq",
-                "peer-hivemq",
-                None,
-                "our `main` around HiveMQ CE embedded: parallel collector, `-Xmx4g`, in memory, queues of a million; warmed up for 3 s",
-                Runs::WhenNamed,
-            )
-        },
-        Peer {
-            name: "rabbitmq",
-            setup: "the plugin for MQTT and nothing else, `mqtt.prefetch = 65535`",
-            program: "peer-rabbitmq".into(),
-            version: &["--version"],
-            serve: serve_rabbitmq,
-            hint: BY_THE_BENCHMARK,
-            pin: Some("3.10"),
-            role: Role::Peer,
-            keep_alive_s: 0,
-            warm_up: Duration::ZERO,
-            runs: Runs::WhenNamed,
-        },
-        library(
-            "rmqtt",
-            "peer-rmqtt",
-            Some("0.24.0"),
-            "our `main` around the library: queues of a million, 65,535 messages in flight, `nodelay`, never too busy for a client",
-            Runs::WhenNamed,
-        ),
-        Peer {
-            // It refuses who wants none.
-            keep_alive_s: u16::MAX,
-            ..library(
-                "rumqttd",
-                "peer-rumqttd",
-                Some("0.20.0"),
-                "our `main` around the library: ten segments of 100 MiB, 65,535 messages in flight; clients with a keep alive of 65,535 s",
-                Runs::WhenNamed,
-            )
-        },
-        flashmq(
-            FLASHMQ,
-            "`thread_count` one a core (its default), `tcp_nodelay true`, limits opened",
-            |command, port, dir| serve_flashmq(command, port, dir, None),
-        ),
-        flashmq(
-            "flashmq1",
-            "the same with `thread_count 1`",
-            |command, port, dir| serve_flashmq(command, port, dir, Some(1)),
-        ),
-        Peer {
-            name: MOSQUITTO_2_1,
-            setup: "as Mosquitto 2.0",
-            program: of_directory(MOSQUITTO_2_1),
-            hint: FROM_THE_DIRECTORY,
-            pin: None,
-            runs: named_or_found,
-            ..mosquitto
-        },
-        Peer {
-            name: BEFORE,
-            setup: "our own of an earlier commit, started in the same way",
-            program: of_directory("unbroken-before"),
-            hint: "build the earlier commit, and name the directory of its `unbroken-before` with --peers-dir",
-            runs: Runs::WhenNamed,
-            ..ours.clone()
-        },
-        with_shards(
-            ONE_SHARD,
-            "the same with `--shards 1`",
-            |command, port, dir| {
-                serve_unbroken(command, port, dir, &["--shards", "1"]);
-                Ok(())
-            },
-        ),
-        with_shards(
-            TWO_SHARDS,
-            "the same with `--shards 2`",
-            |command, port, dir| {
-                serve_unbroken(command, port, dir, &["--shards", "2"]);
-                Ok(())
-            },
-        ),
-        Peer {
-            name: "unstamped",
-            setup: "the same with `UNBROKEN__AUDIT__STAMPING=false`",
-            serve: |command, port, dir| {
-                command.env("UNBROKEN__AUDIT__STAMPING", "false");
-                serve_unbroken(command, port, dir, &[]);
-                Ok(())
-            },
-            runs: Runs::WhenNamed,
-            ..ours
-        },
-    ])
+        })
+    }
 }
 
 /// In place of names: every broker there is, and the floor, and of ours the default.
