@@ -77,20 +77,24 @@ pub struct Shard {
     outputs: VecDeque<Output>,
     /// The broker is stopping: nothing that has to wait will be delivered, but what is on disk.
     stopping: bool,
-    /// For properties that the audit adds to a message.
-    stamped: PropertyBuf,
     /// [`Timer::Progress`] is set.
     progress_is_due: bool,
-    /// As [`restore_gaps`](Self::restore_gaps) said.
-    gaps: u64,
-    /// What was restored and begins when the shards know what each other want.
     revived: Revived,
     /// Numbers what this shard asks of others.
     numbers: Numbers,
-    scratch: PropertyBuf,
+    scratch: Scratch,
+}
+
+/// What is taken for one message and put back, so that the next finds it.
+#[derive(Default)]
+struct Scratch {
+    /// For the properties that go on, where some are left out.
+    properties: PropertyBuf,
+    /// For properties that the audit adds to a message.
+    stamped: PropertyBuf,
     /// Of the last PUBLISH, so that a burst of one client counts its references once.
     publisher: Option<Arc<str>>,
-    groups_scratch: Vec<GroupId>,
+    groups: Vec<GroupId>,
 }
 
 /// Delivery at work on the parts of a shard that it needs. No method, so that the other parts can be
@@ -141,14 +145,10 @@ impl Shard {
             timers: Timers::default(),
             outputs: VecDeque::new(),
             stopping: false,
-            stamped: PropertyBuf::new(),
             progress_is_due: false,
-            gaps: 0,
             revived: Revived::default(),
             numbers: Numbers::default(),
-            scratch: PropertyBuf::new(),
-            publisher: None,
-            groups_scratch: Vec::new(),
+            scratch: Scratch::default(),
             options,
         };
         shard.start_sys();

@@ -451,7 +451,7 @@ impl Shard {
         // The last message of its client: accepted like the others, so what it says of itself is
         // verified, and it has the next number.
         let own = self.auditor(now).verify_publisher(id, false, &publication);
-        let mut stamped = std::mem::take(&mut self.stamped);
+        let mut stamped = std::mem::take(&mut self.scratch.stamped);
         self.auditor(now)
             .put_mark(id, &mut publication, &mut stamped);
         let mut item = Item::borrowed(publication, will.message.publisher());
@@ -492,7 +492,7 @@ impl Shard {
         }
         self.auditor(now).note_lane_snapshot(id, &item, own);
         item.finish(&mut self.deliveries);
-        self.stamped = stamped;
+        self.scratch.stamped = stamped;
     }
 }
 

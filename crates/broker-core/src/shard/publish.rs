@@ -152,12 +152,12 @@ impl Shard {
         }
         // What it gets of this itself leaves behind the answer.
         let receives = publish.packet_id.is_some() && !session.subscriptions.is_empty();
-        let publisher = match self.publisher.take() {
+        let publisher = match self.scratch.publisher.take() {
             Some(last) if Arc::ptr_eq(&last, &session.client_id) => last,
             _ => Arc::clone(&session.client_id),
         };
         let is_marked = publish.qos == QoS::ExactlyOnce && session.is_durable();
-        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut scratch = std::mem::take(&mut self.scratch.properties);
         let publication = publication_of(publish, name, now, &mut scratch);
         let marker = if is_marked {
             self.marker(publish, name)
@@ -166,7 +166,7 @@ impl Shard {
         };
         let is_expected = marker.is_some() && self.options.shards > 1 && self.is_shared(name);
         let mut is_reserved = false;
-        let mut stamped = std::mem::take(&mut self.stamped);
+        let mut stamped = std::mem::take(&mut self.scratch.stamped);
         let mut item = Item::borrowed(publication, Some(&publisher));
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(marker);
@@ -195,9 +195,9 @@ impl Shard {
             }
         };
         item.finish(&mut self.deliveries);
-        self.stamped = stamped;
-        self.scratch = scratch;
-        self.publisher = Some(publisher);
+        self.scratch.stamped = stamped;
+        self.scratch.properties = scratch;
+        self.scratch.publisher = Some(publisher);
         let Some(outcome) = outcome? else {
             return Ok(Flow::Requeue);
         };

@@ -134,9 +134,11 @@ pub enum RestoreError {
     },
 }
 
-/// What was restored and begins when this shard knows what the others want.
+/// What was restored, and what of that begins when this shard knows what the others want.
 #[derive(Debug, Default)]
-pub(crate) struct Revived {
+pub(super) struct Revived {
+    /// As [`Shard::restore_gaps`] said.
+    gaps: u64,
     /// All shards have answered this.
     barrier: u64,
     timers: Vec<(Instant, Timer)>,
@@ -159,7 +161,7 @@ impl Shard {
     /// cut where commits are not synced: 0 if none has, and another number after each such
     /// beginning.
     pub fn restore_gaps(&mut self, gaps: u64) {
-        self.gaps = gaps;
+        self.revived.gaps = gaps;
     }
 
     /// Whether the session of this client lives on this shard.
@@ -202,7 +204,7 @@ impl Shard {
         let away = restored.away.unwrap_or_default();
         session.set_expiry(restored.expiry_s);
         session.restore_will(restored.will);
-        session.inbound = match self.gaps {
+        session.inbound = match self.revived.gaps {
             0 => Inbound::restore(restored.markers),
             _ => Inbound::restore_doubted(restored.markers),
         };
@@ -227,9 +229,11 @@ impl Shard {
             .outbox
             .restore(in_flight)
             .map_err(|_| contradiction("two messages have one packet id"))?;
-        if self.gaps > 0 {
+        if self.revived.gaps > 0 {
             let newest = session.outbox.newest();
-            session.outbox.go_on_behind(far_away(self.gaps, newest));
+            session
+                .outbox
+                .go_on_behind(far_away(self.revived.gaps, newest));
         }
         kept.subscriptions = restored.subscriptions.iter().cloned().collect();
         let since = now.checked_sub(away).unwrap_or(now);

@@ -104,7 +104,7 @@ impl Shard {
         let Ok(topic) = TopicName::parse(item.publication.topic) else {
             return routed;
         };
-        let mut groups = std::mem::take(&mut self.groups_scratch);
+        let mut groups = std::mem::take(&mut self.scratch.groups);
         groups.clear();
         // All whose filters match, and no others. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
         let may_receive = |session| self.access.may_receive(session, topic.as_str());
@@ -126,7 +126,7 @@ impl Shard {
             }
             self.deliver_to_group(now, group, item, Duty::None);
         }
-        self.groups_scratch = groups;
+        self.scratch.groups = groups;
         if item.is_fanned_out {
             self.schedule_fan_out(now);
         }
