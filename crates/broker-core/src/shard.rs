@@ -97,8 +97,8 @@ struct Scratch {
     groups: Vec<GroupId>,
 }
 
-/// Delivery at work on the parts of a shard that it needs. No method, so that the other parts can be
-/// in use meanwhile.
+/// Delivery at work on the parts of a shard that it needs. No method, so that the other parts can
+/// be in use meanwhile.
 macro_rules! deliverer {
     ($shard:expr, $now:expr) => {
         $crate::delivery::Deliverer {

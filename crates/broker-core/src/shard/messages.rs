@@ -12,7 +12,7 @@ use unbroken_mqtt_proto::TopicFilter;
 use crate::audit::receipt::News;
 use crate::delivery::Item;
 use crate::durability::Waiter;
-use crate::ids::{HolderRef, LogId, ShardId};
+use crate::ids::{Holder, HolderRef, LogId, ShardId};
 use crate::mesh::{Awaited, Bundle, MeshMessage, OutOfOrder, ShardMessage};
 use crate::message::Message;
 use crate::position::Position;
@@ -55,31 +55,16 @@ impl Shard {
             }
             MeshMessage::Tail { tail, on_disk } => {
                 self.take_tail(from, tail);
-                let log = LogId(from.0.into());
-                let number = on_disk;
-                self.gate.note_on_disk(Position { log, number });
+                self.gate.note_on_disk(position_in(from, on_disk));
             }
             MeshMessage::Full {
                 holder,
                 name,
                 filters,
-            } => {
-                let of = HolderRef {
-                    shard: from,
-                    holder,
-                };
-                self.router.add_full(of, &name, &filters);
-            }
-            MeshMessage::Room { holder, filter } => {
-                let of = HolderRef {
-                    shard: from,
-                    holder,
-                };
-                match filter {
-                    Some(filter) => self.router.remove_full_filter(of, &filter),
-                    None => self.router.remove_full(of),
-                }
-            }
+            } => self
+                .router
+                .add_full(holder_of(from, holder), &name, &filters),
+            MeshMessage::Room { holder, filter } => self.take_room(from, holder, filter.as_deref()),
             MeshMessage::Group(message) => self.take_group_message(now, from, message),
             MeshMessage::Retain {
                 message,
@@ -222,6 +207,15 @@ impl Shard {
         }
     }
 
+    /// A session or group of another shard has room again, or one of its subscriptions has.
+    fn take_room(&mut self, from: ShardId, holder: Holder, filter: Option<&str>) {
+        let of = holder_of(from, holder);
+        match filter {
+            Some(filter) => self.router.remove_full_filter(of, filter),
+            None => self.router.remove_full(of),
+        }
+    }
+
     fn answer_stats(&mut self, now: Instant, from: ShardId) {
         let stats = Box::new(self.stats_now(now));
         self.mesh.send(from, MeshMessage::StatsAnswer(stats));
@@ -234,7 +228,16 @@ impl Shard {
     }
 
     fn take_tail(&mut self, of: ShardId, number: u64) {
-        let log = LogId(of.0.into());
-        self.gate.note_log_end(Position { log, number });
+        self.gate.note_log_end(position_in(of, number));
     }
+}
+
+fn holder_of(shard: ShardId, holder: Holder) -> HolderRef {
+    HolderRef { shard, holder }
+}
+
+/// Of a message in the log of this shard.
+fn position_in(shard: ShardId, number: u64) -> Position {
+    let log = LogId(shard.0.into());
+    Position { log, number }
 }

@@ -1,5 +1,5 @@
-//! What the store answers: that something is on disk, what is in a log, how large it is, and that it
-//! has failed.
+//! What the store answers: that something is on disk, what is in a log, how large it is, and that
+//! it has failed.
 //!
 //! ```text
 //! Input::Stored      ---> what waited for it leaves
