@@ -22,7 +22,7 @@ pub(crate) struct Attack {
 }
 
 /// All of them.
-pub(crate) const ATTACKS: [Attack; 12] = [
+pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "topic-matching",
         about: "8,192 filters of 200 levels that share every prefix, and publishes that walk them",

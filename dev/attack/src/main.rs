@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 }
 
 fn list() {
-    for attack in &ATTACKS {
+    for attack in ATTACKS {
         let state = attack
             .open
             .map_or("held".to_owned(), |why| format!("open: {why}"));

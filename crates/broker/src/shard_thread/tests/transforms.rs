@@ -148,13 +148,12 @@ fn answers_to_pings_pass_messages_but_none_that_is_sealed() {
     let (mut rest, mut messages, mut first_pong) = (&plain[..], Vec::new(), None);
     while let [kind, length, ..] = *rest {
         let (packet, behind) = rest.split_at(2 + usize::from(length));
-        match kind {
-            0x30 => messages.extend_from_slice(packet),
-            _ => {
-                assert_eq!(packet, b"\xd0\x00");
-                pings -= 1;
-                first_pong.get_or_insert(messages.len());
-            }
+        if kind == 0x30 {
+            messages.extend_from_slice(packet);
+        } else {
+            assert_eq!(packet, b"\xd0\x00");
+            pings -= 1;
+            first_pong.get_or_insert(messages.len());
         }
         rest = behind;
     }

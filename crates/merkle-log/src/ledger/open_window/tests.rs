@@ -253,8 +253,10 @@ fn a_part_of_a_window_is_proven_when_no_more_comes() {
 fn a_window_is_worth_a_review_when_what_was_told_of_it_is_whole() {
     let last = u64::from(SLOTS) - 1;
     for (claimed, worth) in [(None, vec![last]), (Some(3), vec![2, last])] {
-        let mut window = Window::default();
-        window.claim = claimed.map(|size| (size, hash(2)));
+        let mut window = Window {
+            claim: claimed.map(|size| (size, hash(2))),
+            ..Window::default()
+        };
         let is_worth = |number: &u64| {
             let node = Node::leaf(*number, hash(1));
             window.fill(node, |slots| slots.put(node))
