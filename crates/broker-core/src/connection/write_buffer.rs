@@ -298,7 +298,7 @@ mod tests {
         for packets_before in [0, 1, 3] {
             let (mut buffer, mut buffers) = (WriteBuffer::default(), BufferPool::default());
             fill(&mut buffer);
-            let mut sent = buffer.unwritten()[..6 * packets_before + 1].to_vec();
+            let mut sent = buffer.unwritten()[..=6 * packets_before].to_vec();
             buffer.wrote(&mut buffers, sent.len(), 0);
             buffer.owe_pong();
             buffer.owe_pong();
@@ -312,7 +312,7 @@ mod tests {
         for packets_before in [0, 3] {
             let (mut buffer, mut buffers) = (WriteBuffer::default(), BufferPool::default());
             fill(&mut buffer);
-            let mut sent = buffer.unwritten()[..6 * packets_before + 1].to_vec();
+            let mut sent = buffer.unwritten()[..=6 * packets_before].to_vec();
             let sealed = buffer.unwritten()[..6 * packets_before + 9].to_vec();
             buffer.seal(sealed.len());
             buffer.wrote(&mut buffers, sent.len(), 0);
