@@ -163,6 +163,32 @@ impl World {
         (client, received)
     }
 
+    /// It answers what it has received, and receives the rest: a connection begins with few
+    /// messages in flight.
+    fn take_rest(&mut self, client: Client, mut received: Vec<String>) -> Vec<String> {
+        let mut answered = 0;
+        while answered < received.len() {
+            for packet in &received[answered..] {
+                let Some((kind, behind)) = packet.split_once('#') else {
+                    continue;
+                };
+                let id = behind.split(' ').next().unwrap().parse().unwrap();
+                let answer = if kind.starts_with("PUBREL") {
+                    Packet::PubComp(ack(id))
+                } else if kind.ends_with("q2 ") {
+                    Packet::PubRec(ack(id))
+                } else {
+                    Packet::PubAck(ack(id))
+                };
+                self.broker.send(client, answer);
+            }
+            answered = received.len();
+            self.settle();
+            received.extend(self.broker.take(client));
+        }
+        received
+    }
+
     /// A client of MQTT 3.1.1 whose session stays.
     fn older(&mut self, client_id: &str) -> Client {
         let client = self.broker.open(Version::V3_1_1);
@@ -254,7 +280,7 @@ fn a_packet_id_that_is_used_again_does_not_bring_back_what_had_it_before() {
         world.broker.send(publisher, publish("t", "x", QOS2, id));
         world.broker.stored();
         world.broker.stored();
-        if id < 100 {
+        if id < 50 {
             let expected = PacketId::new(id).unwrap();
             world
                 .broker
@@ -274,7 +300,7 @@ fn a_packet_id_that_is_used_again_does_not_bring_back_what_had_it_before() {
         .iter()
         .filter(|p| p.starts_with("PUBLISH"))
         .collect();
-    assert_eq!(given, ["PUBLISH t \"x\" q2 #100 dup"]);
+    assert_eq!(given, ["PUBLISH t \"x\" q2 #50 dup"]);
 }
 
 #[test]

@@ -105,7 +105,8 @@ fn of_very_many_moves_the_oldest_are_forgotten_and_all_comes() {
         publish_one(&mut world, "more");
     }
     assert_eq!(noted(&world), MOVES_MAX);
-    let (_, received) = world.back("s");
+    let (client, received) = world.back("s");
+    let received = world.take_rest(client, received);
     assert_eq!(received.len(), 1 + IN_ORDER.len() + MOVES_MAX);
 }
 
@@ -119,7 +120,8 @@ fn who_is_behind_by_very_many_moves_is_read_in_order() {
         publish_one(&mut world, &number.to_string());
         world.restart_with(if number % 2 == 0 { 1 } else { 3 });
     }
-    let (_, received) = world.back("s");
+    let (client, received) = world.back("s");
+    let received = world.take_rest(client, received);
     let payloads = received[1..].iter().map(|packet| packet.split('"').nth(1));
     let expected: Vec<_> = (0..100).map(|number| number.to_string()).collect();
     assert!(payloads.eq(expected.iter().map(|payload| Some(&**payload))));
