@@ -26,13 +26,14 @@ const SURVIVORS: &str = "crates/merkle-log/mutants.txt";
 const CHANGED: [&str; 4] = ["ledger.rs", "ledger/**", "lane.rs", "lane/**"];
 
 /// Integration tests beside those of the library: the quick ones that have a ledger.
-const TESTS: [&str; 6] = [
+const TESTS: [&str; 7] = [
     "conformance",
     "group",
     "in_time",
     "ledger",
     "memory",
     "pipeline",
+    "versions",
 ];
 
 /// The tests take three seconds when they have a core.
