@@ -9,7 +9,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use crate::data::{backup, db, doctor, restore, retained, sessions};
 use crate::exit::{self, Failure};
 use crate::{
-    audit, bench, check, completions, demo, man, options_file, passwd, pipe, publish, serve,
+    audit, bench, check, completions, demo, man, options_file, passwd, pipe, publish, ring, serve,
     subscribe,
 };
 
@@ -52,6 +52,7 @@ enum Command {
     Pipe(pipe::Args),
     Demo(demo::Args),
     Bench(unbroken_load::cli::Args),
+    Ring(ring::Args),
     Passwd(passwd::Args),
     Backup(backup::Args),
     Restore(restore::Args),
@@ -95,6 +96,7 @@ impl Command {
             Self::Pipe(args) => pipe::run(&args),
             Self::Demo(args) => demo::run(&args),
             Self::Bench(args) => bench::run(args),
+            Self::Ring(args) => ring::run(&args),
             Self::Passwd(args) => passwd::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Backup(args) => backup::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Restore(args) => restore::run(&args).map(|()| ExitCode::SUCCESS),

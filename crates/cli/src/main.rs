@@ -21,6 +21,7 @@ mod pipe;
 mod properties;
 mod publish;
 mod report;
+mod ring;
 mod runtime;
 mod serve;
 mod subscribe;
