@@ -150,6 +150,7 @@ impl Ci {
             Step::tests("documented examples", documented_examples()),
         ];
         waiting.extend(self.conformance_set());
+        waiting.extend(self.reading_of_the_ring());
         let channels = ChannelSources::read()?;
         let has_changed = channels.have_changed();
         let mut computing = Vec::new();
@@ -194,6 +195,7 @@ impl Ci {
             Step::tests("instructions", cargo(&["xtask", "instructions"])),
             built(name, "unbroken-simulator", &seeds),
         ];
+        computing.extend(self.ring_by_another_hand());
         computing.extend(self.fuzz()?);
         self.beside(waiting, computing)
     }
@@ -227,6 +229,45 @@ impl Ci {
             .arg(tree::target_directory().join("tmp/random-verdicts.json"))
             .current_dir(tree::root().join("crates/merkle-log/testdata/conformance"));
         Some(Step::tests("conformance set of the proof", command))
+    }
+
+    /// The golden vectors of the hash ring, held against a reading of its format in Python.
+    fn reading_of_the_ring(&mut self) -> Option<Step> {
+        let mut command = self.python_of_the_ring("golden vectors of the hash ring")?;
+        command.arg("reading.py");
+        Some(Step::tests("golden vectors of the hash ring", command))
+    }
+
+    /// The experiments of the command, which hold their bars, and their numbers made again.
+    fn ring_by_another_hand(&mut self) -> Vec<Step> {
+        const OUTPUT: &str = "tmp/ring";
+        const NAME: &str = "fairness of rings, against scipy";
+        let output = tree::target_directory().join(OUTPUT);
+        let simulate = |experiment: &str| {
+            let mut command = process::program(&binary());
+            command.args(["ring", "simulate", experiment, "--out"]);
+            command.arg(output.join(experiment));
+            Step::check(format!("ring simulate {experiment}"), command)
+        };
+        let mut steps = vec![simulate("blog"), simulate("assign")];
+        if let Some(mut command) = self.python_of_the_ring(NAME) {
+            command
+                .arg("scipy_check.py")
+                .arg(output.join("blog/report.json"));
+            steps.push(Step::tests(NAME, command));
+        }
+        steps
+    }
+
+    fn python_of_the_ring(&mut self, name: &str) -> Option<Command> {
+        if !self.tools.python().is_file() {
+            println!("\n── {name}: skipped, Python is missing");
+            self.tally += Tally::SKIPPED;
+            return None;
+        }
+        let mut command = Command::new(self.tools.python());
+        command.current_dir(tree::root().join("crates/hash-ring/testdata"));
+        Some(command)
     }
 
     fn acceptance(&self, names: &[String], shards: &str) -> Command {

@@ -32,10 +32,10 @@ struct Tool {
 const ALL: [Tool; 7] = [
     MOSQUITTO,
     Tool {
-        name: "paho and xxhash for Python",
+        name: "paho, xxhash and scipy for Python",
         is_ready: |tools| {
             let mut python = Command::new(tools.python());
-            process::quiet(python.args(["-c", "import paho.mqtt.client, xxhash"])).is_ok()
+            process::quiet(python.args(["-c", "import paho.mqtt.client, scipy, xxhash"])).is_ok()
         },
         install: install_python,
     },
@@ -73,7 +73,12 @@ const MOSQUITTO: Tool = Tool {
 };
 
 // Fixed, so that a run next year tests what this one does.
-const PYTHON: [&str; 2] = ["paho-mqtt==2.1.0", "xxhash==4.1.0"];
+const PYTHON: [&str; 4] = [
+    "numpy==2.4.6",
+    "paho-mqtt==2.1.0",
+    "scipy==1.17.1",
+    "xxhash==4.1.0",
+];
 const MQTT_JS: &str = "mqtt@5.14.1";
 const CARGO_FUZZ: &str = "0.13.1";
 const CARGO_MUTANTS: &str = "27.1.0";
