@@ -9,8 +9,8 @@
 //! - A slot has as many copies as the shape says, or one on each node if there are fewer nodes. No
 //!   two are on one node; no two are in one zone, if there are as many zones as copies, and
 //!   otherwise there is one in every zone.
-//! - A slot's primary moves between two nodes that both stay only if the first bound demands it. If
-//!   all weights are the same, it never does.
+//! - A slot's primary moves between two nodes that both stay only if the quotas demand it: a quota
+//!   is the node's share, rounded down or up. If all weights are the same, it never does.
 //! - The table is a function of the table before it and the new members. The first one is a
 //!   function of the members alone.
 //!

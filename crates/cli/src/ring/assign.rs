@@ -143,7 +143,7 @@ pub(super) fn run(plan: &Plan) -> Result<Report, String> {
     for name in &plan.schemes {
         match measure(plan, *name, &keys, &mut progress) {
             Ok(measured) => all.push(measured),
-            Err(reason) => report.paragraph(format_args!("\n{name} is left out: {reason}.")),
+            Err(reason) => report.paragraph(format_args!("{name} is left out: {reason}.")),
         }
     }
     drop(progress);
@@ -225,7 +225,7 @@ fn describe(report: &mut Report, plan: &Plan, all: &[Measured], keys: usize) {
         .map(|weight| weight.get().to_string())
         .collect();
     report.paragraph(format_args!(
-        "\n{} nodes with weights {}, then {} joins and {} leaves; {keys} keys. Loads are in units of \
+        "{} nodes with weights {}, then {} joins and {} leaves; {keys} keys. Loads are in units of \
          what a node should have by its weight; even a perfect hash shows a standard deviation of {} \
          for so many keys. Moved keys are in units of the least possible; `needless` neither went to \
          a node that joined nor came from one that left.",

@@ -158,7 +158,7 @@ pub(super) fn draw(all: &[Searches]) -> Figure {
     let highest = all.iter().map(|it| it.by_place.mean).fold(1.0, f64::max);
     let axes = [
         Axis::logarithmic(least, most.max(least * 2.0)),
-        Axis::linear(0.0, highest * 1.35),
+        Axis::linear(0.0, highest * 1.8),
     ];
     let mut chart = Chart::new((640.0, 400.0), "Hops of a search", ["nodes", "hops"], axes);
     let mut counts: Vec<_> = all.iter().map(|it| it.virtual_nodes).collect();

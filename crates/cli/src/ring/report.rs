@@ -49,10 +49,17 @@ impl Report {
         json.insert("experiment".to_owned(), json!(name));
         json.insert("version".to_owned(), json!(env!("UNBROKEN_VERSION")));
         json.insert("seed".to_owned(), json!(seed));
+        let words = std::env::args_os().skip(1);
+        let words: Vec<_> = words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
         Self {
             name,
             json,
-            page: format!("# {title}\n\n`unbroken ring simulate {name} --seed {seed}`\n"),
+            page: format!(
+                "# {title}\n\n`unbroken {}`, seed {seed}\n\n",
+                words.join(" ")
+            ),
             bars: Vec::new(),
             figures: Vec::new(),
         }
