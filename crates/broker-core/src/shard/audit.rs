@@ -223,20 +223,16 @@ impl Auditor<'_> {
         audit.take_news(self.now, lane, publisher, epoch, number, news);
     }
 
-    /// Sends what other shards are to hear, asks for what the disk is to have, and sets the times.
+    /// As [`carry_out`].
     pub(super) fn carry_out(&mut self) {
-        while let Some((to, message)) = self.audit.take_message() {
-            self.mesh.send(to, MeshMessage::Lane(message));
-        }
-        while let Some(record) = self.audit.take_record() {
-            self.gate.ask(record);
-        }
-        if let Some(at) = self.audit.next_tick(self.now) {
-            self.timers.set(at, Timer::Audit);
-        }
-        if let Some(at) = self.audit.next_lanes_tick(self.now) {
-            self.timers.set(at, Timer::Publishers);
-        }
+        let Self {
+            audit,
+            mesh,
+            gate,
+            timers,
+            ..
+        } = self;
+        carry_out(self.now, audit, mesh, gate, timers);
     }
 
     /// Reports the states that have changed, and forgets what is not followed any more.
@@ -362,6 +358,28 @@ impl Auditor<'_> {
         for lane in at_rest {
             self.gate.ask(Record::LaneClosed(lane));
         }
+    }
+}
+
+/// Sends what other shards are to hear, asks for what the disk is to have, and sets the times.
+pub(super) fn carry_out(
+    now: Instant,
+    audit: &mut Audit,
+    mesh: &mut Mesh,
+    gate: &mut CommitGate,
+    timers: &mut Timers,
+) {
+    while let Some((to, message)) = audit.take_message() {
+        mesh.send(to, MeshMessage::Lane(message));
+    }
+    while let Some(record) = audit.take_record() {
+        gate.ask(record);
+    }
+    if let Some(at) = audit.next_tick(now) {
+        timers.set(at, Timer::Audit);
+    }
+    if let Some(at) = audit.next_lanes_tick(now) {
+        timers.set(at, Timer::Publishers);
     }
 }
 

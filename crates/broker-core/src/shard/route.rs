@@ -40,6 +40,7 @@ use crate::placement;
 use crate::reason::DropReason;
 use crate::routing::{Grant, Routed, Terms};
 use crate::session::{Delivery, Identifiers, Session};
+use crate::shard::audit::carry_out;
 use crate::shard::{Shard, deliverer};
 use crate::shared::{Duty, GroupMessage};
 use crate::telemetry::Dropped;
@@ -481,7 +482,15 @@ impl Shard {
                 item.finish(&mut self.deliveries);
             }
         }
-        self.auditor(now).carry_out();
+        // By itself, since this is behind each input.
+        let Self {
+            audit,
+            mesh,
+            gate,
+            timers,
+            ..
+        } = self;
+        carry_out(now, audit, mesh, gate, timers);
     }
 
     /// What became known of a message that was routed, if it is followed; and what was found on the
