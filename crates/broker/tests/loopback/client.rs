@@ -84,6 +84,12 @@ impl Client {
         }
     }
 
+    /// Waits until something has come, and leaves it where it is.
+    pub(crate) fn wait_for_bytes(&self) {
+        assert!(self.received.is_empty());
+        assert_eq!(self.stream.peek(&mut [0]).unwrap(), 1);
+    }
+
     /// The next packet, or the end.
     pub(crate) fn receive(&mut self) -> Received {
         let mut chunk = vec![0; 64 * 1024];
