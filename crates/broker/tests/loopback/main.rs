@@ -468,6 +468,10 @@ fn a_client_that_takes_no_answers_can_send_no_more_until_it_does_and_loses_none(
     config.limits.output_bytes_max = 64 * 1024;
     let (_server, address) = start(config);
     let mut client = Client::connect(address, "without-end");
+    // A buffer that is not set grows to tens of MB, which hold millions of answers.
+    socket2::SockRef::from(client.stream())
+        .set_recv_buffer_size(64 * 1024)
+        .unwrap();
     let mut writer = client.stream().try_clone().unwrap();
     writer
         .set_write_timeout(Some(Duration::from_millis(500)))
