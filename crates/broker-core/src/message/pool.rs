@@ -1,11 +1,11 @@
 //! Messages that have been used, so that steady traffic asks the allocator for nothing.
 //!
-//! HOT: `message` runs for each message that somebody must remember, `lend` for each that another
+//! HOT: `message` runs for each message that a session must remember, `lend` for each that another
 //! shard gets and not in a [bundle](crate::mesh).
 //!
 //! ```text
 //! message:  one is free? refill it : the longest lent is back? refill it : ask the allocator
-//! release:  nobody else holds it? free : whoever still does will release it
+//! release:  the last reference? free : the holder of the last one will release it
 //! lend:     behind those lent before; it is back when our reference is the only one left
 //! ```
 //!
@@ -17,13 +17,7 @@
 //! [`LENT_MAX`]; until it is, what was lent after it is not looked at, and the allocator is
 //! asked. A retained message is not lent, because it stays.
 //!
-//! Tried and lost:
-//! - Whoever uses a message last takes it into the pool of that shard: a stream in one direction
-//!   then fills one pool and asks the allocator in the other for every message.
-//! - A second look, at the next longest lent, or passing over what is held: no fewer allocations,
-//!   because what is held for long fills the ring and then leaves it either way.
-//! - Lending everything that is still in use, also to sessions of this shard: a release by the last
-//!   of them is cheaper than looking.
+//! What was tried and lost: `docs/notes/message-pool.md`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +28,7 @@ use crate::limits::{LENT_MAX, MESSAGE_POOL_BYTES, MESSAGE_POOL_EACH_MAX};
 /// Used messages of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct MessagePool {
-    /// Nobody else has a reference.
+    /// There is no other reference to these.
     free: Vec<Arc<Message>>,
     /// What they take together.
     free_bytes: usize,
@@ -56,7 +50,7 @@ impl MessagePool {
             }
             None => false,
         };
-        // Nobody else has one of these.
+        // There is no other reference to it.
         if let Some(mut used) = self.free.pop() {
             self.free_bytes -= used.memory();
             if refill(&mut used) {

@@ -35,7 +35,7 @@ use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::timers::Timer;
 
-/// What a publisher of MQTT 5.0 is answered, and a client that is disconnected is told.
+/// The reason code in the answer to a publisher of MQTT 5.0, and in DISCONNECT.
 pub(crate) const REFUSED: ReasonCode = ReasonCode::ImplementationSpecificError;
 /// The reason in words.
 pub(crate) const DETAIL: &str = "the broker's store has failed, and takes nothing any more";

@@ -183,7 +183,7 @@ impl Shard {
         self.telemetry.bring_up_to_date(sleeping, unstored)
     }
 
-    /// Publishes it if it is news. The verdict is not retained: it is made for whoever subscribes.
+    /// Publishes it if it is news. The verdict is not retained: it is made for each subscriber.
     fn publish_sys_value(&mut self, now: Instant, topic: &str, value: &str) {
         if !self.telemetry.is_news(topic, value) {
             return;
@@ -261,7 +261,7 @@ impl Shard {
     }
 }
 
-/// A value as it is told.
+/// The message that says a value.
 fn sys_publication<'a>(now: Instant, topic: &'a str, value: &'a str) -> Publication<'a> {
     Publication {
         topic,
