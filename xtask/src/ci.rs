@@ -102,8 +102,7 @@ impl Ci {
         self.unit_tests(&names.others)?;
         if self.full {
             self.in_order(plan::longer())?;
-            let mutants = cargo(&["xtask", "mutants"]);
-            self.in_order([Step::tests("mutants of the ledger and the lanes", mutants)])?;
+            self.mutants()?;
         }
         self.miri()?;
         self.system_tests(&names.acceptance)?;
@@ -112,6 +111,19 @@ impl Ci {
             steps.push(self.bench(name, arguments)?);
         }
         self.all(steps)
+    }
+
+    /// Of lines that have changed since the last full run: all of them take a night.
+    fn mutants(&mut self) -> Outcome {
+        let name = "mutants of the ledger and the lanes";
+        let last = LastFull::read();
+        let Some(commit) = last.commit() else {
+            println!("\n── {name}: skipped, {last}; `cargo xtask mutants` tries all");
+            self.tally += Tally::SKIPPED;
+            return Ok(());
+        };
+        let mutants = cargo(&["xtask", "mutants", "--since", commit]);
+        self.in_order([Step::tests(name, mutants)])
     }
 
     /// What needs no program of ours: tools, lints, the rules of the repository, dependencies.

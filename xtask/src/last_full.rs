@@ -54,6 +54,14 @@ impl LastFull {
         }
     }
 
+    /// The commit of that run, if one is on record.
+    pub(crate) fn commit(&self) -> Option<&str> {
+        match self {
+            Self::Passed { commit, .. } => Some(commit),
+            Self::NoHistory | Self::Unknown => None,
+        }
+    }
+
     /// Fails where a release has to wait for another full run.
     pub(crate) fn allow_release(&self) -> Outcome {
         match self {

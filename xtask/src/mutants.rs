@@ -6,6 +6,9 @@
 //! A change that makes a test run without end is noticed. Files that the list leaves out count as
 //! skipped, unless they are named.
 //!
+//! `--since COMMIT` tries only changes to lines that differ from that commit, which takes minutes
+//! where all of them take hours; an entry that nothing survives for is then not looked for.
+//!
 //! An entry names the change and the text of the line, and no number of a line, so it stays right
 //! when the file changes elsewhere.
 
@@ -43,6 +46,9 @@ const TEST_SECONDS: &str = "30";
 pub(crate) struct Arguments {
     /// Only these files of the ledger and the lanes, such as `ledger/gaps.rs`
     files: Vec<String>,
+    /// Only lines that differ from this commit
+    #[arg(long, value_name = "COMMIT")]
+    since: Option<String>,
     /// How many changes at once [default: one for two cores]
     #[arg(long)]
     jobs: Option<usize>,
@@ -61,7 +67,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         explained.choose(&arguments.files);
     }
     let found = Found::by(&tools, arguments, &explained)?;
-    let problems = found.problems(&explained);
+    let mut problems = found.unexplained(&explained);
+    if arguments.since.is_none() {
+        problems.extend(found.stale(&explained));
+    }
     let tests = found.noticed + found.survivors.len();
     let (failed, skipped) = (problems.len(), explained.left_out.len());
     println!(
@@ -143,7 +152,21 @@ impl Found {
         let output = tree::target_directory().join("mutants");
         fs::create_dir_all(&output)
             .map_err(|error| format!("cannot create {}: {error}", output.display()))?;
+        let lists = output.join("mutants.out");
+        // An earlier run's, which this one leaves alone when it has nothing to change.
+        let _ = fs::remove_dir_all(&lists);
         let mut command = cargo_mutants(tools, arguments);
+        if let Some(commit) = &arguments.since {
+            let diff = changes_since(commit)?;
+            if diff.is_empty() {
+                println!("{SOURCES} is as it was at {commit}");
+                return Ok(Self::default());
+            }
+            let file = output.join("since.diff");
+            fs::write(&file, diff)
+                .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+            command.arg("--in-diff").arg(file);
+        }
         for file in &explained.left_out {
             command.arg("--exclude").arg(format!("{SOURCES}/{file}"));
         }
@@ -157,7 +180,10 @@ impl Found {
         if !matches!(status.code(), Some(0 | 2 | 3)) {
             return Err(format!("{} failed: {status}", process::shown(&command)));
         }
-        Self::told(&output.join("mutants.out"))
+        if status.success() && !lists.exists() {
+            return Ok(Self::default());
+        }
+        Self::told(&lists)
     }
 
     /// Reads the lists that cargo-mutants writes, a change a line.
@@ -178,14 +204,19 @@ impl Found {
         Ok(found)
     }
 
-    fn problems(&self, explained: &Explained) -> Vec<String> {
+    /// Survivors that the list gives no reason for.
+    fn unexplained(&self, explained: &Explained) -> Vec<String> {
         let new = self.survivors.difference(&explained.mutants);
-        let new =
-            new.map(|mutant| format!("no test notices this, and no reason is given: {mutant}"));
+        new.map(|mutant| format!("no test notices this, and no reason is given: {mutant}"))
+            .collect()
+    }
+
+    /// Entries of the list that nothing survives for, when all changes were tried.
+    fn stale(&self, explained: &Explained) -> Vec<String> {
         let stale = explained.mutants.difference(&self.survivors);
-        let stale =
-            stale.map(|mutant| format!("{SURVIVORS} explains what does not survive: {mutant}"));
-        new.chain(stale).collect()
+        stale
+            .map(|mutant| format!("{SURVIVORS} explains what does not survive: {mutant}"))
+            .collect()
     }
 }
 
@@ -224,6 +255,13 @@ impl std::fmt::Display for Mutant {
         let Self { file, change, line } = self;
         write!(f, "\n{file}: {change}\n    {line}")
     }
+}
+
+/// What differs in `SOURCES` from this commit, as a patch.
+fn changes_since(commit: &str) -> Outcome<String> {
+    let mut git = Command::new("git");
+    git.args(["diff", "--no-ext-diff", "--no-color", commit, "--"]);
+    process::quiet(git.arg(SOURCES).current_dir(tree::root()))
 }
 
 /// In copies of the repository, which have target directories of their own.
@@ -323,17 +361,22 @@ ledger/window.rs
             survivors: BTreeSet::from(listed()),
             noticed: 3,
         };
-        assert_eq!(found.problems(&explained), Vec::<String>::new());
+        assert!(found.unexplained(&explained).is_empty());
+        assert!(found.stale(&explained).is_empty());
         let [first, second] = listed();
         found.survivors.remove(&second);
         found
             .survivors
             .insert(mutant("lane.rs", "other", "if size > 0 {"));
-        let problems = found.problems(&explained);
-        assert_eq!(problems.len(), 2, "{problems:?}");
-        assert!(problems[0].contains("no test notices this") && problems[0].contains("other"));
-        assert!(problems[1].contains("does not survive") && problems[1].contains("Gaps::close"));
-        assert!(!problems.concat().contains(&first.change));
+        let unexplained = found.unexplained(&explained);
+        assert_eq!(unexplained.len(), 1, "{unexplained:?}");
+        assert!(
+            unexplained[0].contains("no test notices this") && unexplained[0].contains("other")
+        );
+        let stale = found.stale(&explained);
+        assert_eq!(stale.len(), 1, "{stale:?}");
+        assert!(stale[0].contains("does not survive") && stale[0].contains("Gaps::close"));
+        assert!(!stale[0].contains(&first.change) && !unexplained[0].contains(&first.change));
     }
 
     #[test]
