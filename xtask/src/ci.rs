@@ -99,7 +99,7 @@ impl Ci {
         let programs = ["test", "--locked", "--workspace", "--no-run"];
         self.in_order([Step::check("test programs", cargo(&programs))])?;
         let names = IntegrationTests::listed()?;
-        self.unit_tests(&names.others)?;
+        self.unit_tests(&names)?;
         if self.full {
             self.in_order(plan::longer())?;
             self.mutants()?;
@@ -156,7 +156,7 @@ impl Ci {
     }
 
     /// Unit and integration tests, beside what is built for the steps behind.
-    fn unit_tests(&mut self, names: &[String]) -> Outcome {
+    fn unit_tests(&mut self, names: &IntegrationTests) -> Outcome {
         let mut waiting = vec![
             Step::tests("tests", self.tests(names)),
             Step::tests("documented examples", documented_examples()),
@@ -213,8 +213,11 @@ impl Ci {
     }
 
     /// All but the acceptance tests, and what is documented.
-    fn tests(&self, names: &[String]) -> Command {
-        let mut command = tests_called(names);
+    fn tests(&self, names: &IntegrationTests) -> Command {
+        let mut command = tests_called(&names.others);
+        for name in &names.examples {
+            command.args(["--example", name]);
+        }
         if self.full {
             command.env("CONFORMANCE_SEEDS", "50000");
         }

@@ -1,4 +1,4 @@
-//! The integration tests of the workspace by name.
+//! The integration tests of the workspace by name, and the examples with tests in them.
 
 use serde_json::Value;
 
@@ -12,6 +12,8 @@ const ACCEPTANCE: &str = "unbroken-acceptance";
 pub(super) struct IntegrationTests {
     pub(super) acceptance: Vec<String>,
     pub(super) others: Vec<String>,
+    /// Those that say `test = true`.
+    pub(super) examples: Vec<String>,
 }
 
 impl IntegrationTests {
@@ -23,12 +25,20 @@ impl IntegrationTests {
         let mut names = Self {
             acceptance: Vec::new(),
             others: Vec::new(),
+            examples: Vec::new(),
         };
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         for package in list(&metadata["packages"]) {
-            let tests = list(&package["targets"]).into_iter();
-            let tests = tests.filter(|target| target["kind"][0] == "test");
-            let tests = tests.filter_map(|target| Some(target["name"].as_str()?.to_owned()));
+            let targets = list(&package["targets"]);
+            let called = |kind: &str| -> Vec<String> {
+                let those = targets.iter();
+                let those = those.filter(|its| its["kind"][0] == kind && its["test"] == true);
+                those
+                    .filter_map(|its| Some(its["name"].as_str()?.to_owned()))
+                    .collect()
+            };
+            names.examples.extend(called("example"));
+            let tests = called("test");
             if package["name"] == ACCEPTANCE {
                 names.acceptance.extend(tests);
             } else {
