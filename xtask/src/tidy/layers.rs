@@ -20,7 +20,12 @@ const ROWS: [&[&str]; 8] = [
         "session-channels",
         "unbroken-payload-seal",
     ],
-    &["unbroken-broker-core", "unbroken-client", "unbroken-store"],
+    &[
+        "unbroken-broker-core",
+        "unbroken-client",
+        "unbroken-mosquitto-files",
+        "unbroken-store",
+    ],
     &["unbroken-persist"],
     &["unbroken-broker", "unbroken-load", "unbroken-demo"],
     &["unbroken"],
