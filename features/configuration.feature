@@ -61,6 +61,44 @@ Feature: Configuration
     Then it ends with code 78
     And its errors mention "nowhere.toml"
 
+  Scenario: A configuration of Mosquitto is read, with what it names
+    Given a file "acl":
+      """
+      user ann
+      topic read plant/#
+      """
+    And a file "mosquitto.conf":
+      """
+      port 1883
+      allow_anonymous false
+      acl_file acl
+      """
+    When I run `unbroken check --mosquitto mosquitto.conf`
+    Then it ends with code 0
+    And its output mentions "allow_anonymous = false"
+    And its output mentions "mosquitto.conf:2:1"
+    And its output mentions "user ann  read plant/#"
+    And its output mentions "`listener` replaces it"
+
+  Scenario: A mistake in a configuration of Mosquitto is found with line, column and what was expected
+    Given a file "mosquitto.conf":
+      """
+      listener 1883
+      persistence yes
+      """
+    When I run `unbroken check --mosquitto mosquitto.conf`
+    Then it ends with code 1
+    And its errors mention "mosquitto.conf:2:13: expected `true` or `false`, found `yes`"
+
+  Scenario: A mistake in an access control list of Mosquitto is found
+    Given a file "acl":
+      """
+      topic rw plant/#
+      """
+    When I run `unbroken check --acl acl`
+    Then it ends with code 1
+    And its errors mention "acl:1:7: expected `read`, `write`, `readwrite` or `deny`"
+
   Scenario: The example file is a valid file
     Given I run `unbroken check --example`
     And its output is kept as "example.toml"

@@ -1,5 +1,5 @@
 //! `cargo xtask bench …`: hands everything to the program in `dev/bench`, or in
-//! `dev/channel-bench` where channels are compared.
+//! `dev/channel-bench` where channels or lexers are compared.
 //!
 //! Our own program is built first, unless another is named, so that one command measures what lies
 //! here and nothing older; for a record as packages have it (`dist.rs`). Before it the peers that
@@ -14,7 +14,7 @@ use crate::{Outcome, dist, process, tools::Tools, tree};
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     let package = match words.first() {
-        Some(&"channels") => "unbroken-channel-bench",
+        Some(&"channels" | &"lexer") => "unbroken-channel-bench",
         _ => "unbroken-bench",
     };
     let tools = Tools::locate();
@@ -55,7 +55,10 @@ pub(crate) fn find_peers(command: &mut Command, tools: &Tools) -> Outcome {
 /// Brokers are measured as packages have them. A short run is to be short, and channels are
 /// measured as a library is built.
 fn profile(words: &[&str]) -> &'static str {
-    let is_of_brokers = !matches!(words.first(), None | Some(&"channels" | &"relay"));
+    let is_of_brokers = !matches!(
+        words.first(),
+        None | Some(&"channels" | &"lexer" | &"relay")
+    );
     if is_whole(words) && is_of_brokers {
         "dist"
     } else {
@@ -65,7 +68,7 @@ fn profile(words: &[&str]) -> &'static str {
 
 /// Whether the program that is built here is measured, and not a named one or none at all.
 fn is_of_ours(words: &[&str], is_named: bool) -> bool {
-    let without = |word: &&str| ["channels", "relay", "--help", "-h"].contains(word);
+    let without = |word: &&str| ["channels", "lexer", "relay", "--help", "-h"].contains(word);
     let names = |word: &&str| *word == "--unbroken" || word.starts_with("--unbroken=");
     let mut words = words.iter();
     !is_named && !words.any(|word| without(word) || names(word))
@@ -136,6 +139,7 @@ mod tests {
             &["brokers", "--unbroken", "/tmp/other"][..],
             &["brokers", "--unbroken=/tmp/other"],
             &["channels", "--quick"],
+            &["lexer"],
             &["audit", "--help"],
         ] {
             assert!(!is_of_ours(words, false), "{words:?}");

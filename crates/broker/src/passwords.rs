@@ -26,6 +26,7 @@ pub use edit::{EditError, PasswordFile};
 use hash::StoredHash;
 pub use hash::{HashError, Scheme};
 use sha2::{Digest, Sha256};
+use unbroken_mosquitto_files::{Mistakes, Place, users};
 
 /// The users of one password file.
 pub struct Passwords {
@@ -70,24 +71,20 @@ impl Passwords {
 
     fn parse(text: &str, path: &Path) -> Result<Self, PasswordFileError> {
         let mut hashes = Vec::new();
-        let mut users = HashMap::new();
-        for (number, line) in text.lines().enumerate() {
-            let Some(entry) = entry(line) else { continue };
-            let wrong = |problem| PasswordFileError::Line {
-                path: path.to_owned(),
-                line: number + 1,
-                problem,
-            };
-            let (user, hash) = entry.map_err(wrong)?;
-            let hash = StoredHash::parse(hash).map_err(|why| wrong(LineProblem::Hash(why)))?;
-            if users.insert(user.into(), hashes.len()).is_some() {
-                return Err(wrong(LineProblem::Twice));
+        let mut positions = HashMap::new();
+        let entries = users::users(&path.display().to_string(), text);
+        for user in entries.map_err(PasswordFileError::Lines)? {
+            let wrong = |place, problem| PasswordFileError::Line { place, problem };
+            let hash = StoredHash::parse(user.hash)
+                .map_err(|why| wrong(user.hash_place, LineProblem::Hash(why)))?;
+            if positions.insert(user.name.into(), hashes.len()).is_some() {
+                return Err(wrong(user.place, LineProblem::Twice));
             }
             hashes.push(hash);
         }
         Ok(Self {
             hashes,
-            users,
+            users: positions,
             stand_in: RandomState::new(),
             generation: Generation::of(text),
         })
@@ -126,19 +123,6 @@ impl Passwords {
     }
 }
 
-/// The user and the hash of a line; `None` for a line without an entry.
-fn entry(line: &str) -> Option<Result<(&str, &str), LineProblem>> {
-    let line = line.trim_end();
-    if line.is_empty() || line.starts_with('#') {
-        return None;
-    }
-    Some(match line.split_once(':') {
-        None => Err(LineProblem::NoColon),
-        Some(("", _)) => Err(LineProblem::NoUser),
-        Some((user, hash)) => Ok((user, hash)),
-    })
-}
-
 /// Why a password file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordFileError {
@@ -150,27 +134,22 @@ pub enum PasswordFileError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A line is not an entry.
-    #[error("{}:{line}: {problem}", path.display())]
+    /// Lines are not entries.
+    #[error("{0}")]
+    Lines(Mistakes),
+    /// An entry cannot be used.
+    #[error("{place}: {problem}")]
     Line {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
+        /// Its place.
+        place: Place,
         /// What is wrong with it.
         problem: LineProblem,
     },
 }
 
-/// What is wrong with a line.
+/// What is wrong with an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LineProblem {
-    /// Not `user:hash`.
-    #[error("there is no `:` between user and hash")]
-    NoColon,
-    /// Nothing before the colon.
-    #[error("there is no user name before the `:`")]
-    NoUser,
     /// A user has two entries.
     #[error("this user has an entry above already")]
     Twice,
@@ -235,34 +214,34 @@ mod tests {
         for (text, expect) in [
             (
                 "\n\nalice\n",
-                "users:3: there is no `:` between user and hash",
+                "users:3:6: expected `:` and a hash, found the end of the line",
             ),
-            (":$6$a$b\n", "users:1: there is no user name before the `:`"),
-            ("alice:secret\n", "users:1: the password is not hashed"),
+            (":$6$a$b\n", "users:1:1: expected a user name, found `:`"),
+            ("alice:secret\n", "users:1:7: the password is not hashed"),
             (
                 "alice:$5$x$y\n",
-                "users:1: the hash is of no kind that is understood",
+                "users:1:7: the hash is of no kind that is understood",
             ),
-            ("alice:$7$101$!$AA==\n", "users:1: the salt is not base64"),
+            ("alice:$7$101$!$AA==\n", "users:1:7: the salt is not base64"),
             (
                 "alice:$7$0$AAAA$AA==\n",
-                "users:1: the number of iterations",
+                "users:1:7: the number of iterations",
             ),
             (
                 "alice:$7$101$AAAA$AA==\n",
-                "users:1: the hash has 1 bytes instead of 64",
+                "users:1:7: the hash has 1 bytes instead of 64",
             ),
             (
                 "alice:$7$101$AAAA\n",
-                "users:1: a part of the hash is missing",
+                "users:1:7: a part of the hash is missing",
             ),
             (
                 "alice:$argon2id$v=19$m=1,t=1,p=1$c2FsdHNhbHQ$AAAAAAAAAAAAAAAAAAAAAA\n",
-                "users:1: the argon2 parameters",
+                "users:1:7: the argon2 parameters",
             ),
             (
                 "alice:$argon2id$v=16$m=64,t=1,p=1$c2FsdHNhbHQ$AAAA\n",
-                "users:1: the argon2 version",
+                "users:1:7: the argon2 version",
             ),
         ] {
             let error = passwords(text).map(|_| ()).unwrap_err();
@@ -271,7 +250,7 @@ mod tests {
         let twice = format!("{FILE}{}\n", FILE.lines().next_back().unwrap());
         assert_eq!(
             passwords(&twice).unwrap_err(),
-            "users:7: this user has an entry above already"
+            "users:7:1: this user has an entry above already"
         );
     }
 

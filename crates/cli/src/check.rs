@@ -8,6 +8,7 @@ use serde_json::json;
 use unbroken_broker::config::{self, Effective, Origin, Problem, Sources};
 use unbroken_broker::passwords::Passwords;
 
+use crate::check_mosquitto;
 use crate::exit::Failure;
 
 /// Check a configuration and show every value with its origin
@@ -18,8 +19,11 @@ Examples:
   unbroken check                          the defaults, with the environment's values
   unbroken check -c broker.toml --json    as JSON
   unbroken check --example > broker.toml  a config file to start from, with every key explained
+  unbroken check --mosquitto /etc/mosquitto/mosquitto.conf
+                                          what a configuration of Mosquitto says, and its mistakes
 
-Exit codes: 0 it is valid; 1 it is not, and standard error lists the mistakes; 2 wrong usage.")]
+Exit codes: 0 it is valid; 1 it is not, and standard error lists the mistakes; 2 wrong usage;
+66 the file of Mosquitto cannot be read.")]
 pub(crate) struct Args {
     /// Config file (TOML)
     #[arg(short, long, value_name = "FILE", env = "UNBROKEN_CONFIG")]
@@ -30,9 +34,21 @@ pub(crate) struct Args {
     /// Print an example config file instead
     #[arg(long, conflicts_with_all = ["config", "json"])]
     example: bool,
+    /// Read a mosquitto.conf, what it includes, and the files with rights and passwords it names
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "example"])]
+    mosquitto: Option<PathBuf>,
+    /// Read an access control list of Mosquitto
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "example", "mosquitto"])]
+    acl: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(path) = &args.mosquitto {
+        return check_mosquitto::conf(path, args.json);
+    }
+    if let Some(path) = &args.acl {
+        return check_mosquitto::acl(path, args.json);
+    }
     let mut out = io::stdout().lock();
     let written = if args.example {
         out.write_all(config::example().as_bytes())

@@ -4,6 +4,7 @@ mod audit;
 mod bench;
 mod broker_args;
 mod check;
+mod check_mosquitto;
 mod client_error;
 mod command;
 mod completions;

@@ -22,6 +22,7 @@ pub mod acl;
 pub mod bounds;
 pub mod conf;
 pub mod lex;
+pub mod users;
 
 mod filter;
 mod mistake;

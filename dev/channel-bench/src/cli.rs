@@ -2,6 +2,7 @@
 
 use crate::{
     error::ChannelBenchError,
+    lexer::Lexer,
     peers,
     record::Record,
     results::RowResult,
@@ -29,6 +30,8 @@ pub struct Cli {
 enum Command {
     /// Run every row on every peer in turn, and record figures, ratios and bars
     Channels(Channels),
+    /// Read texts with lexers, and with tokenizers, in turn, and record figures and ratios
+    Lexer(Lexer),
     /// Run one row on one peer in this process, and print what it found out
     #[command(hide = true)]
     One(One),
@@ -74,6 +77,7 @@ struct One {
 pub fn run(cli: Cli) -> Result<ExitCode, ChannelBenchError> {
     match cli.command {
         Command::Channels(args) => args.run(),
+        Command::Lexer(args) => args.run(),
         Command::One(args) => args.run(),
     }
 }

@@ -9,6 +9,8 @@
 //! program counts what it received, and a count that is wrong is a failure, not a figure; starting
 //! and joining tasks and threads is part of the time.
 //!
+//! `unbroken-channel-bench lexer` compares lexers in the same manner, within one process.
+//!
 //! A crate of its own, so that the many peers are no burden to the benchmarks of brokers.
 //! Deliberately absent: a quiet machine. The record shows the load; judge by it.
 
@@ -17,6 +19,7 @@ pub mod cli;
 pub mod counting;
 mod error;
 mod go;
+mod lexer;
 mod peers;
 mod record;
 mod results;

@@ -112,7 +112,7 @@ fn group(result: &RowResult) -> Group {
 }
 
 /// The version of a package as the lock file has it.
-fn version_of(package: &str) -> String {
+pub(crate) fn version_of(package: &str) -> String {
     let name = format!("name = \"{package}\"");
     let mut lines = LOCK.lines().skip_while(|line| *line != name).skip(1);
     let version = lines

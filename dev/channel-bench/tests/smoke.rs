@@ -14,3 +14,13 @@ fn every_row_of_every_peer_receives_all_its_messages() {
         assert!(said.contains(row), "{row} did not run:\n{said}");
     }
 }
+
+#[test]
+fn every_lexer_and_tokenizer_finds_the_same_tokens() {
+    let output = Command::new(env!("CARGO_BIN_EXE_unbroken-channel-bench"))
+        .args(["lexer", "--smoke"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}

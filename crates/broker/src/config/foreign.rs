@@ -1,6 +1,8 @@
 //! Settings of other brokers: Mosquitto's configuration file, unsupported features, and settings
 //! with another name here. Recognising them gives a better answer than "unknown key".
 
+use unbroken_mosquitto_files::conf;
+
 use super::error::Problem;
 use super::written::Origin;
 
@@ -17,7 +19,7 @@ pub(super) fn mosquitto_line(text: &str, first: usize) -> Option<usize> {
         let (name, value) = line.split_once([' ', '\t']).unwrap_or((line, ""));
         let is_word = name.starts_with(|c: char| c.is_ascii_lowercase());
         (is_word && !value.trim_start().starts_with('=') && !name.contains('='))
-            .then(|| is_of(name, MOSQUITTO))
+            .then(|| conf::option(name).is_some())
     };
     let (index, line) = lines.next()?;
     if setting(line)? {
@@ -86,87 +88,6 @@ fn is_of(name: &str, names: &[&str]) -> bool {
         None => name == *known,
     })
 }
-
-/// Settings of Mosquitto that a configuration of it nearly always has one of.
-const MOSQUITTO: &[&str] = &[
-    "accept_protocol_versions",
-    "acl_file",
-    "address",
-    "addresses",
-    "allow_anonymous",
-    "allow_duplicate_messages",
-    "allow_zero_length_clientid",
-    "auth_*",
-    "auto_id_prefix",
-    "autosave_*",
-    "bind_address",
-    "bind_interface",
-    "bridge_*",
-    "cafile",
-    "capath",
-    "certfile",
-    "check_retain_source",
-    "ciphers*",
-    "cleansession",
-    "clientid",
-    "clientid_prefixes",
-    "connection*",
-    "crlfile",
-    "dhparamfile",
-    "enable_control_api",
-    "global_*",
-    "http_dir",
-    "idle_timeout",
-    "include_dir",
-    "keepalive_interval",
-    "keyfile",
-    "listener",
-    "local_*",
-    "log_*",
-    "max_connections",
-    "max_inflight_bytes",
-    "max_inflight_messages",
-    "max_keepalive",
-    "max_packet_size",
-    "max_queued_bytes",
-    "max_queued_messages",
-    "max_topic_alias*",
-    "memory_limit",
-    "message_size_limit",
-    "mount_point",
-    "notification*",
-    "packet_buffer_size",
-    "password_file",
-    "per_listener_settings",
-    "persistence*",
-    "persistent_client_expiration",
-    "pid_file",
-    "plugin*",
-    "port",
-    "protocol",
-    "psk_*",
-    "queue_qos0_messages",
-    "remote_*",
-    "require_certificate",
-    "restart_timeout",
-    "retain_available",
-    "retain_expiry_interval",
-    "round_robin",
-    "set_tcp_nodelay",
-    "socket_domain",
-    "start_type",
-    "sys_interval",
-    "threshold",
-    "tls_*",
-    "topic",
-    "try_private",
-    "upgrade_outgoing_qos",
-    "use_identity_as_username",
-    "use_subject_as_username",
-    "use_username_as_clientid",
-    "user",
-    "websockets_*",
-];
 
 /// A feature, an alternative, and names of sections and keys.
 type Feature = (&'static str, Option<&'static str>, &'static [&'static str]);

@@ -4,7 +4,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::entry;
+use unbroken_mosquitto_files::users::user_of;
+
 use super::hash::{Scheme, StoredHash};
 
 /// A password file to be changed.
@@ -99,7 +100,7 @@ impl PasswordFile {
     pub fn hash_plain(&mut self, scheme: Scheme) -> Result<usize, EditError> {
         let mut hashed = 0;
         for line in &mut self.lines {
-            let Some(Ok((user, password))) = entry(line) else {
+            let Some((user, password)) = user_of(line) else {
                 continue;
             };
             if password.starts_with('$') {
@@ -152,7 +153,7 @@ impl PasswordFile {
 }
 
 fn is_of(line: &str, user: &str) -> bool {
-    matches!(entry(line), Some(Ok((name, _))) if name == user)
+    user_of(line).is_some_and(|(name, _)| name == user)
 }
 
 #[cfg(test)]

@@ -73,16 +73,10 @@ pub(crate) struct Line {
 }
 
 /// Runs a lexer, and gives each line that has tokens to `take`.
-pub(crate) fn each_line(lexer: Lexer<'_>, take: impl FnMut(&Line)) {
-    let (sender, receiver) = stream(BATCHES_IN_FLIGHT);
-    block_on(both(send(lexer, sender), receive(receiver, take)));
-}
-
-async fn receive(mut receiver: Receiver<Batch>, mut take: impl FnMut(&Line)) {
+pub(crate) fn each_line(lexer: Lexer<'_>, mut take: impl FnMut(&Line)) {
     let mut line = Line::default();
-    // An error says that the lexer has ended.
-    while let Ok(batch) = receiver.recv().await {
-        for token in &*batch {
+    each_batch(lexer, |batch| {
+        for token in batch {
             if token.kind == Kind::End {
                 take(&line);
                 line.tokens.clear();
@@ -93,6 +87,19 @@ async fn receive(mut receiver: Receiver<Batch>, mut take: impl FnMut(&Line)) {
                 line.tokens.push(*token);
             }
         }
+    });
+}
+
+/// Runs a lexer and `take`, which gets its tokens, as two tasks of this thread.
+pub fn each_batch(lexer: Lexer<'_>, take: impl FnMut(&[Token])) {
+    let (sender, receiver) = stream(BATCHES_IN_FLIGHT);
+    block_on(both(send(lexer, sender), receive(receiver, take)));
+}
+
+async fn receive(mut receiver: Receiver<Batch>, mut take: impl FnMut(&[Token])) {
+    // An error says that the lexer has ended.
+    while let Ok(batch) = receiver.recv().await {
+        take(&batch);
     }
 }
 

@@ -19,7 +19,7 @@ mod channel;
 mod users;
 mod words;
 
-pub use channel::{Batch, send, send_blocking};
+pub use channel::{Batch, each_batch, send, send_blocking};
 pub(crate) use channel::{Line, each_line};
 
 /// What a token is.
@@ -68,8 +68,6 @@ enum Trim {
     Returns,
     /// Everything that C calls a space.
     Spaces,
-    /// One carriage return.
-    OneReturn,
 }
 
 /// Reads a text as tokens. As an iterator it is the pull lexer.
@@ -100,9 +98,10 @@ impl<'t> Lexer<'t> {
         Self::new(text, Trim::Spaces, State(words::line))
     }
 
-    /// For a password file: what is before the first colon of a line, and what is behind it.
+    /// For a password file: what is before the first colon of a line, and what is behind it; blanks
+    /// at the end of a line do not count.
     pub fn users(text: &'t [u8]) -> Self {
-        Self::new(text, Trim::OneReturn, State(users::line))
+        Self::new(text, Trim::Spaces, State(users::line))
     }
 
     fn new(text: &'t [u8], trim: Trim, first: State) -> Self {
@@ -171,7 +170,6 @@ impl Trim {
             - match self {
                 Self::Returns => from_end.take_while(is_return).count(),
                 Self::Spaces => from_end.take_while(is_space).count(),
-                Self::OneReturn => from_end.take(1).filter(is_return).count(),
             }
     }
 }
@@ -273,7 +271,7 @@ mod tests {
                 "5key a",
                 "5colon :",
                 "5end",
-                "6key plain\r",
+                "6key plain",
                 "6end",
             ],
         );

@@ -4,8 +4,8 @@
 //! line ──▶ name ──▶ colon ──▶ hash ──▶ end ──▶ line
 //! ```
 //!
-//! A comment begins in the first column. Blanks are parts of names and hashes. Where a part is
-//! missing, so is its token.
+//! A comment begins in the first column. Blanks are parts of names and hashes, but for those at the
+//! end of a line. Where a part is missing, so is its token.
 
 use super::{Kind, Lexer, State};
 
