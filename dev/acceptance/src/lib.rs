@@ -10,16 +10,22 @@
 pub mod client;
 pub mod disk;
 pub mod fake_broker;
+#[cfg(feature = "gherkin")]
+pub mod features;
 pub mod process;
 pub mod raw;
+pub mod server;
 pub mod slow_link;
 pub mod tools;
+#[cfg(feature = "gherkin")]
+pub mod wire;
 
 use std::time::Duration;
 
 pub use client::{Client, collect};
 pub use fake_broker::{FakeBroker, Guest};
 pub use process::{Broker, Launch, User};
+pub use server::Server;
 
 /// How long anything that must happen may take before a test gives up on it.
 ///

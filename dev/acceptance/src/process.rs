@@ -13,6 +13,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,9 +24,8 @@ pub use launch::Launch;
 use tempfile::TempDir;
 
 use crate::DEADLINE;
-use crate::client::Client;
 use crate::disk::Disk;
-use crate::raw::{Connect, Version};
+use crate::server::Server;
 
 /// The data directory of a durable broker, in its own.
 const DATA: &str = "data";
@@ -56,7 +56,7 @@ pub enum User {
 #[derive(Debug)]
 pub struct Broker {
     running: Running,
-    address: SocketAddr,
+    server: Server,
     launch: Launch,
     disk: Option<Disk>,
     directory: TempDir,
@@ -73,11 +73,6 @@ impl Broker {
     #[track_caller]
     pub fn with_config(text: &str) -> Self {
         Launch::config(text).start()
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// The directory it runs in.
@@ -99,56 +94,6 @@ impl Broker {
     #[track_caller]
     pub fn wait_for_log(&self, part: &str) -> String {
         self.running.log.wait_for(part)
-    }
-
-    /// A connection on which nothing has been said; replies are read as 5.0.
-    pub fn open(&self) -> Client {
-        Client::open(self.address, Version::V5)
-    }
-
-    /// A connection on which nothing has been said, read in the given version.
-    pub fn open_as(&self, version: Version) -> Client {
-        Client::open(self.address, version)
-    }
-
-    /// A 5.0 client with a clean session.
-    #[track_caller]
-    pub fn connect(&self, client_id: &str) -> Client {
-        self.accept(&Connect::v5(client_id))
-    }
-
-    /// A client of the given version with a clean session.
-    #[track_caller]
-    pub fn connect_as(&self, version: Version, client_id: &str) -> Client {
-        self.accept(&Connect::new(version, client_id))
-    }
-
-    /// A client that connects like this and is accepted.
-    #[track_caller]
-    pub fn accept(&self, connect: &Connect) -> Client {
-        Client::connect(self.address, connect)
-    }
-
-    /// A connection on which this CONNECT was sent and nothing was read.
-    pub fn attempt(&self, connect: &Connect) -> Client {
-        let mut client = Client::open(self.address, connect.version);
-        client.send(connect.encode());
-        client
-    }
-
-    /// The same from another address of this machine.
-    pub fn attempt_from(&self, source: Ipv4Addr, connect: &Connect) -> Client {
-        let mut client = Client::open_from(source, self.address, connect.version);
-        client.send(connect.encode());
-        client
-    }
-
-    /// Lets more than a second pass on the broker's own clock: a client with a keep alive of one
-    /// second says nothing until it is dropped.
-    #[track_caller]
-    pub fn let_a_second_pass(&self) {
-        self.accept(&Connect::v5("clock").keep_alive(1))
-            .drain_to_close();
     }
 
     /// Tells it to read its configuration again.
@@ -210,7 +155,7 @@ impl Broker {
     pub fn start_as_the_disk_is(&mut self) {
         self.running.kill();
         self.running = self.launch.spawn(self.directory.path(), self.disk.as_ref());
-        self.address = self.running.wait_for_address();
+        self.server = Server::at(self.running.wait_for_address());
     }
 
     /// Starts another one in the same place, which ends by itself, and gives what it said.
@@ -234,6 +179,14 @@ impl Broker {
     pub fn disk(&self) -> &Disk {
         let disk = self.disk.as_ref();
         disk.expect("it was started on a disk that may fail")
+    }
+}
+
+impl Deref for Broker {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
     }
 }
 
@@ -417,14 +370,13 @@ pub fn is_mosquitto(binary: &Path) -> bool {
     binary.file_name() == Some(OsStr::new("mosquitto"))
 }
 
-/// Where cargo builds: this very program lies in `<target>/<profile>/deps`.
+/// Where cargo builds: this very program lies in `<target>/<profile>`, or in `deps` there.
 pub fn target_directory() -> PathBuf {
     let program = env::current_exe().expect("the running program has a path");
-    let target = program
-        .ancestors()
-        .nth(3)
-        .expect("test programs lie three levels deep");
-    target.to_owned()
+    let directories = program.ancestors().skip(1);
+    let profile = directories.skip_while(|directory| directory.ends_with("deps"));
+    let target = profile.into_iter().nth(1);
+    target.expect("programs lie two levels deep").to_owned()
 }
 
 fn port_after(text: &str, lead: &str) -> Option<u16> {

@@ -8,6 +8,7 @@
 //! | mosquitto | `mosquitto_pub` and `mosquitto_sub` on the `PATH` |
 //! | paho-python | `python/bin/python`, a virtual environment with `paho-mqtt` |
 //! | mqtt-js | `node/node_modules/mqtt`, and `node` on the `PATH` |
+//! | cucumber | `cucumber` on the `PATH`, of the version whose wire plug-in Debian has |
 //! | paho-go | `go/paho-client`, built from `dev/acceptance/clients/go` |
 //!
 //! A scenario tagged `@tool:<name>` is skipped and counted when its tool is missing, unless
@@ -19,7 +20,10 @@ use std::process::Command;
 
 use crate::process::target_directory;
 
-/// A third-party client.
+/// Later versions have no wire protocol, or not as a part of Cucumber.
+const CUCUMBER: &[u8] = b"2.4.";
+
+/// A third-party client, or a runner of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
     /// `mosquitto_pub` and `mosquitto_sub`.
@@ -30,15 +34,18 @@ pub enum Tool {
     MqttJs,
     /// paho for Go.
     PahoGo,
+    /// Cucumber with its plug-in for the wire protocol. No client, and in no tag.
+    Cucumber,
 }
 
 impl Tool {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Mosquitto,
         Self::PahoPython,
         Self::MqttJs,
         Self::PahoGo,
+        Self::Cucumber,
     ];
 
     /// The name in tags.
@@ -48,6 +55,7 @@ impl Tool {
             Self::PahoPython => "paho-python",
             Self::MqttJs => "mqtt-js",
             Self::PahoGo => "paho-go",
+            Self::Cucumber => "cucumber",
         }
     }
 
@@ -67,10 +75,14 @@ impl Tool {
             Self::PahoPython => tools.join("python/bin/python").exists(),
             Self::MqttJs => tools.join("node/node_modules/mqtt").exists() && on_path("node"),
             Self::PahoGo => tools.join("go/paho-client").exists(),
+            Self::Cucumber => {
+                let version = self.program().arg("--version").output();
+                version.is_ok_and(|version| version.stdout.starts_with(CUCUMBER))
+            }
         }
     }
 
-    /// The command that starts our small program on top of the client library.
+    /// The command that starts our small program on top of the client library, or Cucumber.
     pub fn program(self) -> Command {
         let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
         let tools = directory();
@@ -88,6 +100,7 @@ impl Tool {
                 command
             }
             Self::PahoGo => Command::new(tools.join("go/paho-client")),
+            Self::Cucumber => Command::new("cucumber"),
         }
     }
 }

@@ -5,6 +5,7 @@ use super::{
     is_mosquitto, mosquitto,
 };
 use crate::disk::Disk;
+use crate::server::Server;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::os::unix::process::CommandExt as _;
@@ -125,10 +126,10 @@ impl Launch {
                 .expect("a disk can be made")
         });
         let mut running = self.spawn(directory.path(), disk.as_ref());
-        let address = running.wait_for_address();
+        let server = Server::at(running.wait_for_address());
         Broker {
             running,
-            address,
+            server,
             launch: self,
             disk,
             directory,

@@ -2,15 +2,15 @@
 //!
 //! The stamps are a producer's own, so what a fault does to a message is all that is wrong with it.
 
+use crate::Launch;
+use crate::raw::{Properties, Publish, Subscribe, id};
 use cucumber::gherkin::Step;
 use cucumber::{given, then, when};
-use unbroken_acceptance::Launch;
-use unbroken_acceptance::raw::{Properties, Publish, Subscribe, id};
 
-use crate::command::Running;
-use crate::room::Room;
-use crate::scene::Scene;
-use crate::steps::brokers::text_of;
+use crate::features::command::Running;
+use crate::features::room::Room;
+use crate::features::scene::Scene;
+use crate::features::steps::brokers::text_of;
 
 const CHECKPOINTS: &str = "audit/checkpoint/";
 /// The user property that a stamp is.
@@ -150,7 +150,7 @@ async fn checkpoints_are_played(scene: &mut Scene) {
 }
 
 fn publish(room: &Room, messages: impl Iterator<Item = Publish>) {
-    let mut player = room.broker().connect("player");
+    let mut player = room.server().connect("player");
     player.publish_all(messages.map(|message| Publish {
         dup: false,
         retain: false,

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use crate::raw::{AckKind, Publish, id};
 use cucumber::{given, then, when};
-use unbroken_acceptance::raw::{AckKind, Publish, id};
 
-use crate::room::Room;
-use crate::scene::Scene;
-use crate::words;
+use crate::features::room::Room;
+use crate::features::scene::Scene;
+use crate::features::words;
 
 #[given(regex = r#"^(\w+) subscribes to "([^"]*)"(?: at QoS (\d))?(?: (.+))?$"#)]
 #[when(regex = r#"^(\w+) subscribes to "([^"]*)"(?: at QoS (\d))?(?: (.+))?$"#)]
@@ -203,7 +203,7 @@ async fn sooner_or_later_learns(
             };
             while publish(room) != wanted {
                 assert!(begin.elapsed() < PATIENCE, "{what:?} was never said");
-                room.broker().let_a_second_pass();
+                room.server().let_a_second_pass();
             }
         })
         .await;

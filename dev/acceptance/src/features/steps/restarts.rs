@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::disk::Fault;
+use crate::{Launch, User};
 use cucumber::gherkin::Step;
 use cucumber::{given, then, when};
-use unbroken_acceptance::disk::Fault;
-use unbroken_acceptance::{Launch, User};
 
-use crate::room::Room;
-use crate::scene::Scene;
-use crate::steps::brokers::text_of;
+use crate::features::room::Room;
+use crate::features::scene::Scene;
+use crate::features::steps::brokers::text_of;
 
 #[given("a durable broker")]
 async fn a_durable_broker(scene: &mut Scene) {
@@ -53,8 +53,7 @@ async fn a_users_broker_in_memory(scene: &mut Scene) {
 async fn start(scene: &mut Scene, launch: Launch) {
     scene
         .act(move |room| {
-            room.launch = launch;
-            room.start();
+            room.start_as(launch);
         })
         .await;
 }
@@ -107,7 +106,7 @@ async fn ten_seconds_pass(scene: &mut Scene) {
         .act(|room| {
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_secs(11) {
-                room.broker().let_a_second_pass();
+                room.server().let_a_second_pass();
             }
         })
         .await;

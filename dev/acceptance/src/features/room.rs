@@ -1,24 +1,28 @@
 //! What a scenario has in hand: a broker, and by name the clients, messages and commands it
 //! speaks of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use crate::raw::{Connect, Publish, Version};
+use crate::server::Server;
+use crate::{Broker, Client, Launch};
 use tempfile::TempDir;
-use unbroken_acceptance::raw::{Connect, Publish, Version};
-use unbroken_acceptance::{Broker, Client, Launch};
 
-use crate::command::{Finished, Running};
-use crate::peer::Peer;
+use crate::features::command::{Finished, Running};
+use crate::features::peer::Peer;
+use crate::features::pending;
 
 /// Everything a scenario has in hand.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// How the broker is started; consumed when it is.
-    pub(crate) launch: Launch,
     broker: Option<Broker>,
+    /// Somebody else's, used in place of one that the scenario starts.
+    given: Option<Server>,
+    /// Client ids that the given broker knows nothing more of.
+    fresh: HashSet<String>,
     /// The version that clients speak unless told otherwise.
     pub(crate) version: Version,
     /// Clients that are connected.
@@ -43,11 +47,13 @@ pub(crate) struct Room {
     files: TempDir,
 }
 
-impl Default for Room {
-    fn default() -> Self {
+impl Room {
+    /// Of a scenario that starts its broker, or uses the given one.
+    pub(crate) fn with(given: Option<Server>) -> Self {
         Self {
-            launch: Launch::default(),
             broker: None,
+            given,
+            fresh: HashSet::new(),
             version: Version::V5,
             peers: HashMap::new(),
             crowd: Vec::new(),
@@ -61,22 +67,58 @@ impl Default for Room {
             files: tempfile::tempdir().expect("a temporary directory can be made"),
         }
     }
-}
 
-impl Room {
-    /// Starts the broker as it was described.
+    /// Starts a broker with no wishes; a given one is emptied instead.
     pub(crate) fn start(&mut self) {
-        self.broker = Some(std::mem::take(&mut self.launch).start());
+        match self.given {
+            Some(given) => given.clear_retained(),
+            None => self.broker = Some(Launch::default().start()),
+        }
     }
 
-    /// The broker of the scenario.
+    /// Starts the broker as it was described, which is not possible with a given one.
+    pub(crate) fn start_as(&mut self, launch: Launch) {
+        if self.given.is_some() {
+            pending("the broker is given, and this scenario starts its own in another way");
+        }
+        self.broker = Some(launch.start());
+    }
+
+    /// Where the broker of the scenario listens.
+    pub(crate) fn server(&self) -> Server {
+        match self.given {
+            Some(given) => given,
+            None => **self.broker(),
+        }
+    }
+
+    /// The broker that the scenario started.
     pub(crate) fn broker(&self) -> &Broker {
-        self.broker.as_ref().expect("the scenario has a broker")
+        match &self.broker {
+            Some(broker) => broker,
+            None => self.no_broker(),
+        }
     }
 
     /// The broker, to wait for its end.
     pub(crate) fn broker_mut(&mut self) -> &mut Broker {
-        self.broker.as_mut().expect("the scenario has a broker")
+        if self.broker.is_none() {
+            self.no_broker();
+        }
+        self.broker.as_mut().expect("it was looked for")
+    }
+
+    fn no_broker(&self) -> ! {
+        assert!(self.given.is_some(), "the scenario has no broker");
+        pending("the broker is given, and not ours to stop or look into")
+    }
+
+    /// Ends what a given broker has of this client from another scenario.
+    pub(crate) fn make_room_for(&mut self, client_id: &str) {
+        let Some(given) = self.given else { return };
+        if !client_id.is_empty() && self.fresh.insert(client_id.to_owned()) {
+            given.end_session(client_id);
+        }
     }
 
     /// The broker has ended, and with it every connection.
@@ -137,7 +179,8 @@ impl Room {
 
     /// Connects a client and remembers how.
     pub(crate) fn connect(&mut self, name: &str, connect: Connect) {
-        let client = self.broker().accept(&connect);
+        self.make_room_for(&connect.client_id);
+        let client = self.server().accept(&connect);
         self.connects.insert(name.to_owned(), connect);
         self.add(name, client);
     }
@@ -165,7 +208,7 @@ impl Room {
                     let actor = self.last_actor.clone().unwrap_or_default();
                     self.add(&actor, peer);
                 }
-                let mut witness = self.broker().connect("witness");
+                let mut witness = self.server().connect("witness");
                 reader.messages_from(&mut witness)
             }
         };

@@ -5,18 +5,18 @@
 
 use std::time::Instant;
 
-use unbroken_acceptance::DEADLINE;
-use unbroken_acceptance::raw::{Publish, reason};
+use crate::DEADLINE;
+use crate::raw::{Publish, reason};
 
-use crate::command::Running;
-use crate::room::Room;
+use crate::features::command::Running;
+use crate::features::room::Room;
 
 const TOPIC: &str = "acceptance/ready";
 const WORD: &str = "acceptance-is-ready";
 
 /// Starts a command that subscribes and waits until it does.
 pub(crate) fn start(room: &mut Room, line: &str) -> Running {
-    let mut herald = room.broker().connect("herald");
+    let mut herald = room.server().connect("herald");
     herald.publish(Publish::new(TOPIC, WORD).qos(1).retained());
     herald.disconnect();
     let line = format!("{} -t {TOPIC}", with_port(room, line));
@@ -33,7 +33,7 @@ pub(crate) fn start(room: &mut Room, line: &str) -> Running {
 pub(crate) fn with_port(room: &Room, line: &str) -> String {
     let mut line = line.to_owned();
     if line.contains("PORT") {
-        line = line.replace("PORT", &room.broker().address().port().to_string());
+        line = line.replace("PORT", &room.server().address().port().to_string());
     }
     if line.contains("DATA") {
         let data = room.broker().data();
@@ -48,7 +48,7 @@ pub(crate) fn with_port(room: &Room, line: &str) -> String {
 /// Waits until the broker has somebody for a topic. The question bears no stamp, so an audit leaves
 /// it alone.
 pub(crate) fn until_heard(room: &Room, topic: &str) {
-    let mut asker = room.broker().connect("asker");
+    let mut asker = room.server().connect("asker");
     let begin = Instant::now();
     while asker.publish(Publish::new(topic, "").qos(1)) == reason::NO_MATCHING_SUBSCRIBERS {
         let waited = begin.elapsed();

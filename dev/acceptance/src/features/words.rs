@@ -1,7 +1,7 @@
 //! The user's words for what the protocol says in numbers, and for how a client connects.
 
-use unbroken_acceptance::raw::{Connect, Publish, Subscribe, Version, Will, id, reason};
-use unbroken_acceptance::tools::Tool;
+use crate::raw::{Connect, Publish, Subscribe, Version, Will, id, reason};
+use crate::tools::Tool;
 
 /// A reason code of 5.0 by what it means.
 pub(crate) fn reason_code(words: &str) -> u8 {

@@ -1,9 +1,9 @@
 //! A client of a scenario: raw bytes, or a program on top of somebody else's library.
 
-use unbroken_acceptance::Client;
-use unbroken_acceptance::raw::{Publish, Subscribe};
+use crate::Client;
+use crate::raw::{Publish, Subscribe};
 
-use crate::program::Program;
+use crate::features::program::Program;
 
 /// A connected client.
 #[derive(Debug)]

@@ -1,13 +1,14 @@
 //! Commands that a scenario runs: ours and Mosquitto's.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use unbroken_acceptance::{DEADLINE, process};
+use crate::{DEADLINE, process};
 
 /// A command that has ended.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ impl Running {
         let program = words.next().expect("a command line names a program");
         let mut child = Command::new(&program)
             .args(words)
+            // With what it starts, so that all of it can be ended.
+            .process_group(0)
             .current_dir(directory)
             .stdin(if input.is_some() {
                 Stdio::piped()
@@ -150,9 +153,22 @@ impl Running {
 
     /// Ends it and gives what it said on standard error.
     fn give_up(&mut self) -> String {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
         self.errors.rest()
+    }
+
+    /// Ends it, and what it has started: a demonstration has a broker.
+    fn kill(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return; // its group may be another's by now
+        }
+        let group = format!("-{}", self.child.id());
+        let ended = Command::new("kill").args(["-KILL", "--", &group]).status();
+        if !ended.is_ok_and(|status| status.success()) {
+            // It may have ended meanwhile.
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
     }
 }
 
@@ -193,8 +209,7 @@ impl Errors {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
@@ -210,4 +225,23 @@ fn split(line: &str) -> Vec<String> {
     }
     assert!(!quoted, "a quote is not closed: {line}");
     words
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_given_up_takes_what_it_started_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        // Its output ends when all that may write to it have ended.
+        let line = "sh -c 'tail -f /dev/null & echo started; wait'";
+        let mut running = Running::start(line, directory.path(), None);
+        assert_eq!(running.next_line(), "started");
+        running.kill();
+        let after = running.lines.recv_timeout(DEADLINE);
+        assert_eq!(after, Err(RecvTimeoutError::Disconnected));
+    }
 }

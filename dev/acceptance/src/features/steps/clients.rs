@@ -1,13 +1,13 @@
 //! Clients coming and going.
 
+use crate::raw::{Packet, Version, disconnect, hex};
 use cucumber::{given, then, when};
-use unbroken_acceptance::raw::{Packet, Version, disconnect, hex};
 
-use crate::peer::Peer;
-use crate::program::Program;
-use crate::room::Room;
-use crate::scene::Scene;
-use crate::words;
+use crate::features::peer::Peer;
+use crate::features::program::Program;
+use crate::features::room::Room;
+use crate::features::scene::Scene;
+use crate::features::words;
 
 #[given(regex = r"^(\w+) connects(?: with (.+))?$")]
 #[when(regex = r"^(\w+) connects(?: with (.+))?$")]
@@ -30,7 +30,8 @@ fn connect(room: &mut Room, version: Version, name: &str, list: &str) {
     match tool {
         None => room.connect(name, connect),
         Some(tool) => {
-            let port = room.broker().address().port();
+            room.make_room_for(&connect.client_id);
+            let port = room.server().address().port();
             let program = Program::connect(tool, port, &connect)
                 .unwrap_or_else(|code| panic!("{name} was refused with {code:#04x}"));
             room.connects.insert(name.to_owned(), connect);
@@ -74,7 +75,8 @@ async fn tries_to_connect(scene: &mut Scene, name: String, list: String) {
         .act(move |room| {
             let (connect, tool) = words::connect(room.version, &name, &list);
             assert_eq!(tool, None, "only raw clients try");
-            let client = room.broker().attempt(&connect);
+            room.make_room_for(&connect.client_id);
+            let client = room.server().attempt(&connect);
             room.add(&name, client);
         })
         .await;
@@ -184,7 +186,7 @@ async fn starts_without_a_session(scene: &mut Scene, name: String) {
 async fn is_given_a_client_id(scene: &mut Scene, name: String) {
     scene
         .act(move |room| {
-            use unbroken_acceptance::raw::id::ASSIGNED_CLIENT_IDENTIFIER;
+            use crate::raw::id::ASSIGNED_CLIENT_IDENTIFIER;
             let connack = room.client(&name).connack();
             let given = connack.properties.text(ASSIGNED_CLIENT_IDENTIFIER);
             assert!(given.is_some_and(|id| !id.is_empty()), "{connack:?}");
@@ -240,7 +242,7 @@ async fn sends_bytes(scene: &mut Scene, name: String, bytes: String) {
 async fn opens_and_sends(scene: &mut Scene, name: String, bytes: String) {
     scene
         .act(move |room| {
-            let mut client = room.broker().open_as(room.version);
+            let mut client = room.server().open_as(room.version);
             client.send(hex(&bytes));
             room.add(&name, client);
         })

@@ -2,10 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use crate::scene::Scene;
+use crate::Client;
+use crate::features::scene::Scene;
+use crate::raw::{Connect, Packet, Publish};
 use cucumber::{given, then, when};
-use unbroken_acceptance::Client;
-use unbroken_acceptance::raw::{Connect, Packet, Publish};
 
 #[given(regex = r#"^(\d+) clients each subscribe to "([^"]*)"$"#)]
 async fn clients_each_subscribe(scene: &mut Scene, count: usize, filter: String) {
@@ -13,7 +13,7 @@ async fn clients_each_subscribe(scene: &mut Scene, count: usize, filter: String)
         .act(move |room| {
             for number in 0..count {
                 let name = format!("client {number}");
-                let mut client = room.broker().connect(&name);
+                let mut client = room.server().connect(&name);
                 client.subscribe_to(&filter, 1);
                 room.crowd.push(client);
             }
@@ -33,7 +33,7 @@ async fn clients_guess(scene: &mut Scene, count: usize, elsewhere: String, user:
                 let connect = connect
                     .user_name(&user)
                     .password(&format!("guess {number}"));
-                let client = room.broker().attempt_from(source, &connect);
+                let client = room.server().attempt_from(source, &connect);
                 room.crowd.push(client);
             }
         })

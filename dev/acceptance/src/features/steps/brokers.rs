@@ -1,13 +1,13 @@
 //! The broker's own life: how it is set up, signalled, and ended.
 
+use crate::Launch;
+use crate::raw::Version;
 use cucumber::gherkin::Step;
 use cucumber::{given, then, when};
-use unbroken_acceptance::Launch;
-use unbroken_acceptance::raw::Version;
 
-use crate::command::Running;
-use crate::room::Room;
-use crate::scene::Scene;
+use crate::features::command::Running;
+use crate::features::room::Room;
+use crate::features::scene::Scene;
 
 #[given("a broker")]
 async fn a_broker(scene: &mut Scene) {
@@ -19,8 +19,7 @@ async fn a_broker_with_configuration(scene: &mut Scene, step: &Step) {
     let config = text_of(step);
     scene
         .act(move |room| {
-            room.launch = Launch::config(&config);
-            room.start();
+            room.start_as(Launch::config(&config));
         })
         .await;
 }
@@ -30,8 +29,7 @@ async fn a_broker_with_listeners(scene: &mut Scene, step: &Step) {
     let config = text_of(step);
     scene
         .act(move |room| {
-            room.launch = Launch::listeners(&config);
-            room.start();
+            room.start_as(Launch::listeners(&config));
         })
         .await;
 }
@@ -40,8 +38,7 @@ async fn a_broker_with_listeners(scene: &mut Scene, step: &Step) {
 async fn a_broker_with_shards(scene: &mut Scene, count: u32) {
     scene
         .act(move |room| {
-            room.launch = Launch::default().shards(count);
-            room.start();
+            room.start_as(Launch::default().shards(count));
         })
         .await;
 }
@@ -71,8 +68,7 @@ fn start_with_password_file(room: &mut Room, name: &str) {
         "[[listeners]]\naddress = \"127.0.0.1:0\"\npassword_file = \"{}\"\n",
         path.display()
     );
-    room.launch = Launch::listeners(&config);
-    room.start();
+    room.start_as(Launch::listeners(&config));
 }
 
 #[given(expr = "clients speak MQTT {word}")]
@@ -110,7 +106,7 @@ async fn broker_ends(scene: &mut Scene, code: i32) {
 #[given("a second passes")]
 #[when("a second passes")]
 async fn a_second_passes(scene: &mut Scene) {
-    scene.act(|room| room.broker().let_a_second_pass()).await;
+    scene.act(|room| room.server().let_a_second_pass()).await;
 }
 
 #[then(regex = r#"^the broker's log mentions "([^"]*)"$"#)]

@@ -8,10 +8,10 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
+use crate::DEADLINE;
+use crate::raw::{Connect, Publish, Version};
+use crate::tools::Tool;
 use serde_json::{Value, json};
-use unbroken_acceptance::DEADLINE;
-use unbroken_acceptance::raw::{Connect, Publish, Version};
-use unbroken_acceptance::tools::Tool;
 
 /// A running program with one connection.
 #[derive(Debug)]

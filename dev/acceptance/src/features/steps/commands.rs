@@ -3,12 +3,12 @@
 use cucumber::gherkin::Step;
 use cucumber::{given, then, when};
 
-use crate::command::Running;
-use crate::listing;
-use crate::room::Room;
-use crate::scene::Scene;
-use crate::steps::brokers::text_of;
-use unbroken_acceptance::process::signal;
+use crate::features::command::Running;
+use crate::features::listing;
+use crate::features::room::Room;
+use crate::features::scene::Scene;
+use crate::features::steps::brokers::text_of;
+use crate::process::signal;
 
 #[given(regex = r#"^a file "([^"]*)":$"#)]
 #[when(regex = r#"^a file "([^"]*)":$"#)]

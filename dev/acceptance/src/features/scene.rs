@@ -8,18 +8,27 @@ use std::panic::resume_unwind;
 
 use cucumber::World;
 
-use crate::room::Room;
+use crate::features::room::Room;
+use crate::server::Server;
 
 /// The world of one scenario.
 #[derive(Debug, Default, World)]
 pub(crate) struct Scene {
     room: Option<Box<Room>>,
+    /// The broker of somebody else, if it is to be used.
+    given: Option<Server>,
 }
 
 impl Scene {
+    /// A scenario whose broker is this one, started by somebody else.
+    pub(crate) fn with(given: Option<Server>) -> Self {
+        Self { room: None, given }
+    }
+
     /// Does what a step does.
     pub(crate) async fn act(&mut self, action: impl FnOnce(&mut Room) + Send + 'static) {
-        let mut room = self.room.take().unwrap_or_default();
+        let room = self.room.take();
+        let mut room = room.unwrap_or_else(|| Box::new(Room::with(self.given)));
         let acted = tokio::task::spawn_blocking(move || {
             action(&mut room);
             room
