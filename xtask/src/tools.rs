@@ -29,7 +29,7 @@ struct Tool {
 }
 
 /// What `ci` uses.
-const ALL: [Tool; 7] = [
+const ALL: [Tool; 8] = [
     MOSQUITTO,
     Tool {
         name: "paho, xxhash and scipy for Python",
@@ -51,6 +51,15 @@ const ALL: [Tool; 7] = [
         // Built each time, because our side of it may have changed; Go itself knows what is new.
         is_ready: |_| false,
         install: build_paho_go,
+    },
+    Tool {
+        name: "Cucumber and its wire plug-in",
+        is_ready: |_| {
+            let version = process::quiet(Command::new("cucumber").arg("--version"));
+            version.is_ok_and(|version| version.starts_with(CUCUMBER))
+        },
+        // Debian's Cucumber is of the last version that the plug-in beside it is made for.
+        install: |_| apt(&["cucumber", "ruby-cucumber-wire"]),
     },
     peers::NATS,
     Tool {
@@ -79,6 +88,8 @@ const PYTHON: [&str; 4] = [
     "scipy==1.17.1",
     "xxhash==4.1.0",
 ];
+/// What its version begins with.
+const CUCUMBER: &str = "2.4.";
 const MQTT_JS: &str = "mqtt@5.14.1";
 const CARGO_FUZZ: &str = "0.13.1";
 const CARGO_MUTANTS: &str = "27.1.0";

@@ -3,6 +3,7 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 use unbroken_acceptance::wire::{self, Answer, Request, Session};
@@ -12,7 +13,7 @@ use unbroken_acceptance::wire::{self, Answer, Request, Session};
 pub(crate) struct Script {
     pub(crate) port: u16,
     received: Arc<Mutex<Vec<String>>>,
-    /// Whoever does not answer waits for its end.
+    /// Whoever waits before an answer stops waiting when it is gone.
     _end: Sender<()>,
 }
 
@@ -20,8 +21,7 @@ pub(crate) struct Script {
 #[derive(Clone)]
 struct Table {
     rows: Arc<[Row]>,
-    /// The request that is never answered.
-    unanswered: Arc<Mutex<Option<String>>>,
+    delay: Delay,
     received: Arc<Mutex<Vec<String>>>,
     end: Arc<Mutex<Receiver<()>>>,
 }
@@ -32,25 +32,31 @@ struct Row {
     answer: Answer,
 }
 
-/// Makes one request wait for longer than anyone waits.
-#[derive(Clone, Debug)]
-pub(crate) struct Unanswered(Arc<Mutex<Option<String>>>);
+/// The request that waits for its answer, and how long.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Delay(Arc<Mutex<Option<(String, Duration)>>>);
 
-impl Unanswered {
-    pub(crate) fn set(&self, name: &str) {
-        let mut unanswered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *unanswered = Some(name.to_owned());
+impl Delay {
+    pub(crate) fn set(&self, name: &str, duration: Duration) {
+        let mut delay = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *delay = Some((name.to_owned(), duration));
+    }
+
+    fn of(&self, request: &str) -> Option<Duration> {
+        let delay = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, duration) = delay.as_ref().filter(|(name, _)| name == request)?;
+        Some(*duration)
     }
 }
 
 impl Script {
     /// Starts it. Each row is a request and its answer, in JSON.
-    pub(crate) fn start(rows: &[Vec<String>]) -> (Self, Unanswered) {
+    pub(crate) fn start(rows: &[Vec<String>]) -> (Self, Delay) {
         let rows: Vec<Row> = rows.iter().map(|row| Row::read(&row[0], &row[1])).collect();
         let (sender, receiver) = mpsc::channel();
         let table = Table {
             rows: rows.into(),
-            unanswered: Arc::default(),
+            delay: Delay::default(),
             received: Arc::default(),
             end: Arc::new(Mutex::new(receiver)),
         };
@@ -61,10 +67,10 @@ impl Script {
             received: Arc::clone(&table.received),
             _end: sender,
         };
-        let unanswered = Unanswered(Arc::clone(&table.unanswered));
+        let delay = table.delay.clone();
         // It ends with this program.
         thread::spawn(move || wire::serve(&listener, move || table.clone()));
-        (script, unanswered)
+        (script, delay)
     }
 
     /// The names of the requests so far.
@@ -94,12 +100,10 @@ impl Session for Table {
         let lock = self.received.lock();
         lock.unwrap_or_else(PoisonError::into_inner)
             .push(row.name.clone());
-        let unanswered = self.unanswered.lock();
-        let unanswered = unanswered.unwrap_or_else(PoisonError::into_inner).clone();
-        if unanswered.is_some_and(|name| name == row.name) {
+        if let Some(delay) = self.delay.of(&row.name) {
+            // Nothing is ever sent, so this is the time to wait, or the scenario's end.
             let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-            // The scenario's end is an error here, because nothing is ever sent.
-            let _ = end.recv();
+            let _ = end.recv_timeout(delay);
         }
         row.answer.clone()
     }

@@ -1,9 +1,10 @@
 //! The steps of the plug-in's features.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Output;
+use std::time::Duration;
 
 use cucumber::gherkin::Step;
 use cucumber::{World, given, then, when};
@@ -11,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 use unbroken_acceptance::tools::Tool;
 
-use crate::script::{Script, Unanswered};
+use crate::script::{Delay, Script};
 
 /// What a scenario has.
 #[derive(Debug, World)]
@@ -21,7 +22,7 @@ pub(crate) struct Scene {
     /// Ports as the feature names them, and as they are.
     ports: Vec<(String, u16)>,
     environment: Vec<(String, String)>,
-    script: Option<(Script, Unanswered)>,
+    script: Option<(Script, Delay)>,
     /// Where nobody listens.
     silent: Option<Socket>,
     output: Option<Output>,
@@ -71,16 +72,15 @@ fn a_wire_server(scene: &mut Scene, named: String, step: &Step) {
     let rows: Vec<Vec<String>> = rows
         .map(|row| row.iter().map(|cell| cell.replace('\n', "\\n")).collect())
         .collect();
-    let (script, unanswered) = Script::start(&rows);
+    let (script, delay) = Script::start(&rows);
     scene.ports.push((named, script.port));
-    scene.script = Some((script, unanswered));
+    scene.script = Some((script, delay));
 }
 
-/// How long that is makes no difference: it is longer than Cucumber waits.
-#[given(regex = r"^the wire server takes .* seconds to respond to the (\w+) message$")]
-fn takes_time(scene: &mut Scene, name: String) {
-    let (_, unanswered) = scene.script.as_ref().expect("there is a server");
-    unanswered.set(&name);
+#[given(regex = r"^the wire server takes (\S+) seconds to respond to the (\w+) message$")]
+fn takes_time(scene: &mut Scene, seconds: f64, name: String) {
+    let (_, delay) = scene.script.as_ref().expect("there is a server");
+    delay.set(&name, Duration::from_secs_f64(seconds));
 }
 
 #[given(regex = r#"^I have environment variable (\w+) set to "([^"]*)"$"#)]
@@ -92,8 +92,7 @@ fn environment(scene: &mut Scene, name: String, value: String) {
 fn run(scene: &mut Scene, arguments: String) {
     if scene.script.is_none() {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("there are sockets");
-        let any = (Ipv4Addr::LOCALHOST, 0).into();
-        let any: std::net::SocketAddr = any;
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         socket.bind(&any.into()).expect("a port is free");
         let address = socket.local_addr().ok().and_then(|own| own.as_socket());
         let port = address.expect("it is bound").port();
@@ -182,8 +181,13 @@ fn text_of(step: &Step) -> String {
     text.strip_prefix('\n').unwrap_or(text).to_owned()
 }
 
-/// Without blanks at the ends of lines and of the whole.
+/// Without colours, and without blanks at the ends of lines and of the whole.
 fn even(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let mut pieces = text.split("\u{1b}[");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        plain.push_str(piece.split_once('m').map_or(piece, |(_, rest)| rest));
+    }
+    let lines: Vec<&str> = plain.lines().map(str::trim_end).collect();
     lines.join("\n").trim_matches('\n').to_owned()
 }
