@@ -26,8 +26,8 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// For scenarios that each start a broker, or use the given one. The first call takes time: make
-    /// one before listening, because Cucumber does not wait long for its first answer.
+    /// For scenarios that each start a broker, or use the given one. The first call takes time:
+    /// make one before listening, because Cucumber does not wait long for its first answer.
     pub fn new(given: Option<Server>) -> Self {
         Self {
             definitions: definition::all(),
