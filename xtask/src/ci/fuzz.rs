@@ -21,6 +21,7 @@ impl Ci {
             ("unbroken-mqtt-proto", "fuzz-seeds"),
             ("unbroken-merkle-log", "fuzz-seeds-audit"),
             ("unbroken-store", "fuzz-seeds-store"),
+            ("unbroken-mosquitto-files", "fuzz-seeds-mosquitto"),
         ];
         let seeds = seeds.map(|(package, example)| {
             // Built with the tests.
