@@ -26,6 +26,7 @@ mod durability;
 mod ids;
 pub mod input;
 mod limits;
+mod memory;
 mod mesh;
 mod message;
 mod name_pattern;

@@ -23,9 +23,15 @@ pub struct Limits {
     /// Beyond it a new session is refused with 0x97.
     pub sessions_max: u32,
     /// Bytes of one control packet, both directions; announced as Maximum Packet Size.
-    /// A connection holds at most this many bytes of an incomplete packet, and 1 MiB of its
-    /// CONNECT. Beyond it: 0x95.
+    /// A connection holds at most this many bytes of an incomplete packet. Beyond it: 0x95.
     pub packet_bytes_max: u32,
+    /// Bytes of a CONNECT, if that is less: nobody is known before it was read. Its five fields
+    /// have at most 64 KiB each; the default leaves 64 KiB to user properties. Beyond it: 0x95.
+    pub connect_bytes_max: u32,
+    /// Bytes that clients which are not admitted make the broker hold, all of them together: of
+    /// their CONNECT until it is decided about, and of what they sent behind it. Beyond it those
+    /// that hold most are refused with 0x97, or closed where no CONNECT came.
+    pub unadmitted_bytes_max: u64,
     /// QoS 1 and 2 messages a client may have unanswered towards the broker; announced as Receive
     /// Maximum. 4 bytes each. Beyond it: 0x93 (5.0 only; 3.x knows no such limit).
     pub receive_maximum: u16,
@@ -148,6 +154,8 @@ impl Default for Limits {
             connections_max: 100_000,
             sessions_max: 1_000_000,
             packet_bytes_max: 16 * 1024 * 1024,
+            connect_bytes_max: 384 * 1024,
+            unadmitted_bytes_max: 64 * 1024 * 1024,
             receive_maximum: 1_024,
             inflight_max: 8_192,
             queue_messages_max: 100_000,
@@ -202,10 +210,12 @@ impl Limits {
 
     /// Checks each limit by itself and against the others.
     pub fn check(&self) -> Result<(), LimitsError> {
-        let at_least_one: [(&'static str, u64); 14] = [
+        let at_least_one: [(&'static str, u64); 16] = [
             ("connections_max", self.connections_max.into()),
             ("sessions_max", self.sessions_max.into()),
             ("packet_bytes_max", self.packet_bytes_max.into()),
+            ("connect_bytes_max", self.connect_bytes_max.into()),
+            ("unadmitted_bytes_max", self.unadmitted_bytes_max),
             ("receive_maximum", self.receive_maximum.into()),
             ("inflight_max", self.inflight_max.into()),
             ("queue_messages_max", self.queue_messages_max.into()),
@@ -259,10 +269,12 @@ impl Limits {
 
 /// The largest packet MQTT can express: 1 byte, 4 bytes of length, 268,435,455 bytes of content.
 pub(crate) const PACKET_BYTES_MAX: u32 = 268_435_455 + 5;
-/// The largest CONNECT, whatever packets are allowed afterwards: an unknown peer may not make the
-/// broker hold more. Its five fields have at most 64 KiB each, so this leaves two thirds to user
-/// properties.
-pub(crate) const CONNECT_BYTES_MAX: u32 = 1024 * 1024;
+/// A budget of memory that was exceeded is not used up again at once: the clients that hold most
+/// are ended until one of so many parts of it is free.
+pub(crate) const MEMORY_FREED_PARTS: u64 = 8;
+/// How long a shard that holds more than its share of a budget may not look at what all hold
+/// together. The others do not wake it.
+pub(crate) const MEMORY_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Connections beyond `connections_max`, and beyond `max_connections` of a listener, whose CONNECT
 /// is read, all shards together: a client's own connection may hold the place. If half of them
 /// have sent none, the oldest of these makes room for the next. About 1 KiB each, up

@@ -8,6 +8,7 @@ use unbroken_mqtt_proto::TopicFilter;
 
 use crate::ids::ShardId;
 use crate::limits::{Limits, RESERVE_MAX, SHARDS_MAX};
+use crate::memory::Budget;
 
 /// Everything a shard is made from.
 #[derive(Clone, Debug)]
@@ -181,6 +182,8 @@ pub struct Totals {
     pub(crate) subscriptions: Total,
     pub(crate) retained_messages: Total,
     pub(crate) retained_bytes: Total,
+    /// Memory of clients that are not admitted.
+    pub(crate) unadmitted: Arc<Budget>,
 }
 
 /// Connections of one listener.
@@ -249,6 +252,11 @@ impl Totals {
         (self.room.reserve / 2 / u32::from(shards)).max(1) as usize
     }
 
+    /// Connections that have a place, of all shards.
+    pub(crate) fn open_connections(&self) -> u64 {
+        self.connections.get()
+    }
+
     pub(crate) fn leave(&self, listener: u16) {
         self.connections.subtract(1);
         self.leave_listener(listener);
@@ -300,6 +308,10 @@ impl Total {
                 (new <= old || next <= limit).then_some(next)
             });
         replaced.is_ok()
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 
     /// Adds, whatever the limit is: of what was there before.

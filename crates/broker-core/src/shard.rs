@@ -11,6 +11,7 @@ mod announce;
 mod audit;
 mod close;
 mod connect;
+mod memory;
 mod messages;
 mod operator;
 mod outputs;
@@ -41,7 +42,7 @@ use crate::delivery::{Deliverer, Deliveries};
 use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, GroupId, Numbers, SessionId};
 use crate::input::Input;
-use crate::limits::{CONNECT_BYTES_MAX, PATIENCE_WITHOUT_PLACE};
+use crate::limits::PATIENCE_WITHOUT_PLACE;
 use crate::mesh::Mesh;
 use crate::output::Output;
 use crate::policy::{AccessControl, Peer};
@@ -79,6 +80,8 @@ pub struct Shard {
     stopping: bool,
     /// [`Timer::Progress`] is set.
     progress_is_due: bool,
+    /// [`Timer::Memory`] is set.
+    memory_is_due: bool,
     revived: Revived,
     /// Numbers what this shard asks of others.
     numbers: Numbers,
@@ -131,7 +134,7 @@ impl Shard {
             options.shards
         );
         let mut shard = Self {
-            connections: Connections::default(),
+            connections: Connections::new(&options.totals.unadmitted),
             sessions: Sessions::new(options.seed),
             access: AccessControl::default(),
             router: Router::new(options.seed, options.shards),
@@ -146,6 +149,7 @@ impl Shard {
             outputs: VecDeque::new(),
             stopping: false,
             progress_is_due: false,
+            memory_is_due: false,
             revived: Revived::default(),
             numbers: Numbers::default(),
             scratch: Scratch::default(),
@@ -183,6 +187,7 @@ impl Shard {
             Input::PolicyReplaced(policy) => self.replace_policy(now, policy),
             Input::Drain => self.drain(now),
         }
+        self.check_memory(now);
         self.announce_queue_changes();
         self.tell_missed(now);
         self.settle_audit(now);
@@ -423,6 +428,7 @@ impl Shard {
         if !rest.is_empty() {
             self.connections.keep_unread(id, rest, packet_bytes_max);
         }
+        self.connections.count_unadmitted(id);
     }
 
     /// Goes on with what was received earlier.
@@ -454,12 +460,13 @@ impl Shard {
                     self.fail(now, id, fault);
                     break;
                 }
-                limit = limit.min(CONNECT_BYTES_MAX);
+                limit = limit.min(self.options.limits.connect_bytes_max);
             }
             let frame = match next_frame(rest, limit) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
                 Err(error) => {
+                    self.greet_early(id, rest);
                     self.fail(now, id, error.into());
                     break;
                 }

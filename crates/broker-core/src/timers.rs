@@ -50,6 +50,8 @@ pub(crate) enum Timer {
     Publishers,
     /// What was restored may begin.
     Revive,
+    /// What all shards hold is to be looked at: this one holds more than its share.
+    Memory,
     /// Something is to be asked for, though no input came to answer.
     Ask,
 }

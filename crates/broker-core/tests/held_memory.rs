@@ -7,8 +7,8 @@ mod shard_bus;
 use std::time::Duration;
 
 use shard_bus::{Broker, Client, connect, join, publish, stay, subscribe};
-use unbroken_broker_core::{Limits, Settings};
-use unbroken_mqtt_proto::{Ack, Connect, Packet, PacketId, QoS, Version};
+use unbroken_broker_core::{Event, Limits, Settings};
+use unbroken_mqtt_proto::{Ack, Connect, Packet, PacketId, QoS, ReasonCode, Version};
 
 fn broker(change: impl FnOnce(&mut Limits)) -> Broker {
     with(Settings::default(), change)
@@ -90,10 +90,83 @@ fn a_first_packet_that_is_not_connect_ends_the_connection_at_its_first_byte() {
 fn a_connect_larger_than_any_sensible_one_is_refused_at_its_header() {
     let mut broker = Broker::new(1);
     let stranger = broker.open(Version::V5);
-    broker.send_bytes(stranger, &[0x10, 0xFF, 0xFF, 0x3F]); // 1 MiB less a byte, and the header
+    broker.send_bytes(stranger, &[0x10, 0xFD, 0xFF, 0x17]); // 384 KiB and a byte
     assert!(!broker.is_open(stranger));
     let client = broker.open(Version::V5);
-    broker.send_bytes(client, &[0x10, 0xFF, 0xFF, 0x0F]);
+    broker.send_bytes(client, &[0x10, 0xFC, 0xFF, 0x17]);
+    assert!(broker.is_open(client));
+}
+
+#[test]
+fn the_sender_of_a_connect_that_is_too_large_is_told_so_in_its_version() {
+    let mut broker = broker(|limits| limits.connect_bytes_max = 100);
+    for (level, answer) in [(5, vec!["CONNACK 0 95"]), (4, vec![])] {
+        let stranger = broker.open(Version::V5);
+        let begun = [&[0x10, 101, 0, 4][..], b"MQTT", &[level, 2]].concat();
+        broker.send_bytes(stranger, &begun);
+        assert_eq!(broker.take(stranger), answer);
+        assert!(!broker.is_open(stranger));
+    }
+}
+
+/// So many bytes of a CONNECT of 64 KiB.
+fn begin_connect(broker: &mut Broker, bytes: usize) -> Client {
+    let stranger = broker.open(Version::V5);
+    let mut begun = [0x10, 0xFC, 0xFF, 0x03].to_vec();
+    begun.extend(b"\0\x04MQTT\x05\x02\0\0");
+    begun.resize(bytes, 0);
+    broker.send_bytes(stranger, &begun);
+    stranger
+}
+
+#[test]
+fn of_clients_that_are_not_admitted_those_that_hold_most_make_room() {
+    for shards in [1, 3] {
+        let mut limits = Limits::default();
+        limits.unadmitted_bytes_max = 600_000;
+        let mut broker = Broker::with(shards, limits, Settings::default());
+        let small: Vec<_> = (0..6).map(|_| begin_connect(&mut broker, 100)).collect();
+        let large: Vec<_> = (0..30)
+            .map(|_| begin_connect(&mut broker, 60_000))
+            .collect();
+        broker.advance(Duration::from_secs(1));
+        assert!(small.iter().all(|client| broker.is_open(*client)));
+        let left = large.iter().filter(|it| broker.is_open(**it)).count();
+        assert!((6..=10).contains(&left), "{left}");
+        let refused = |event: &&Event| {
+            matches!(event, Event::Refused { reason: ReasonCode::QuotaExceeded, detail, .. }
+                if detail.contains("limits.unadmitted_bytes_max") && detail.contains("bytes"))
+        };
+        let named = broker.events.iter().filter(refused).count();
+        assert_eq!(named, 30 - left);
+        // What they held is free again.
+        for client in large {
+            broker.cut(client);
+        }
+        let client = begin_connect(&mut broker, 60_000);
+        broker.advance(Duration::from_secs(1));
+        assert!(broker.is_open(client));
+    }
+}
+
+#[test]
+fn what_a_client_sends_behind_connect_counts_until_it_is_admitted() {
+    let mut broker = broker(|limits| limits.unadmitted_bytes_max = 100_000);
+    broker.hold_admissions = true;
+    let mut bytes = Vec::new();
+    Packet::Connect(connect("a"))
+        .encode(Version::V5, &mut bytes)
+        .unwrap();
+    bytes.extend([0xC0, 0].repeat(30_000));
+    let clients: Vec<_> = (0..3).map(|_| broker.open(Version::V5)).collect();
+    for client in &clients {
+        broker.send_bytes(*client, &bytes);
+    }
+    let open = |broker: &Broker| clients.iter().filter(|it| broker.is_open(**it)).count();
+    assert_eq!(open(&broker), 1);
+    broker.admit();
+    assert_eq!(open(&broker), 1);
+    let client = begin_connect(&mut broker, 60_000);
     assert!(broker.is_open(client));
 }
 

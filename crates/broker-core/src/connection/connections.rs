@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::{Packet, PacketId};
@@ -12,6 +13,7 @@ use super::{Answer, Connection, Outgoing};
 use crate::durability::{CommitGate, WaitFor, Waiter};
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::limits::Limits;
+use crate::memory::{Budget, Tally};
 use crate::telemetry::Telemetry;
 
 #[derive(Debug, Default)]
@@ -24,6 +26,8 @@ pub(crate) struct Connections {
     /// Connections without a place that had sent no CONNECT when they were last looked at, the
     /// oldest first: at most as many as [`Totals::silent_max`](crate::Totals) says.
     silent: VecDeque<ConnectionId>,
+    /// What those hold that are not admitted.
+    unadmitted: Tally,
 }
 
 /// One connection, with what it takes to write to it.
@@ -34,6 +38,14 @@ pub(crate) struct Writer<'a> {
 }
 
 impl Connections {
+    /// `unadmitted`: the budget of clients that are not admitted.
+    pub(crate) fn new(unadmitted: &Arc<Budget>) -> Self {
+        Self {
+            unadmitted: Tally::new(unadmitted),
+            ..Self::default()
+        }
+    }
+
     /// One that the driver has accepted.
     pub(crate) fn open(&mut self, connection: Box<Connection>) {
         let index = connection.id.index as usize;
@@ -70,7 +82,44 @@ impl Connections {
 
     /// Takes it out; what it still had to say is in it.
     pub(crate) fn close(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
-        self.table.get_mut(id.index as usize)?.take()
+        let connection = self.table.get_mut(id.index as usize)?.take()?;
+        self.unadmitted.replace(connection.unadmitted_bytes, 0);
+        Some(connection)
+    }
+
+    /// Counts what this connection holds while it is not admitted.
+    #[inline]
+    pub(crate) fn count_unadmitted(&mut self, id: ConnectionId) {
+        let Some(connection) = self.get_mut(id) else {
+            return;
+        };
+        let before = connection.unadmitted_bytes;
+        if before == 0 && !connection.is_unadmitted() {
+            return;
+        }
+        let after = if connection.is_unadmitted() {
+            connection.memory()
+        } else {
+            0
+        };
+        connection.unadmitted_bytes = after;
+        self.unadmitted.replace(before, after);
+    }
+
+    /// What those hold that are not admitted.
+    pub(crate) const fn unadmitted(&self) -> &Tally {
+        &self.unadmitted
+    }
+
+    /// Those that are not admitted and hold something, those first that hold most.
+    #[cold]
+    pub(crate) fn largest_unadmitted(&self) -> Vec<(ConnectionId, usize)> {
+        let holders = self
+            .iter()
+            .filter(|connection| connection.unadmitted_bytes > 0);
+        let mut holders: Vec<_> = holders.map(|it| (it.id, it.unadmitted_bytes)).collect();
+        holders.sort_unstable_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        holders
     }
 
     /// The connection with this index, as its session knows it.
@@ -286,6 +335,9 @@ impl Connections {
             && let Some(connection) = self.get_mut(id)
         {
             unread.drain(..used);
+            if unread.len() < unread.capacity() / MUCH_UNUSED {
+                unread.shrink_to_fit();
+            }
             connection.input.restore(unread);
         } else {
             self.buffers.release(unread);
@@ -399,3 +451,6 @@ impl Writer<'_> {
         }
     }
 }
+
+/// A buffer of which less than this part is used gives the rest back.
+const MUCH_UNUSED: usize = 4;

@@ -53,6 +53,24 @@ pub(crate) struct ConnectRequest {
     pub(crate) only_verifies: bool,
 }
 
+impl ConnectRequest {
+    /// Bytes that it keeps from the allocator.
+    pub(super) fn memory(&self) -> usize {
+        let will = self.will.as_deref();
+        let user_name = self.user_name.as_ref();
+        size_of::<Self>()
+            + self.client_id.len()
+            + user_name.map_or(0, |name| name.len())
+            + will.map_or(0, WillRequest::memory)
+    }
+}
+
+impl WillRequest {
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.topic.len() + self.payload.len() + self.properties.capacity()
+    }
+}
+
 /// What is to be published when the client is lost.
 #[derive(Debug)]
 pub(crate) struct WillRequest {

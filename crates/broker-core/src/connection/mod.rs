@@ -75,6 +75,8 @@ pub(crate) struct Connection {
     output: WriteBuffer,
     pending: Pending,
     handshake: Handshake,
+    /// Bytes that are counted for it in the budget of those that are not admitted.
+    unadmitted_bytes: usize,
 }
 
 /// On what terms a client is let in.
@@ -115,6 +117,7 @@ impl Connection {
             output: WriteBuffer::default(),
             pending: Pending::new(),
             handshake: Handshake::Awaiting(until),
+            unadmitted_bytes: 0,
         }
     }
 
@@ -177,6 +180,17 @@ impl Connection {
     /// It has got a place, or another connection has its.
     pub(crate) fn set_place(&mut self, counted: bool) {
         self.counted = counted;
+    }
+
+    /// Whether it has no session yet.
+    const fn is_unadmitted(&self) -> bool {
+        self.handshake.session().is_none()
+    }
+
+    /// Memory of what it has sent and is not used.
+    fn memory(&self) -> usize {
+        let request = self.handshake.request();
+        self.input.memory() + request.map_or(0, ConnectRequest::memory)
     }
 
     /// A CONNECT came that can be answered in this version.

@@ -30,6 +30,11 @@ impl ReadBuffer {
         self.unread.is_empty()
     }
 
+    /// Bytes that it keeps from the allocator.
+    pub(super) const fn memory(&self) -> usize {
+        self.unread.capacity()
+    }
+
     pub(super) const fn last_received(&self) -> Instant {
         self.last_received
     }

@@ -58,7 +58,8 @@ impl ShardMessage {
             | MeshMessage::News { .. }
             | MeshMessage::Stats(_)
             | MeshMessage::StatsAsked
-            | MeshMessage::StatsAnswer(_) => 0,
+            | MeshMessage::StatsAnswer(_)
+            | MeshMessage::MemoryIsShort => 0,
             MeshMessage::Group(message) => message.bytes(),
             MeshMessage::Lane(message) => message.bytes(),
         }
@@ -154,6 +155,8 @@ pub(crate) enum MeshMessage {
     StatsAsked,
     /// My counters, for the verdict that you were asked for.
     StatsAnswer(Box<Stats>),
+    /// Clients hold more memory than they may, and none of mine too much of it.
+    MemoryIsShort,
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::keepalive;
+use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
     ConnAck, Connect, Frame, Packet, Property, PropertyBuf, ReasonCode, Version, frame_length,
 };
@@ -35,9 +36,7 @@ use crate::connection::{Caller, ConnectRequest, Terms, check_connect, response_p
 use crate::durability::{Record, Will};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::input::Admission;
-use crate::limits::{
-    CONNECT_BYTES_MAX, PATIENCE_WITHOUT_PLACE, SMALL_CONNECT_BYTES, WINDOW_INITIAL,
-};
+use crate::limits::{PATIENCE_WITHOUT_PLACE, SMALL_CONNECT_BYTES, WINDOW_INITIAL};
 use crate::message::add;
 use crate::output::{Credentials, Output};
 use crate::placement;
@@ -104,6 +103,27 @@ impl Shard {
         Ok(())
     }
 
+    /// A packet cannot be read whole: its sender is answered if it is a CONNECT that names a
+    /// version.
+    #[cold]
+    pub(crate) fn greet_early(&mut self, id: ConnectionId, bytes: &[u8]) {
+        let length_end = bytes.iter().skip(1).position(|byte| byte & 0x80 == 0);
+        let (Some(&first_byte), Some(length_end)) = (bytes.first(), length_end) else {
+            return;
+        };
+        let frame = Frame {
+            first_byte,
+            bytes,
+            body: &bytes[length_end + 2..],
+        };
+        if let Some(connection) = self.connections.get_mut(id)
+            && connection.phase() == Phase::AwaitConnect
+            && let Some(claimed) = Connect::claimed_version(frame)
+        {
+            connection.greet(claimed);
+        }
+    }
+
     /// The shard that the session of this client is on. An id that this one assigns is chosen to
     /// belong here.
     fn home_of(&self, client_id: &str) -> ShardId {
@@ -148,6 +168,7 @@ impl Shard {
                 connection.identify(user);
                 self.admit(now, id, &request);
                 self.consume_unread(now, id);
+                self.connections.count_unadmitted(id);
             }
             // [MQTT-3.1.4-2]
             Admission::Refused { reason, detail } => {
@@ -472,7 +493,8 @@ impl Shard {
         id: ConnectionId,
         bytes: &[u8],
     ) -> Option<Fault> {
-        let length = frame_length(bytes, CONNECT_BYTES_MAX).ok()??;
+        let most = self.options.limits.connect_bytes_max;
+        let length = frame_length(bytes, most).ok()??;
         if length <= SMALL_CONNECT_BYTES as usize {
             return None;
         }

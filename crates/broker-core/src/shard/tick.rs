@@ -49,6 +49,7 @@ impl Shard {
                 Timer::Audit => self.auditor(now).tick_audit(),
                 Timer::Publishers => self.auditor(now).tick_publishers(),
                 Timer::Revive => self.begin_revived(now),
+                Timer::Memory => self.look_at_memory_again(),
                 Timer::Ask => {}
             }
         }
@@ -137,6 +138,7 @@ impl Shard {
             | Timer::Audit
             | Timer::Publishers
             | Timer::Revive
+            | Timer::Memory
             | Timer::Ask => true,
         });
     }

@@ -103,7 +103,7 @@ fn who_has_sent_a_connect_is_not_ended_for_silence() {
 fn a_connection_without_a_place_may_send_a_small_connect_only() {
     let mut broker = broker(|limits| limits.connections_max = 1);
     let first = join(&mut broker, "a");
-    let header = [0x10, 0xF0, 0xFF, 0x3F]; // 1 MiB but a few
+    let header = [0x10, 0xF0, 0xFF, 0x17]; // 384 KiB but a few
     let large = [0x10, 0x81, 0x80, 0x04]; // 65,537 bytes behind it
     for header in [header, large] {
         let other = broker.open(Version::V5);

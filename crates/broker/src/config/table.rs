@@ -176,6 +176,28 @@ pub(super) const SECTIONS: &[Section] = &[
                 limits.packet_bytes_max
             ),
             key!(
+                "connect_bytes_max",
+                SIZE32,
+                Live,
+                [
+                    "Bytes of a CONNECT, whatever packets are allowed afterwards: its client is not known",
+                    "before. The five fields of a CONNECT have at most 64 KiB each; the rest is for user",
+                    "properties. A longer one is refused with 0x95 Packet too large."
+                ],
+                limits.connect_bytes_max
+            ),
+            key!(
+                "unadmitted_bytes_max",
+                SIZE64,
+                Live,
+                [
+                    "Memory of all clients together that are not admitted yet: their CONNECT until it is",
+                    "decided about, and what they send behind it. Beyond it the clients that hold most are",
+                    "refused with 0x97 Quota exceeded, and named in the log."
+                ],
+                limits.unadmitted_bytes_max
+            ),
+            key!(
                 "receive_maximum",
                 U16_OF_1,
                 Live,

@@ -11,8 +11,10 @@ use crate::broker::Setup;
 use crate::link::{Link, is_early};
 use crate::stage::{AttackError, Check, MEMORY_MIB, Outcome, Scale, Stage, unharmed};
 
-/// A CONNECT may have 1 MiB; so much of it is sent.
-const CONNECT_BYTES: usize = 980_000;
+/// A CONNECT may have 384 KiB; so much of it is sent.
+const CONNECT_BYTES: u32 = 380_000;
+/// The same of one that is longer than it may be.
+const LONG_CONNECT_BYTES: u32 = 980_000;
 const CONNECTS: u64 = 4_000;
 /// The end of a PUBLISH of 16 MiB is missing.
 const PUBLISH_BYTES: usize = 16 * 1024 * 1024 - 64;
@@ -24,7 +26,15 @@ pub(super) fn connects(scale: Scale) -> Result<Outcome, AttackError> {
         has_passwords: true,
         ..Setup::default()
     };
-    let packet = unfinished_connect();
+    attack(setup, scale, CONNECTS, &connect(CONNECT_BYTES), Link::open)
+}
+
+pub(super) fn long_connects(scale: Scale) -> Result<Outcome, AttackError> {
+    let setup = Setup {
+        has_passwords: true,
+        ..Setup::default()
+    };
+    let packet = connect(LONG_CONNECT_BYTES);
     attack(setup, scale, CONNECTS, &packet, Link::open)
 }
 
@@ -42,17 +52,17 @@ pub(super) fn publishes(scale: Scale) -> Result<Outcome, AttackError> {
     attack(Setup::default(), scale, PUBLISHES, &packet, log_in)
 }
 
-/// Its user properties fill it.
-fn unfinished_connect() -> Vec<u8> {
+/// The first so many bytes of a CONNECT that has a few more. Its user properties fill it.
+fn connect(bytes: u32) -> Vec<u8> {
     let mut packet = vec![0x10];
-    packet.extend(varint(1_000_000));
+    packet.extend(varint(bytes + 1_000));
     packet.extend(b"\0\x04MQTT\x05\x02\0\0");
-    packet.extend(varint(999_900));
-    while packet.len() < CONNECT_BYTES {
+    packet.extend(varint(bytes + 900));
+    while packet.len() < bytes as usize {
         packet.extend(b"\x26\0\x01k\x03\xe8");
         packet.extend([b'v'; 1_000]);
     }
-    packet.truncate(CONNECT_BYTES);
+    packet.truncate(bytes as usize);
     packet
 }
 
