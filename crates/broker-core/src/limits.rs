@@ -32,6 +32,13 @@ pub struct Limits {
     /// their CONNECT until it is decided about, and of what they sent behind it. Beyond it those
     /// that hold most are refused with 0x97, or closed where no CONNECT came.
     pub unadmitted_bytes_max: u64,
+    /// Bytes that all admitted clients together make the broker hold: of packets that have not
+    /// come whole, of output that their sockets have not taken, of packets that wait, and of
+    /// messages that wait for them in memory, each once. Retained messages have a limit of their
+    /// own. Beyond it the clients that hold most are ended with 0x97, and what waits in memory for
+    /// one that is away is dropped ([`crate::DropReason::QueueFull`]); until there is room, no
+    /// output takes more than 64 KiB.
+    pub memory_bytes_max: u64,
     /// QoS 1 and 2 messages a client may have unanswered towards the broker; announced as Receive
     /// Maximum. 4 bytes each. Beyond it: 0x93 (5.0 only; 3.x knows no such limit).
     pub receive_maximum: u16,
@@ -156,6 +163,7 @@ impl Default for Limits {
             packet_bytes_max: 16 * 1024 * 1024,
             connect_bytes_max: 384 * 1024,
             unadmitted_bytes_max: 64 * 1024 * 1024,
+            memory_bytes_max: 1024 * 1024 * 1024,
             receive_maximum: 1_024,
             inflight_max: 8_192,
             queue_messages_max: 100_000,
@@ -210,12 +218,13 @@ impl Limits {
 
     /// Checks each limit by itself and against the others.
     pub fn check(&self) -> Result<(), LimitsError> {
-        let at_least_one: [(&'static str, u64); 16] = [
+        let at_least_one: [(&'static str, u64); 17] = [
             ("connections_max", self.connections_max.into()),
             ("sessions_max", self.sessions_max.into()),
             ("packet_bytes_max", self.packet_bytes_max.into()),
             ("connect_bytes_max", self.connect_bytes_max.into()),
             ("unadmitted_bytes_max", self.unadmitted_bytes_max),
+            ("memory_bytes_max", self.memory_bytes_max),
             ("receive_maximum", self.receive_maximum.into()),
             ("inflight_max", self.inflight_max.into()),
             ("queue_messages_max", self.queue_messages_max.into()),
@@ -272,8 +281,10 @@ pub(crate) const PACKET_BYTES_MAX: u32 = 268_435_455 + 5;
 /// A budget of memory that was exceeded is not used up again at once: the clients that hold most
 /// are ended until one of so many parts of it is free.
 pub(crate) const MEMORY_FREED_PARTS: u64 = 8;
-/// How long a shard that holds more than its share of a budget may not look at what all hold
-/// together. The others do not wake it.
+/// Bytes that an output takes while all clients together hold more than
+/// [`Limits::memory_bytes_max`]: a packet that does not fit counts as one for a full output.
+pub(crate) const SHORT_OUTPUT_BYTES: u64 = 64 * 1024;
+/// How long a shard that has told the others of too little memory waits until it looks again.
 pub(crate) const MEMORY_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Connections beyond `connections_max`, and beyond `max_connections` of a listener, whose CONNECT
 /// is read, all shards together: a client's own connection may hold the place. If half of them

@@ -11,8 +11,8 @@
 //!
 //! Deliberately absent: what happens when there is too much, which the shard decides.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Bytes that all shards together hold of one kind.
 #[derive(Debug, Default)]
@@ -81,6 +81,61 @@ impl Drop for Tally {
     }
 }
 
+/// What one thing holds of a budget, wherever it goes. Nothing until it is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Charge(OnceLock<Counted>);
+
+#[derive(Debug)]
+struct Counted {
+    budget: Arc<Budget>,
+    bytes: AtomicUsize,
+}
+
+impl Charge {
+    /// Counts so many bytes, unless some are counted already.
+    pub(crate) fn count(&self, budget: &Arc<Budget>, bytes: usize) {
+        self.0.get_or_init(|| {
+            budget.0.fetch_add(bytes as u64, Ordering::Relaxed);
+            Counted {
+                budget: Arc::clone(budget),
+                bytes: AtomicUsize::new(bytes),
+            }
+        });
+    }
+
+    /// It holds so many bytes now, if it is counted.
+    #[inline]
+    pub(crate) fn set(&mut self, bytes: usize) {
+        if let Some(counted) = self.0.get_mut()
+            && *counted.bytes.get_mut() != bytes
+        {
+            counted.set(bytes);
+        }
+    }
+
+    /// It counts no more: another limit holds for it.
+    pub(crate) fn end(&self) {
+        if let Some(counted) = self.0.get() {
+            counted.set(0);
+        }
+    }
+}
+
+impl Counted {
+    #[cold]
+    fn set(&self, bytes: usize) {
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        self.budget.0.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.budget.0.fetch_sub(before as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 /// Bytes of a shard that the budget may not know of.
 const STEP_BYTES: u64 = 64 * 1024;
 
@@ -100,6 +155,24 @@ mod tests {
         drop(second);
         assert_eq!((first.excess(0), budget.used()), (10, 10));
         drop(first);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_charge_counts_once_and_is_given_back() {
+        let budget = Arc::new(Budget::default());
+        let mut charge = Charge::default();
+        charge.set(5);
+        assert_eq!(budget.used(), 0);
+        charge.count(&budget, 10);
+        charge.count(&budget, 20);
+        assert_eq!(budget.used(), 10);
+        charge.set(30);
+        assert_eq!(budget.used(), 30);
+        charge.end();
+        assert_eq!(budget.used(), 0);
+        charge.set(7);
+        drop(charge);
         assert_eq!(budget.used(), 0);
     }
 

@@ -20,6 +20,7 @@ use unbroken_merkle_log::{
 };
 use unbroken_mqtt_proto::{Properties, Property, PropertyBuf, QoS};
 
+use crate::memory::{Budget, Charge};
 use crate::position::Position;
 
 /// A message on its way through one turn of the shard, borrowed from wherever it lies.
@@ -78,6 +79,8 @@ pub struct Message {
     /// Where it is stored, packed; 0 if it is not. It is asked for while some have it already, and
     /// before another shard does.
     position: AtomicU64,
+    /// Its memory, among what waits for clients.
+    charge: Charge,
 }
 
 /// All that there is to a message, to store it and to make it again.
@@ -140,6 +143,7 @@ impl Message {
             mark: publication.mark,
             publisher: None,
             position: AtomicU64::new(0),
+            charge: Charge::default(),
         };
         message.fill(publication, publisher);
         message
@@ -216,6 +220,16 @@ impl Message {
     const fn memory(&self) -> usize {
         let properties = self.properties.capacity();
         size_of::<Self>() + self.topic.capacity() + properties + self.payload.capacity()
+    }
+
+    /// Counts its memory among what waits for clients, if it is not counted.
+    pub(crate) fn count(&self, budget: &Arc<Budget>) {
+        self.charge.count(budget, self.memory());
+    }
+
+    /// It is retained: another limit holds for that.
+    pub(crate) fn end_count(&self) {
+        self.charge.end();
     }
 
     pub(crate) fn publication(&self) -> Publication<'_> {

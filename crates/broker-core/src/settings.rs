@@ -184,6 +184,8 @@ pub struct Totals {
     pub(crate) retained_bytes: Total,
     /// Memory of clients that are not admitted.
     pub(crate) unadmitted: Arc<Budget>,
+    /// Memory of all others, and of messages that wait.
+    pub(crate) memory: Arc<Budget>,
 }
 
 /// Connections of one listener.
@@ -255,6 +257,11 @@ impl Totals {
     /// Connections that have a place, of all shards.
     pub(crate) fn open_connections(&self) -> u64 {
         self.connections.get()
+    }
+
+    /// Bytes that clients make the broker hold: those that are not admitted, and all others.
+    pub(crate) fn memory_in_use(&self) -> [u64; 2] {
+        [self.unadmitted.used(), self.memory.used()]
     }
 
     pub(crate) fn leave(&self, listener: u16) {

@@ -134,13 +134,13 @@ impl Shard {
             options.shards
         );
         let mut shard = Self {
-            connections: Connections::new(&options.totals.unadmitted),
+            connections: Connections::new(&options.totals),
             sessions: Sessions::new(options.seed),
             access: AccessControl::default(),
             router: Router::new(options.seed, options.shards),
             groups: SharedGroups::new(options.id),
             retained: Retained::new(Arc::clone(&options.totals)),
-            deliveries: Deliveries::new(options.settings.at_once),
+            deliveries: Deliveries::new(options.settings.at_once, &options.totals.memory),
             gate: CommitGate::new(options.id),
             audit: Audit::new(&options),
             telemetry: Telemetry::default(),
@@ -428,7 +428,7 @@ impl Shard {
         if !rest.is_empty() {
             self.connections.keep_unread(id, rest, packet_bytes_max);
         }
-        self.connections.count_unadmitted(id);
+        self.connections.count(id);
     }
 
     /// Goes on with what was received earlier.

@@ -6,8 +6,8 @@ mod shard_bus;
 
 use std::time::Duration;
 
-use shard_bus::{Broker, Client, connect, join, publish, stay, subscribe};
-use unbroken_broker_core::{Event, Limits, Settings};
+use shard_bus::{Broker, Client, connect, join, publish, retained, stay, subscribe};
+use unbroken_broker_core::{DropReason, Event, Limits, Settings};
 use unbroken_mqtt_proto::{Ack, Connect, Packet, PacketId, QoS, ReasonCode, Version};
 
 fn broker(change: impl FnOnce(&mut Limits)) -> Broker {
@@ -168,6 +168,128 @@ fn what_a_client_sends_behind_connect_counts_until_it_is_admitted() {
     assert_eq!(open(&broker), 1);
     let client = begin_connect(&mut broker, 60_000);
     assert!(broker.is_open(client));
+}
+
+/// So many bytes of a PUBLISH of 200,000 bytes.
+fn begin_publish(broker: &mut Broker, client: Client, bytes: usize) {
+    let mut begun = [0x30, 0xC0, 0x9A, 0x0C, 0, 1, b't', 0].to_vec();
+    begun.resize(bytes, b'x');
+    broker.send_bytes(client, &begun);
+}
+
+#[test]
+fn of_admitted_clients_those_that_hold_most_make_room_and_are_told_why() {
+    for shards in [1, 3] {
+        let mut limits = Limits::default();
+        limits.memory_bytes_max = 1_000_000;
+        let mut broker = Broker::with(shards, limits, Settings::default());
+        let join_all = |broker: &mut Broker, kind: &str, count: u32| -> Vec<Client> {
+            let ids = (0..count).map(|number| format!("{kind}-{number}"));
+            ids.map(|id| join(broker, &id)).collect()
+        };
+        let small = join_all(&mut broker, "small", 3);
+        let large = join_all(&mut broker, "large", 12);
+        for client in &small {
+            begin_publish(&mut broker, *client, 1_000);
+        }
+        for client in &large {
+            begin_publish(&mut broker, *client, 150_000);
+        }
+        broker.advance(Duration::from_secs(1));
+        assert!(small.iter().all(|client| broker.is_open(*client)));
+        let is_open = |it: &&Client| broker.is_open(**it);
+        let left = large.iter().filter(is_open).count();
+        assert!((4..=6).contains(&left), "{left}");
+        let ended = large.iter().find(|it| !broker.is_open(**it)).unwrap();
+        assert_eq!(broker.take(*ended).last().unwrap(), "DISCONNECT 97");
+        let told = |event: &&Event| {
+            matches!(event, Event::Disconnected { why, .. }
+                if format!("{why:?}").contains("limits.memory_bytes_max is reached, and it holds"))
+        };
+        assert_eq!(broker.events.iter().filter(told).count(), 12 - left);
+    }
+}
+
+#[test]
+fn a_receiver_that_does_not_read_is_ended_when_all_hold_too_much() {
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let mut broker = broker(|limits| limits.memory_bytes_max = 1_000_000);
+        let receiver = join(&mut broker, "r");
+        subscribe(&mut broker, receiver, "t", qos);
+        let publisher = join(&mut broker, "p");
+        broker.take(receiver);
+        broker.hold_writes = true;
+        let payload = "x".repeat(100_000);
+        for id in 1..=30 {
+            let id = if qos == QoS::AtMostOnce { 0 } else { id };
+            broker.send(publisher, publish("t", &payload, qos, id));
+        }
+        assert!(!broker.is_open(receiver));
+        assert!(broker.is_open(publisher));
+        assert_eq!(broker.take(receiver), ["DISCONNECT 97"]);
+    }
+}
+
+#[test]
+fn what_waits_in_memory_for_a_client_that_is_away_is_dropped_by_name() {
+    let mut broker = broker(|limits| limits.memory_bytes_max = 1_000_000);
+    let receiver = stay(&mut broker, "r", true);
+    subscribe(&mut broker, receiver, "t", QoS::AtLeastOnce);
+    broker.cut(receiver);
+    let publisher = join(&mut broker, "p");
+    let payload = "x".repeat(100_000);
+    for id in 1..=12 {
+        broker.send(publisher, publish("t", &payload, QoS::AtLeastOnce, id));
+    }
+    let stats = broker.shards[0].stats();
+    let dropped = stats.dropped[DropReason::QueueFull as usize];
+    assert!(dropped >= 8, "{dropped}");
+    assert_eq!(stats.messages_waiting + dropped, 12);
+    let receiver = stay(&mut broker, "r", false);
+    assert_eq!(broker.take(receiver).len() as u64, 13 - dropped);
+}
+
+#[test]
+fn a_message_that_waits_for_memory_leaves_when_there_is_some() {
+    let mut settings = Settings::default();
+    settings.at_once = 1;
+    let mut broker = with(settings, |limits| limits.memory_bytes_max = 500_000);
+    for number in 0..2 {
+        let client = join(&mut broker, &format!("many-{number}"));
+        subscribe(&mut broker, client, "wide", QoS::AtMostOnce);
+    }
+    let receiver = join(&mut broker, "r");
+    subscribe(&mut broker, receiver, "t", QoS::AtLeastOnce);
+    broker.take(receiver);
+    let publisher = join(&mut broker, "p");
+    // On its way to many, and nobody's.
+    broker.send(
+        publisher,
+        publish("wide", &"x".repeat(600_000), QoS::AtMostOnce, 0),
+    );
+    broker.send(
+        publisher,
+        publish("t", &"x".repeat(100_000), QoS::AtLeastOnce, 1),
+    );
+    assert_eq!(broker.take(receiver), [""; 0]);
+    for _ in 0..3 {
+        broker.advance(Duration::from_secs(1));
+    }
+    assert_eq!(broker.take(receiver).len(), 1);
+}
+
+#[test]
+fn retained_messages_have_a_limit_of_their_own() {
+    let mut broker = broker(|limits| limits.memory_bytes_max = 100_000);
+    let publisher = join(&mut broker, "p");
+    for number in 0..10 {
+        let topic = format!("t/{number}");
+        let payload = "x".repeat(50_000);
+        broker.send(publisher, retained(&topic, &payload, QoS::AtMostOnce, 0));
+    }
+    assert!(broker.is_open(publisher));
+    let stats = broker.shards[0].stats();
+    assert_eq!(stats.retained_messages, 10);
 }
 
 #[test]

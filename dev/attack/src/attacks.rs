@@ -44,13 +44,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "unfinished-publishes",
         about: "150 clients with 16 MiB of a PUBLISH that does not end",
-        open: Some("there is no total for receive buffers"),
+        open: None,
         run: unfinished::publishes,
     },
     Attack {
         name: "slow-reader",
         about: "40 subscribers that do not read, and publishers that fill what waits for them",
-        open: Some("there is no total for what waits for receivers"),
+        open: None,
         run: slow_reader::run,
     },
     Attack {

@@ -30,7 +30,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(crate) struct Setup {
     /// Lines of its configuration.
-    pub(crate) config: &'static str,
+    pub(crate) config: String,
     /// Clients need [`USER`] and [`PASSWORD`].
     pub(crate) has_passwords: bool,
     /// It stores messages.
@@ -76,7 +76,7 @@ impl Broker {
     }
 
     fn start_in(setup: Setup, home: PathBuf, own: Option<TempDir>) -> Result<Self, BrokerError> {
-        let mut config = setup.config.to_owned();
+        let mut config = setup.config.clone();
         if setup.has_passwords {
             add_user(&home)?;
             config.push_str(

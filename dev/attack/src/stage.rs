@@ -2,6 +2,7 @@
 //! is checked at the end.
 
 use std::fmt;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::broker::{Broker, BrokerError, PASSWORD, Setup, USER};
@@ -27,6 +28,14 @@ impl Scale {
     /// This many in a whole attack, and in proportion in a shorter one.
     pub(crate) fn of(self, whole: u64) -> u64 {
         (whole * self.seconds.min(WHOLE_SECONDS) / WHOLE_SECONDS).max(1)
+    }
+
+    /// The broker's budgets of memory in this proportion, as lines of its configuration.
+    pub(crate) fn budgets(self) -> String {
+        let (unadmitted, memory) = (self.of(64), self.of(1_024));
+        format!(
+            "[limits]\nunadmitted_bytes_max = \"{unadmitted} MiB\"\nmemory_bytes_max = \"{memory} MiB\"\n"
+        )
     }
 
     pub(crate) fn time(self) -> Duration {
@@ -158,4 +167,19 @@ pub(crate) fn unharmed(record: &Record, scale: Scale) -> Vec<Check> {
         Check::time("honest worst", record.worst(), worst),
         Check::count("honest refusals", record.refusals.into(), 0),
     ]
+}
+
+/// Memory once it does not fall any more, in MiB.
+pub(crate) fn settled_mib(stage: &Stage) -> u64 {
+    const LOOKS: usize = 20;
+    let usage = stage.broker.usage();
+    let mut least = usage.now_mib();
+    let mut same = 0;
+    while same < LOOKS {
+        thread::park_timeout(Duration::from_millis(100));
+        let now = usage.now_mib();
+        same = if now < least { 0 } else { same + 1 };
+        least = least.min(now);
+    }
+    least
 }

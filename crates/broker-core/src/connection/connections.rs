@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::{Packet, PacketId};
@@ -12,8 +11,9 @@ use super::write_buffer::NextPacket;
 use super::{Answer, Connection, Outgoing};
 use crate::durability::{CommitGate, WaitFor, Waiter};
 use crate::ids::{ConnectionId, SessionId, StoreId};
-use crate::limits::Limits;
-use crate::memory::{Budget, Tally};
+use crate::limits::{Limits, SHORT_OUTPUT_BYTES};
+use crate::memory::Tally;
+use crate::settings::Totals;
 use crate::telemetry::Telemetry;
 
 #[derive(Debug, Default)]
@@ -28,6 +28,10 @@ pub(crate) struct Connections {
     silent: VecDeque<ConnectionId>,
     /// What those hold that are not admitted.
     unadmitted: Tally,
+    /// What the others hold.
+    memory: Tally,
+    /// All clients together hold too much: an output takes little.
+    is_short: bool,
 }
 
 /// One connection, with what it takes to write to it.
@@ -35,13 +39,16 @@ pub(crate) struct Writer<'a> {
     connection: &'a mut Connection,
     dirty: &'a mut VecDeque<ConnectionId>,
     buffers: &'a mut BufferPool,
+    memory: &'a mut Tally,
+    is_short: bool,
 }
 
 impl Connections {
-    /// `unadmitted`: the budget of clients that are not admitted.
-    pub(crate) fn new(unadmitted: &Arc<Budget>) -> Self {
+    /// Whose memory is counted in these.
+    pub(crate) fn new(totals: &Totals) -> Self {
         Self {
-            unadmitted: Tally::new(unadmitted),
+            unadmitted: Tally::new(&totals.unadmitted),
+            memory: Tally::new(&totals.memory),
             ..Self::default()
         }
     }
@@ -84,26 +91,41 @@ impl Connections {
     pub(crate) fn close(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
         let connection = self.table.get_mut(id.index as usize)?.take()?;
         self.unadmitted.replace(connection.unadmitted_bytes, 0);
+        self.memory.replace(connection.memory_bytes, 0);
         Some(connection)
     }
 
-    /// Counts what this connection holds while it is not admitted.
+    /// Counts what this connection holds, with those that are admitted or those that are not.
     #[inline]
-    pub(crate) fn count_unadmitted(&mut self, id: ConnectionId) {
+    pub(crate) fn count(&mut self, id: ConnectionId) {
+        if let Some(mut writer) = self.writer(id.index).filter(|it| it.id == id) {
+            writer.count();
+            if writer.is_unadmitted() || writer.unadmitted_bytes > 0 {
+                self.count_unadmitted(id);
+            }
+        }
+    }
+
+    #[cold]
+    fn count_unadmitted(&mut self, id: ConnectionId) {
         let Some(connection) = self.get_mut(id) else {
             return;
         };
         let before = connection.unadmitted_bytes;
-        if before == 0 && !connection.is_unadmitted() {
-            return;
-        }
-        let after = if connection.is_unadmitted() {
-            connection.memory()
-        } else {
-            0
-        };
-        connection.unadmitted_bytes = after;
+        connection.unadmitted_bytes = connection.unadmitted_memory();
+        let after = connection.unadmitted_bytes;
         self.unadmitted.replace(before, after);
+    }
+
+    /// What admitted clients hold.
+    pub(crate) const fn memory(&self) -> &Tally {
+        &self.memory
+    }
+
+    /// Whether all clients together hold too much, so that an output takes little. Answers what it
+    /// was.
+    pub(crate) fn set_short(&mut self, is_short: bool) -> bool {
+        std::mem::replace(&mut self.is_short, is_short)
     }
 
     /// What those hold that are not admitted.
@@ -154,6 +176,8 @@ impl Connections {
             connection: self.table.get_mut(index as usize)?.as_deref_mut()?,
             dirty: &mut self.dirty,
             buffers: &mut self.buffers,
+            memory: &mut self.memory,
+            is_short: self.is_short,
         })
     }
 
@@ -163,14 +187,15 @@ impl Connections {
         self.writer(connection?)
     }
 
-    /// The same if its output has room.
+    /// The same if its output has room for so many bytes.
     pub(crate) fn writer_with_room(
         &mut self,
         connection: Option<u32>,
         limits: &Limits,
+        bytes: u64,
     ) -> Option<Writer<'_>> {
         let writer = self.writer_of(connection)?;
-        (writer.unwritten() < limits.output_bytes_max as usize).then_some(writer)
+        writer.has_room(limits, bytes).then_some(writer)
     }
 
     /// Puts a connection on the list of those that the driver is to look at.
@@ -381,6 +406,8 @@ impl Connections {
             connection.input.heard(now);
         }
         connection.output.wrote(buffers, bytes, half);
+        writer.count();
+        let connection = &mut *writer.connection;
         let after = connection.unwritten();
         let has_room = after == 0 || before > half && after <= half;
         let is_read_again = !was_read && connection.may_consume(gate, limits);
@@ -402,6 +429,25 @@ impl Deref for Writer<'_> {
 }
 
 impl Writer<'_> {
+    /// Whether the output has room for a message of so many bytes. A packet may exceed the limit of
+    /// an output, but not what there is while memory is short.
+    #[inline]
+    pub(crate) fn has_room(&self, limits: &Limits, bytes: u64) -> bool {
+        let unwritten = self.unwritten();
+        unwritten < limits.output_bytes_max as usize
+            && (!self.is_short || unwritten as u64 + bytes <= SHORT_OUTPUT_BYTES)
+    }
+
+    /// Counts what the connection holds now, if it is admitted.
+    #[inline]
+    fn count(&mut self) {
+        let (before, after) = (self.connection.memory_bytes, self.connection.memory());
+        if before != after && !self.connection.is_unadmitted() {
+            self.connection.memory_bytes = after;
+            self.memory.replace(before, after);
+        }
+    }
+
     /// Where the next packet goes, a PUBLISH of so many bytes at least.
     #[inline]
     pub(crate) fn next_packet(&mut self, bytes: usize) -> NextPacket<'_> {
@@ -449,6 +495,7 @@ impl Writer<'_> {
             self.connection.dirty = true;
             self.dirty.push_back(self.connection.id);
         }
+        self.count();
     }
 }
 

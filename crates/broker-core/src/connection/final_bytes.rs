@@ -12,6 +12,7 @@ use unbroken_mqtt_proto::{
 
 use super::Connection;
 use super::write_buffer::not_wholly_written;
+use crate::memory::{Budget, Charge};
 use crate::reason::Fault;
 
 /// What a connection that ends has still to say. The driver writes it as far as the peer takes it;
@@ -28,6 +29,7 @@ pub struct LastWords {
     /// `None` where the client was not let in.
     pub(crate) client: Option<Client>,
     aliases: Option<Box<alias::Outbound>>,
+    charge: Charge,
 }
 
 /// The client of a connection that has ended.
@@ -39,7 +41,7 @@ pub(crate) struct Client {
 }
 
 impl LastWords {
-    pub(super) const fn new(
+    pub(super) fn new(
         bytes: Vec<u8>,
         written: usize,
         version: Version,
@@ -54,7 +56,24 @@ impl LastWords {
             is_awaited,
             client,
             aliases,
+            charge: Charge::default(),
         }
+    }
+
+    /// Counts what it keeps until it is written.
+    pub(crate) fn count(&self, budget: &Arc<Budget>) {
+        self.charge.count(budget, self.bytes.capacity());
+    }
+
+    /// Whether it is more than the packet that ends a connection.
+    pub(crate) const fn is_long(&self) -> bool {
+        self.bytes.len() > LONG_BYTES
+    }
+
+    /// Leaves out all that is to be written.
+    pub(crate) fn clear(&mut self) {
+        (self.bytes, self.written) = (Vec::new(), 0);
+        self.charge.set(0);
     }
 
     /// The bytes that are to be written.
@@ -177,3 +196,6 @@ fn with_reason_string<'a>(
     }
     fits
 }
+
+/// Final bytes that are more are not kept while memory is short.
+const LONG_BYTES: usize = 1_024;

@@ -77,6 +77,8 @@ pub(crate) struct Connection {
     handshake: Handshake,
     /// Bytes that are counted for it in the budget of those that are not admitted.
     unadmitted_bytes: usize,
+    /// The same for those that are.
+    memory_bytes: usize,
 }
 
 /// On what terms a client is let in.
@@ -118,6 +120,7 @@ impl Connection {
             pending: Pending::new(),
             handshake: Handshake::Awaiting(until),
             unadmitted_bytes: 0,
+            memory_bytes: 0,
         }
     }
 
@@ -187,10 +190,26 @@ impl Connection {
         self.handshake.session().is_none()
     }
 
-    /// Memory of what it has sent and is not used.
-    fn memory(&self) -> usize {
+    /// Memory of what it has sent, of what is to be written to it and of packets that wait.
+    #[inline]
+    pub(crate) const fn memory(&self) -> usize {
+        self.input.memory() + self.output.memory() + self.pending.bytes()
+    }
+
+    /// What counts of it before it is admitted.
+    fn unadmitted_memory(&self) -> usize {
         let request = self.handshake.request();
-        self.input.memory() + request.map_or(0, ConnectRequest::memory)
+        if self.is_unadmitted() {
+            self.input.memory() + request.map_or(0, ConnectRequest::memory)
+        } else {
+            0
+        }
+    }
+
+    /// Whether the packet by which the broker ends it may leave without what waits in front of it:
+    /// no other one is half written.
+    pub(crate) fn is_between_packets(&mut self) -> bool {
+        self.output.is_between_packets()
     }
 
     /// A CONNECT came that can be answered in this version.

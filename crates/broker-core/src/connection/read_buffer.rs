@@ -69,6 +69,9 @@ impl ReadBuffer {
             Some(missing @ 1..) if missing < bytes.len() && !takes_all => bytes.split_at(missing),
             _ => (bytes, &[][..]),
         };
+        if let Some(length) = length {
+            grow(&mut self.unread, front.len(), length);
+        }
         self.unread.extend_from_slice(front);
         behind
     }
@@ -100,6 +103,15 @@ impl ReadBuffer {
     /// Takes it back.
     pub(super) fn restore_aliases(&mut self, aliases: Option<Box<alias::Inbound>>) {
         self.aliases = aliases;
+    }
+}
+
+/// Makes room for so many bytes more, in steps as `Vec` does, but not for more than the packet has.
+fn grow(unread: &mut Vec<u8>, more: usize, length: usize) {
+    let needed = unread.len() + more;
+    if needed > unread.capacity() {
+        let room = length.min(2 * unread.capacity()).max(needed);
+        unread.reserve_exact(room - unread.len());
     }
 }
 

@@ -52,6 +52,18 @@ impl WriteBuffer {
         self.is_stalled
     }
 
+    /// Bytes that it keeps from the allocator.
+    #[inline]
+    pub(super) const fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Whether no packet is half written or sealed.
+    pub(super) fn is_between_packets(&mut self) -> bool {
+        self.pass_written();
+        self.sealed == 0 && self.first == self.written
+    }
+
     /// Whether an answer to a ping would wait for what the client is slow to take.
     pub(super) fn is_long(&self) -> bool {
         self.is_stalled || self.pending() > PONG_BEHIND

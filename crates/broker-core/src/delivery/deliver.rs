@@ -63,7 +63,7 @@ impl Deliverer<'_> {
             && !session.is_behind()
             && session.outbox.is_empty()
             && session.outbox.window_open(self.limits)
-            && writer.unwritten() < self.limits.output_bytes_max as usize
+            && writer.has_room(self.limits, item.publication.cost())
         {
             if session.holds(qos) || session.is_behind_answers(&writer, item.publisher) {
                 let id = writer.id();
@@ -132,7 +132,7 @@ impl Deliverer<'_> {
             // What the broker says at QoS 0 is for who is there.
             None if item.is_own_word() => return,
             None => Err(DropReason::NotConnected),
-            Some(writer) if writer.unwritten() >= self.limits.output_bytes_max as usize => {
+            Some(writer) if !writer.has_room(self.limits, item.publication.cost()) => {
                 Err(DropReason::SlowReceiver)
             }
             Some(writer)

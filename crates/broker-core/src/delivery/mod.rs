@@ -37,6 +37,7 @@ use crate::audit::Audit;
 use crate::connection::Connections;
 use crate::durability::CommitGate;
 use crate::limits::Limits;
+use crate::memory::Budget;
 use crate::message::{Message, MessagePool};
 use crate::policy::AccessControl;
 use crate::retained::Retained;
@@ -70,9 +71,10 @@ pub(crate) struct Deliverer<'a> {
 
 impl Deliveries {
     /// `at_once`: to so many receivers a message goes in one turn.
-    pub(crate) fn new(at_once: u32) -> Self {
+    /// `memory`: the budget of messages that wait.
+    pub(crate) fn new(at_once: u32, memory: &Arc<Budget>) -> Self {
         Self {
-            pool: MessagePool::default(),
+            pool: MessagePool::new(memory),
             frames: Frames::default(),
             fan_outs: FanOuts::new(at_once),
         }

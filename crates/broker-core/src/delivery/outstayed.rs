@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Deliverer;
 use super::item::Item;
+use crate::audit::account::Fate;
 use crate::durability::Waiting;
 use crate::ids::SessionId;
 use crate::message::Message;
@@ -42,6 +43,28 @@ impl Deliverer<'_> {
             let totals = self.telemetry.audit();
             session.settle_dropped(&numbers, totals, self.audit.findings());
         }
+    }
+
+    /// What waits in memory for a session that is away, and was in flight to it: there is too little
+    /// memory.
+    #[cold]
+    pub(crate) fn drop_for_memory(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        let in_flight = session.outbox.in_flight();
+        let in_flight: Vec<_> = in_flight.map(|(packet_id, ..)| packet_id).collect();
+        let queued = session.outbox.take_queued(|_, _| Some(()));
+        for (delivery, ()) in queued {
+            self.telemetry.unqueued(delivery.cost());
+            self.drop_settled(id, delivery, DropReason::QueueFull, Fate::Dropped);
+        }
+        for packet_id in in_flight {
+            let session = self.sessions.get(id);
+            let was_sent = session.is_some_and(|found| found.outbox.was_sent(packet_id));
+            self.give_up(id, packet_id, was_sent, DropReason::QueueFull);
+        }
+        self.sessions.note_room(self.limits, id);
     }
 
     /// A session has lost its connection: what was in flight over it may be what was released, and

@@ -57,7 +57,8 @@ impl Deliverer<'_> {
             return false;
         };
         let (connections, connection) = (&mut *self.connections, session.connection());
-        let Some(mut writer) = connections.writer_with_room(connection, self.limits) else {
+        let next = session.outbox.front().map_or(0, |(_, next)| next.cost());
+        let Some(mut writer) = connections.writer_with_room(connection, self.limits, next) else {
             return false;
         };
         let rules = Rules::new(self.now, self.limits, self.gate);
@@ -142,7 +143,7 @@ impl Deliverer<'_> {
             return false;
         }
         let (connections, connection) = (&mut *self.connections, session.connection());
-        let Some(mut writer) = connections.writer_with_room(connection, self.limits) else {
+        let Some(mut writer) = connections.writer_with_room(connection, self.limits, 0) else {
             return false;
         };
         let id = writer.id();

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use super::{Message, Publication};
 use crate::limits::{LENT_MAX, MESSAGE_POOL_BYTES, MESSAGE_POOL_EACH_MAX};
+use crate::memory::Budget;
 
 /// Used messages of one shard.
 #[derive(Debug, Default)]
@@ -34,9 +35,23 @@ pub(crate) struct MessagePool {
     free_bytes: usize,
     /// Longest lent in front. Others may have references.
     lent: VecDeque<Arc<Message>>,
+    /// What counts the messages that are made here.
+    budget: Arc<Budget>,
 }
 
 impl MessagePool {
+    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
+        Self {
+            budget: Arc::clone(budget),
+            ..Self::default()
+        }
+    }
+
+    /// Counts a message that was made elsewhere.
+    pub(crate) fn count(&self, message: &Message) {
+        message.count(&self.budget);
+    }
+
     pub(crate) fn message(
         &mut self,
         publication: &Publication<'_>,
@@ -46,6 +61,7 @@ impl MessagePool {
             Some(message) => {
                 message.clear();
                 message.fill(publication, publisher);
+                message.charge.set(message.memory());
                 true
             }
             None => false,
@@ -57,9 +73,12 @@ impl MessagePool {
                 return used;
             }
         }
-        self.lent
-            .pop_front_if(refill)
-            .unwrap_or_else(|| Arc::new(Message::new(publication, publisher)))
+        if let Some(used) = self.lent.pop_front_if(refill) {
+            return used;
+        }
+        let message = Arc::new(Message::new(publication, publisher));
+        self.count(&message);
+        message
     }
 
     /// Gives a reference back; the last one out leaves the buffers for the next message.

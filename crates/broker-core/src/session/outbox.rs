@@ -369,6 +369,11 @@ impl Outbox {
         self.queue_bytes
     }
 
+    /// Bytes of messages that wait for the client, or for its acknowledgement.
+    pub(crate) const fn memory(&self) -> u64 {
+        self.queue_bytes + self.inflight_bytes
+    }
+
     /// The message that is next.
     pub(crate) fn front(&self) -> Option<&(QoS, Delivery)> {
         self.queue.front()

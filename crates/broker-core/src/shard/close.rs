@@ -77,7 +77,7 @@ impl Shard {
             let is_v5 = connection.is_some_and(|it| it.version() == Version::V5);
             let reason = is_v5.then_some(disconnect.reason);
             self.detach(now, id, Disconnection::ByClient(reason));
-            self.close(id, last_words);
+            self.close(now, id, last_words);
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Shard {
 
     /// Takes what a connection has still to say, and behind it the packet by which the broker ends
     /// it: nothing is to be written to it any more.
-    fn final_bytes(
+    pub(super) fn final_bytes(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -109,8 +109,18 @@ impl Shard {
 
     /// Has a forgotten connection closed by the driver, behind what it still had to say: nothing
     /// follows its last words [MQTT-3.14.4-1], and it is closed whether or not there are any
-    /// [MQTT-3.14.4-2] [MQTT-4.13.2-1].
-    fn close(&mut self, connection: ConnectionId, last_words: LastWords) {
+    /// [MQTT-3.14.4-2] [MQTT-4.13.2-1]. While memory is short, what it has still to say is dropped.
+    pub(super) fn close(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        mut last_words: LastWords,
+    ) {
+        last_words.count(&self.options.totals.memory);
+        if self.is_memory_short() && last_words.is_long() {
+            self.deliverer(now).drop_unsaid(&last_words);
+            last_words.clear();
+        }
         self.outputs.push_back(Output::Close {
             connection,
             last_words,
@@ -153,7 +163,7 @@ impl Shard {
             };
             self.detach(now, id, why);
             self.telemetry.refused(reason);
-            self.close(id, last_words);
+            self.close(now, id, last_words);
         }
     }
 
@@ -167,7 +177,7 @@ impl Shard {
             return;
         };
         self.telemetry.refused_connect(fault.reason);
-        self.close(id, last_words);
+        self.close(now, id, last_words);
         self.event(Event::Refused {
             client_id: caller.client_id,
             user_name: caller.user_name,

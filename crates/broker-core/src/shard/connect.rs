@@ -168,7 +168,7 @@ impl Shard {
                 connection.identify(user);
                 self.admit(now, id, &request);
                 self.consume_unread(now, id);
-                self.connections.count_unadmitted(id);
+                self.connections.count(id);
             }
             // [MQTT-3.1.4-2]
             Admission::Refused { reason, detail } => {

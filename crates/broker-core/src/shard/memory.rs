@@ -12,15 +12,18 @@
 //!   and each is named in the log with what it held.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::ReasonCode;
 
 use super::Shard;
-use crate::ids::ConnectionId;
-use crate::limits::{MEMORY_FREED_PARTS, MEMORY_LOOK_EVERY};
+use crate::connection::{Connection, LastPacket};
+use crate::ids::{ConnectionId, SessionId};
+use crate::limits::{MEMORY_FREED_PARTS, MEMORY_LOOK_EVERY, QueueFull};
 use crate::mesh::MeshMessage;
-use crate::reason::Fault;
+use crate::reason::{Disconnection, Fault};
+use crate::session::Session;
 use crate::timers::Timer;
 
 impl Shard {
@@ -34,15 +37,18 @@ impl Shard {
 
     /// Whether the clients of all shards hold too much.
     #[inline]
-    fn is_memory_short(&self) -> bool {
+    pub(super) fn is_memory_short(&self) -> bool {
         let limits = &self.options.limits;
         let unadmitted = self.connections.unadmitted();
+        let memory = self.connections.memory();
         unadmitted.excess(limits.unadmitted_bytes_max) > 0
+            || memory.excess(limits.memory_bytes_max) > 0
     }
 
     #[cold]
     fn relieve_memory(&mut self, now: Instant) {
         self.relieve_unadmitted(now);
+        self.relieve_admitted(now);
         if self.is_memory_short() {
             self.memory_is_due = true;
             self.mesh.broadcast(|| MeshMessage::MemoryIsShort);
@@ -51,8 +57,17 @@ impl Shard {
     }
 
     /// The others have had time to end clients of theirs.
-    pub(super) fn look_at_memory_again(&mut self) {
+    pub(super) fn look_at_memory_again(&mut self, now: Instant) {
         self.memory_is_due = false;
+        let limit = self.options.limits.memory_bytes_max;
+        let is_short = self.connections.memory().excess(limit) > 0;
+        if self.connections.set_short(is_short) && !is_short {
+            // What waited for room in an output that is empty waits for nothing else.
+            let sessions = self.connections.iter().filter_map(Connection::session);
+            for session in sessions.collect::<Vec<_>>() {
+                self.pump(now, session);
+            }
+        }
     }
 
     fn relieve_unadmitted(&mut self, now: Instant) {
@@ -83,5 +98,81 @@ impl Shard {
             detail: Cow::Owned(detail),
         };
         self.refuse(now, id, caller, fault);
+    }
+
+    fn relieve_admitted(&mut self, now: Instant) {
+        let limit = self.options.limits.memory_bytes_max;
+        if self.connections.memory().excess(limit) == 0 {
+            return;
+        }
+        let most = limit - limit / MEMORY_FREED_PARTS;
+        let mean = most / self.options.totals.sessions.get().max(1);
+        let sessions = self.sessions.iter();
+        let holders = sessions.map(|(id, session)| (self.memory_of(session), id));
+        let mut holders: Vec<_> = holders.filter(|(bytes, _)| *bytes > mean).collect();
+        holders.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
+        for (bytes, id) in holders {
+            if self.connections.memory().excess(most) == 0 {
+                break;
+            }
+            self.end_for_memory(now, id, bytes);
+            let session = self.sessions.get(id);
+            if session
+                .is_some_and(|session| self.may_drop(session) && self.memory_of(session) > mean)
+            {
+                self.deliverer(now).drop_for_memory(id);
+            }
+        }
+        let is_short = self.connections.memory().excess(limit) > 0;
+        self.connections.set_short(is_short);
+    }
+
+    /// What one client holds. Messages that it shares with others count for each.
+    fn memory_of(&self, session: &Session) -> u64 {
+        let connection = session.connection();
+        let connection = connection.and_then(|index| self.connections.at(index));
+        session.outbox.memory() + connection.map_or(0, |it| it.memory() as u64)
+    }
+
+    /// What waits for a session that stays is not dropped where publishers are refused for it.
+    fn may_drop(&self, session: &Session) -> bool {
+        self.options.limits.queue_full == QueueFull::DropOldest || !session.is_durable()
+    }
+
+    /// Ends the connection of a session, if it has one, without what it has not taken.
+    fn end_for_memory(&mut self, now: Instant, session: SessionId, bytes: u64) {
+        let Some(id) = self.sessions.connection_of(session, &self.connections) else {
+            return;
+        };
+        let detail = format!(
+            "limits.memory_bytes_max is reached, and it holds {bytes} bytes, more than others"
+        );
+        let fault = Fault {
+            reason: ReasonCode::QuotaExceeded,
+            detail: Cow::Owned(detail),
+        };
+        let stored = self.gate.stored();
+        let connection = self.connections.get_mut(id);
+        let is_answered =
+            connection.is_some_and(|it| it.is_between_packets() && it.gate_open(stored));
+        if let Some((unsaid, _)) = self.final_bytes(now, id, LastPacket::None) {
+            self.deliverer(now).drop_unsaid(&unsaid);
+        }
+        let last = if is_answered {
+            LastPacket::Disconnect(&fault)
+        } else {
+            LastPacket::None
+        };
+        if let Some((last_words, sent)) = self.final_bytes(now, id, last) {
+            self.telemetry.refused(fault.reason);
+            let Fault { reason, detail } = fault;
+            let why = Disconnection::ByBroker {
+                reason,
+                sent,
+                detail,
+            };
+            self.detach(now, id, why);
+            self.close(now, id, last_words);
+        }
     }
 }

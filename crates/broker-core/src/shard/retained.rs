@@ -98,6 +98,7 @@ impl Shard {
             return self.store_retained(&message, |message| Record::Retained { message, errand });
         }
         if self.keep_retained_message(now, topic, &message, refused) {
+            message.end_count();
             self.store_retained(&message, |message| Record::Retained { message, errand })
         } else {
             self.store_unretained(&message, errand)

@@ -49,7 +49,7 @@ impl Shard {
                 Timer::Audit => self.auditor(now).tick_audit(),
                 Timer::Publishers => self.auditor(now).tick_publishers(),
                 Timer::Revive => self.begin_revived(now),
-                Timer::Memory => self.look_at_memory_again(),
+                Timer::Memory => self.look_at_memory_again(now),
                 Timer::Ask => {}
             }
         }
@@ -172,6 +172,7 @@ impl Shard {
             shards: self.options.shards,
             store: &self.store_state(),
             audit: &self.options.settings.audit,
+            memory: self.options.totals.memory_in_use(),
         };
         for (topic, value) in self.telemetry.sample(&about) {
             self.publish_sys_value(now, &topic, &value);

@@ -21,6 +21,8 @@ pub(crate) struct About<'a> {
     /// What has become of the store.
     pub(crate) store: &'a str,
     pub(crate) audit: &'a AuditSettings,
+    /// Bytes that clients make the broker hold: those that are not admitted, and all others.
+    pub(crate) memory: [u64; 2],
 }
 
 /// What shard 0 knows of the others, and what it last published.
@@ -78,6 +80,8 @@ impl Sys {
             broker("uptime", &format_args!("{} seconds", about.uptime_s)),
             broker(STORE, &about.store),
             broker("unbroken/shards", &about.shards),
+            broker("unbroken/memory/unadmitted", &about.memory[0]),
+            broker("unbroken/memory/clients", &about.memory[1]),
         ];
         let counts = COUNTS.iter();
         values.extend(counts.map(|(name, count)| broker(name, &count(sum))));

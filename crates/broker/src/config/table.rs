@@ -198,6 +198,18 @@ pub(super) const SECTIONS: &[Section] = &[
                 limits.unadmitted_bytes_max
             ),
             key!(
+                "memory_bytes_max",
+                SIZE64,
+                Live,
+                [
+                    "Memory of all admitted clients together: incomplete packets, unsent output, and the",
+                    "messages that wait for them in memory. Retained messages have their own limit. Beyond it",
+                    "the clients that hold most are disconnected with 0x97 Quota exceeded, and named in the",
+                    "log; what waits in memory for an offline session that holds most is dropped (queue-full)."
+                ],
+                limits.memory_bytes_max
+            ),
+            key!(
                 "receive_maximum",
                 U16_OF_1,
                 Live,

@@ -20,7 +20,7 @@ const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 fn setup() -> Setup {
     Setup {
-        config: CONFIG,
+        config: CONFIG.to_owned(),
         ..Setup::default()
     }
 }

@@ -6,7 +6,7 @@ use unbroken_acceptance::raw::{Connect, Packet, Publish, Subscribe, Version};
 
 use crate::broker::Setup;
 use crate::link::{Link, PATIENCE};
-use crate::stage::{AttackError, Check, MEMORY_MIB, Outcome, Scale, Stage, unharmed};
+use crate::stage::{AttackError, Check, MEMORY_MIB, Outcome, Scale, Stage, settled_mib, unharmed};
 
 const READERS: u64 = 40;
 /// More than may wait for one of them.
@@ -14,7 +14,10 @@ const MESSAGES: u16 = 80;
 const MESSAGE_BYTES: usize = 1024 * 1024;
 
 pub(super) fn run(scale: Scale) -> Result<Outcome, AttackError> {
-    let stage = Stage::set(Setup::default())?;
+    let stage = Stage::set(Setup {
+        config: scale.budgets(),
+        ..Setup::default()
+    })?;
     let address = stage.broker.address;
     let mut readers = Vec::new();
     for number in 0..scale.of(READERS) {
@@ -45,9 +48,12 @@ pub(super) fn run(scale: Scale) -> Result<Outcome, AttackError> {
         "  {} subscribers, {refused} messages refused",
         readers.len()
     );
+    drop(readers);
+    let left = settled_mib(&stage);
     let (broker, honest) = stage.finish();
     let mut checks = unharmed(&honest, scale);
     let limit = scale.of(MEMORY_MIB);
     checks.push(Check::mib("memory", broker.usage().peak_mib(), limit));
+    checks.push(Check::mib("memory afterwards", left, limit / 4));
     Ok(Outcome::Measured(checks))
 }

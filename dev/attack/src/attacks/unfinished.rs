@@ -9,7 +9,7 @@ use unbroken_acceptance::raw::{Connect, varint};
 
 use crate::broker::Setup;
 use crate::link::{Link, is_early};
-use crate::stage::{AttackError, Check, MEMORY_MIB, Outcome, Scale, Stage, unharmed};
+use crate::stage::{AttackError, Check, MEMORY_MIB, Outcome, Scale, Stage, settled_mib, unharmed};
 
 /// A CONNECT may have 384 KiB; so much of it is sent.
 const CONNECT_BYTES: u32 = 380_000;
@@ -23,6 +23,7 @@ const PIECE: usize = 64 * 1024;
 
 pub(super) fn connects(scale: Scale) -> Result<Outcome, AttackError> {
     let setup = Setup {
+        config: scale.budgets(),
         has_passwords: true,
         ..Setup::default()
     };
@@ -31,6 +32,7 @@ pub(super) fn connects(scale: Scale) -> Result<Outcome, AttackError> {
 
 pub(super) fn long_connects(scale: Scale) -> Result<Outcome, AttackError> {
     let setup = Setup {
+        config: scale.budgets(),
         has_passwords: true,
         ..Setup::default()
     };
@@ -49,7 +51,11 @@ pub(super) fn publishes(scale: Scale) -> Result<Outcome, AttackError> {
         let connect = Connect::v5(&format!("attacker-{number}"));
         Link::connect(address, &connect).map_err(io::Error::other)
     };
-    attack(Setup::default(), scale, PUBLISHES, &packet, log_in)
+    let setup = Setup {
+        config: scale.budgets(),
+        ..Setup::default()
+    };
+    attack(setup, scale, PUBLISHES, &packet, log_in)
 }
 
 /// The first so many bytes of a CONNECT that has a few more. Its user properties fill it.
@@ -92,7 +98,7 @@ fn attack(
         sent / (1024 * 1024)
     );
     drop(senders);
-    let left = settled(&stage);
+    let left = settled_mib(&stage);
     let ended = stage.broker.has_ended()?;
     let (broker, honest) = stage.finish();
     let limit = scale.of(MEMORY_MIB);
@@ -140,19 +146,4 @@ fn send_some(senders: &mut [Sender], packet: &[u8]) -> bool {
         thread::park_timeout(Duration::from_millis(1));
     }
     is_left
-}
-
-/// Memory once it does not fall any more, in MiB.
-fn settled(stage: &Stage) -> u64 {
-    const LOOKS: usize = 20;
-    let usage = stage.broker.usage();
-    let mut least = usage.now_mib();
-    let mut same = 0;
-    while same < LOOKS {
-        thread::park_timeout(Duration::from_millis(100));
-        let now = usage.now_mib();
-        same = if now < least { 0 } else { same + 1 };
-        least = least.min(now);
-    }
-    least
 }
