@@ -37,15 +37,14 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::audit::Audit;
-use crate::connection::{Connection, Connections, is_connect, not_connect};
+use crate::connection::{Connections, is_connect, not_connect};
 use crate::delivery::{Deliverer, Deliveries};
 use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, GroupId, Numbers, SessionId};
 use crate::input::Input;
-use crate::limits::PATIENCE_WITHOUT_PLACE;
 use crate::mesh::Mesh;
 use crate::output::Output;
-use crate::policy::{AccessControl, Peer};
+use crate::policy::AccessControl;
 use crate::reason::{Fault, Flow};
 use crate::retained::Retained;
 use crate::routing::Router;
@@ -390,22 +389,6 @@ impl Shard {
             && !self.deliveries.has_fan_outs()
             && self.sessions.all_have_room()
             && self.audit.is_at_rest()
-    }
-
-    fn open(&mut self, now: Instant, id: ConnectionId, peer: Peer) {
-        let mut patience = self.options.limits.connect_timeout;
-        let max = self.options.limits.connections_max;
-        let counted = self.options.totals.enter(peer.listener, max).is_ok();
-        if !counted {
-            patience = patience.min(PATIENCE_WITHOUT_PLACE);
-        }
-        let until = now + patience;
-        let connection = Connection::new(id, peer, now, until, counted);
-        self.connections.open(Box::new(connection));
-        self.timers.set(until, Timer::Connect(id));
-        if !counted {
-            self.wait_without_place(now, id);
-        }
     }
 
     fn receive(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {

@@ -32,7 +32,9 @@ use unbroken_mqtt_proto::{
 use super::store;
 use crate::audit::ledger::Ledger;
 use crate::audit::rule::rules_of;
-use crate::connection::{Caller, ConnectRequest, Terms, check_connect, response_prefix};
+use crate::connection::{
+    Caller, ConnectRequest, Connection, Terms, check_connect, response_prefix,
+};
 use crate::durability::{Record, Will};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::input::Admission;
@@ -40,6 +42,7 @@ use crate::limits::{PATIENCE_WITHOUT_PLACE, SMALL_CONNECT_BYTES, WINDOW_INITIAL}
 use crate::message::add;
 use crate::output::{Credentials, Output};
 use crate::placement;
+use crate::policy::Peer;
 use crate::reason::{DropReason, Fault};
 use crate::session::Session;
 use crate::settings::NoPlace;
@@ -49,6 +52,23 @@ use crate::telemetry::Event;
 use crate::timers::Timer;
 
 impl Shard {
+    /// The driver has accepted a connection.
+    pub(super) fn open(&mut self, now: Instant, id: ConnectionId, peer: Peer) {
+        let mut patience = self.options.limits.connect_timeout;
+        let max = self.options.limits.connections_max;
+        let counted = self.options.totals.enter(peer.listener, max).is_ok();
+        if !counted {
+            patience = patience.min(PATIENCE_WITHOUT_PLACE);
+        }
+        let until = now + patience;
+        let connection = Connection::new(id, peer, now, until, counted);
+        self.connections.open(Box::new(connection));
+        self.timers.set(until, Timer::Connect(id));
+        if !counted {
+            self.wait_without_place(now, id);
+        }
+    }
+
     /// A CONNECT came: moves the connection to the shard that it is for, or asks the driver to
     /// decide about it. `rest`: what was received, from the beginning of the packet on.
     pub(crate) fn handle_connect(

@@ -179,34 +179,21 @@ pub(super) const SECTIONS: &[Section] = &[
                 "connect_bytes_max",
                 SIZE32,
                 Live,
-                [
-                    "Bytes of a CONNECT, whatever packets are allowed afterwards: its client is not known",
-                    "before. The five fields of a CONNECT have at most 64 KiB each; the rest is for user",
-                    "properties. A longer one is refused with 0x95 Packet too large."
-                ],
+                ["Size of one CONNECT. A longer one is refused with 0x95 Packet too large."],
                 limits.connect_bytes_max
             ),
             key!(
                 "unadmitted_bytes_max",
                 SIZE64,
                 Live,
-                [
-                    "Memory of all clients together that are not admitted yet: their CONNECT until it is",
-                    "decided about, and what they send behind it. Beyond it the clients that hold most are",
-                    "refused with 0x97 Quota exceeded, and named in the log."
-                ],
+                ["Total memory of clients not yet admitted; beyond it the largest are refused."],
                 limits.unadmitted_bytes_max
             ),
             key!(
                 "memory_bytes_max",
                 SIZE64,
                 Live,
-                [
-                    "Memory of all admitted clients together: incomplete packets, unsent output, and the",
-                    "messages that wait for them in memory. Retained messages have their own limit. Beyond it",
-                    "the clients that hold most are disconnected with 0x97 Quota exceeded, and named in the",
-                    "log; what waits in memory for an offline session that holds most is dropped (queue-full)."
-                ],
+                ["Total memory of all other clients; beyond it the largest are disconnected."],
                 limits.memory_bytes_max
             ),
             key!(
