@@ -53,7 +53,9 @@ impl Directories for OnDisk {
     fn list(&mut self, directory: &str) -> io::Result<Vec<String>> {
         let names = fs::read_dir(directory)?.map(|entry| {
             let name = entry?.file_name().into_string();
-            name.map_err(|name| io::Error::other(format!("a file name that is no text: {name:?}")))
+            name.map_err(|name| {
+                io::Error::other(format!("a file name that is no text: {}", name.display()))
+            })
         });
         names.collect()
     }
