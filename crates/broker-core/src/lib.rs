@@ -23,6 +23,7 @@ mod by_filter;
 mod connection;
 mod delivery;
 mod durability;
+mod filter_size;
 mod ids;
 pub mod input;
 mod limits;

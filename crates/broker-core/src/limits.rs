@@ -84,13 +84,24 @@ pub struct Limits {
     /// Levels of a topic name or filter; bounds the depth of the subscription tree.
     pub topic_levels_max: u16,
     /// Subscriptions of one session; about 250 bytes each, as much again where it stays and has
-    /// many, more with a long filter. Beyond it: 0x97. As many that have ended, or were replaced by
+    /// many, and in the worst case the memory of
+    /// [`filter_levels_per_session_max`](Self::filter_levels_per_session_max). Beyond it: 0x97. As many that have ended, or were replaced by
     /// one on other terms, may be kept beside them, as what waits from their time is for them; at
     /// that, a SUBSCRIBE that changes anything is answered the same, until its client has taken
     /// some of it.
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions together. Beyond it: 0x97.
     pub subscriptions_max: u32,
+    /// Levels of the filters of one session. Each that no other filter has takes a node of the
+    /// tree of each shard: about 90 bytes, and its text. Beyond it: 0x97. So many are looked at in
+    /// one SUBSCRIBE, too.
+    pub filter_levels_per_session_max: u32,
+    /// Levels of the filters of all sessions together. Beyond it: 0x97.
+    pub filter_levels_max: u32,
+    /// Deep levels of all sessions together: those behind the tenth of filters with `+`. A topic
+    /// visits all that match it, some 100 ns each, before anything else is done on its shard. One
+    /// session may have an eighth of them. Beyond it: 0x97.
+    pub deep_levels_max: u32,
     /// Retained messages. About 200 bytes each plus topic and payload if only in memory, 300 if on
     /// disk too. Beyond it a new one is delivered but not kept:
     /// [`crate::DropReason::RetainedFull`].
@@ -177,6 +188,9 @@ impl Default for Limits {
             topic_levels_max: LEVELS_MAX,
             subscriptions_per_session_max: 10_000,
             subscriptions_max: 10_000_000,
+            filter_levels_per_session_max: 100_000,
+            filter_levels_max: 50_000_000,
+            deep_levels_max: 32_768,
             retained_messages_max: 1_000_000,
             retained_bytes_max: 1024 * 1024 * 1024,
             topic_aliases_in_max: 64,
@@ -210,6 +224,11 @@ pub enum LimitsError {
 }
 
 impl Limits {
+    /// Deep levels that the filters of one session may have.
+    pub(crate) fn deep_levels_per_session_max(&self) -> u32 {
+        (self.deep_levels_max / DEEP_LEVELS_PART).max(1)
+    }
+
     /// Seconds for which a session outlives its connection if so many were agreed on; `u32::MAX` is
     /// without end. One that stays does so for a second at least.
     pub(crate) fn expiry_s(&self, agreed_s: u32) -> u32 {
@@ -218,7 +237,7 @@ impl Limits {
 
     /// Checks each limit by itself and against the others.
     pub fn check(&self) -> Result<(), LimitsError> {
-        let at_least_one: [(&'static str, u64); 17] = [
+        let at_least_one: &[(&'static str, u64)] = &[
             ("connections_max", self.connections_max.into()),
             ("sessions_max", self.sessions_max.into()),
             ("packet_bytes_max", self.packet_bytes_max.into()),
@@ -239,13 +258,19 @@ impl Limits {
                 self.subscriptions_per_session_max.into(),
             ),
             ("subscriptions_max", self.subscriptions_max.into()),
+            (
+                "filter_levels_per_session_max",
+                self.filter_levels_per_session_max.into(),
+            ),
+            ("filter_levels_max", self.filter_levels_max.into()),
+            ("deep_levels_max", self.deep_levels_max.into()),
         ];
-        for (name, value) in at_least_one {
+        for &(name, value) in at_least_one {
             if value == 0 {
                 return Err(LimitsError::Zero { name });
             }
         }
-        let at_most: [(&'static str, u64, u64); 4] = [
+        let at_most: &[(&'static str, u64, u64)] = &[
             (
                 "packet_bytes_max",
                 self.packet_bytes_max.into(),
@@ -267,7 +292,7 @@ impl Limits {
                 INFLIGHT_MAX.into(),
             ),
         ];
-        for (name, value, max) in at_most {
+        for &(name, value, max) in at_most {
             if value > max {
                 return Err(LimitsError::TooLarge { name, value, max });
             }
@@ -299,6 +324,17 @@ pub(crate) const PATIENCE_WITHOUT_PLACE: Duration = Duration::from_secs(2);
 pub(crate) const SMALL_CONNECT_BYTES: u32 = 64 * 1024;
 /// The deepest topic. Matching goes through the tree level by level, so this bounds its steps.
 pub(crate) const LEVELS_MAX: u16 = 200;
+/// Levels of a filter that are never deep: a topic visits at most 2,047 nodes of the subscription
+/// tree there. Each one more doubles that.
+pub(crate) const FREE_LEVELS: u32 = 10;
+/// One session may have this part of [`Limits::deep_levels_max`].
+const DEEP_LEVELS_PART: u32 = 8;
+/// Steps of a turn: nodes of the subscription tree that topics visit, levels of filters that are
+/// subscribed to, and retained topics that queries look at. About 100 ns each. Beyond it topics
+/// deeper than [`FREE_LEVELS`] and queries wait for the next turn.
+pub(crate) const TURN_STEPS: u64 = 16_384;
+/// Steps of one connection in a turn. Beyond it what else it has sent waits for the next turn.
+pub(crate) const CONNECTION_STEPS: u64 = 4_096;
 /// Shards of one broker: the receivers of a message are a bit set of this width.
 pub(crate) const SHARDS_MAX: usize = 64;
 /// Bytes of the messages that one shard keeps for reuse and nobody uses: some 15,000 small ones, as

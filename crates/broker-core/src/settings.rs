@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::TopicFilter;
 
+use crate::filter_size::FilterSize;
 use crate::ids::ShardId;
 use crate::limits::{Limits, RESERVE_MAX, SHARDS_MAX};
 use crate::memory::Budget;
@@ -179,7 +180,9 @@ pub struct Totals {
     /// By the number of the listener; one that is not here has no limit of its own.
     listeners: Box<[ListenerTotal]>,
     pub(crate) sessions: Total,
-    pub(crate) subscriptions: Total,
+    subscriptions: Total,
+    filter_levels: Total,
+    deep_levels: Total,
     pub(crate) retained_messages: Total,
     pub(crate) retained_bytes: Total,
     /// Memory of clients that are not admitted.
@@ -279,6 +282,47 @@ impl Totals {
             self.leave_listener(from);
         }
         has_room
+    }
+
+    /// Takes room for a subscription with a filter of this size.
+    pub(crate) fn try_subscribe(&self, size: FilterSize, limits: &Limits) -> bool {
+        let parts = self.subscription_parts(size);
+        let most = [
+            limits.subscriptions_max.into(),
+            limits.filter_levels_max.into(),
+            limits.deep_levels_max.into(),
+        ];
+        for (at, ((total, amount), most)) in parts.into_iter().zip(most).enumerate() {
+            if !total.try_add(amount, most) {
+                for (total, amount) in &parts[..at] {
+                    total.subtract(*amount);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// One that was there before the broker started: whatever the limits are.
+    pub(crate) fn restore_subscription(&self, size: FilterSize) {
+        for (total, amount) in self.subscription_parts(size) {
+            total.add(amount);
+        }
+    }
+
+    /// A subscription has ended.
+    pub(crate) fn unsubscribe(&self, size: FilterSize) {
+        for (total, amount) in self.subscription_parts(size) {
+            total.subtract(amount);
+        }
+    }
+
+    fn subscription_parts(&self, size: FilterSize) -> [(&Total, u64); 3] {
+        [
+            (&self.subscriptions, 1),
+            (&self.filter_levels, size.levels.into()),
+            (&self.deep_levels, size.deep.into()),
+        ]
     }
 
     fn enter_listener(&self, listener: u16) -> bool {

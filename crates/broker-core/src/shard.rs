@@ -22,6 +22,7 @@ mod route;
 mod store;
 mod subscribe;
 mod tick;
+mod turn;
 
 pub use outputs::Outputs;
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
@@ -56,6 +57,7 @@ use crate::timers::{Timer, Timers};
 use announce::Announcer;
 use audit::Auditor;
 use restore::Revived;
+use turn::Turn;
 
 /// One shard of the broker.
 pub struct Shard {
@@ -85,6 +87,7 @@ pub struct Shard {
     /// Numbers what this shard asks of others.
     numbers: Numbers,
     scratch: Scratch,
+    turn: Turn,
 }
 
 /// What is taken for one message and put back, so that the next finds it.
@@ -152,6 +155,7 @@ impl Shard {
             revived: Revived::default(),
             numbers: Numbers::default(),
             scratch: Scratch::default(),
+            turn: Turn::new(options.start),
             options,
         };
         shard.start_sys();
@@ -162,6 +166,7 @@ impl Shard {
     /// [`take_dirty`](Self::take_dirty).
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Outputs<'_> {
         let before = self.telemetry.work();
+        self.begin_turn(now);
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
@@ -257,6 +262,7 @@ impl Shard {
         if let Some(session) = connections.wrote(telemetry, now, connection, bytes, gate, limits)
             && !self.is_at_rest(connection, session)
         {
+            self.begin_turn(now);
             self.pump(now, session);
             self.consume_unread(now, connection);
             self.announce_queue_changes();
@@ -424,7 +430,7 @@ impl Shard {
 
     /// Handles whole packets from the front; answers how many bytes they had.
     fn consume(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) -> usize {
-        let mut used = 0;
+        let (mut used, steps) = (0, self.steps());
         while let Some(connection) = self.connections.get(id)
             && connection.may_consume(&self.gate, &self.options.limits)
         {
@@ -465,6 +471,7 @@ impl Shard {
                 break;
             }
             used += frame.bytes.len();
+            self.yield_turn(now, id, steps);
         }
         used
     }

@@ -28,8 +28,8 @@ pub(crate) enum Timer {
     SessionExpiry { session: SessionId, absence: u64 },
     /// A retained message whose expiry interval has passed, if it is still the one.
     Retained(Weak<Message>),
-    /// A query for retained messages goes on, after the others had their turn.
-    Query(SessionId),
+    /// Those that stand in line for the next turn go on.
+    Turn,
     /// What is on its way to very many goes on.
     FanOut,
     /// What was dropped and only counted is to be told.

@@ -210,8 +210,9 @@ impl ShardThread {
         }
     }
 
-    /// Takes what each channel holds now; later events wait for the next turn. All connections are
-    /// written to each time that [`TURN_READ_BYTES`] came.
+    /// Takes what each channel holds now; later events wait for the next turn, and so do those
+    /// behind one that has used up what matching may cost in this one. All connections are written
+    /// to each time that [`TURN_READ_BYTES`] came.
     fn take_events(&mut self, now: Instant, turn: &mut Turn) {
         if self.has_no_news() {
             return;
@@ -232,6 +233,10 @@ impl ShardThread {
                 turn.messages += 1;
                 if self.is_much_unwritten() {
                     self.write_clients(now, turn);
+                }
+                // The others follow in the next turn.
+                if self.shard.has_used_turn(now) {
+                    break;
                 }
             }
         }
@@ -302,6 +307,11 @@ impl ShardThread {
                     self.end_closed_logins();
                     self.unwritten += count;
                     bytes += count;
+                    // It may have left a will that many filters match: others follow in the next
+                    // turn.
+                    if count == 0 && self.shard.has_used_turn(now) {
+                        return;
+                    }
                 }
             }
             let is_alone = round == 1 && self.driver.sockets.has_ready();

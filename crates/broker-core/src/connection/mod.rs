@@ -63,6 +63,8 @@ pub(crate) struct Connection {
     /// What it has sent is not looked at while much of what it has published is on its way to very
     /// many.
     paused: bool,
+    /// What it has sent is looked at in a later turn.
+    in_line: bool,
     /// Its CONNECT has the bit by which Mosquitto's bridges make themselves known.
     is_bridge: bool,
     /// The client's Maximum Packet Size [MQTT-3.1.2-24].
@@ -111,6 +113,7 @@ impl Connection {
             counted,
             dirty: false,
             paused: false,
+            in_line: false,
             is_bridge: false,
             packet_bytes_max: u32::MAX,
             keep_alive: None,
@@ -267,6 +270,7 @@ impl Connection {
         !matches!(self.handshake, Handshake::Deciding(..))
             && !self.pending.answers_first()
             && !self.paused
+            && !self.in_line
             && (self.unwritten() + self.pending.bytes() < most || self.has_room_for_answers(most))
             && self.gate_open(gate.stored())
     }
@@ -287,6 +291,7 @@ impl Connection {
     pub(crate) fn keeps_waiting(&self, gate: &CommitGate, limits: &Limits) -> bool {
         !self.gate_open(gate.stored())
             || self.paused
+            || self.in_line
             || self.pending.bytes() >= limits.output_bytes_max as usize
             || self.pending.answers_first() && self.pending.front_waits(gate)
     }
@@ -294,6 +299,15 @@ impl Connection {
     /// Stops looking at what it has sent, or goes on.
     pub(crate) fn pause(&mut self, paused: bool) {
         self.paused = paused;
+    }
+
+    /// Whether it goes on in a later turn.
+    pub(crate) const fn is_in_line(&self) -> bool {
+        self.in_line
+    }
+
+    pub(crate) fn set_in_line(&mut self, in_line: bool) {
+        self.in_line = in_line;
     }
 
     /// When it last showed that it is there.

@@ -68,8 +68,7 @@ impl<V> RetainedIndex<V> {
     // to `#` never descends twice.
     //
     /// Calls `f` for the matches behind the topic `after`, at most `max` (at least 1) of them.
-    /// `None`: that was all. Otherwise the topic to go on after, which need not be a match:
-    /// looking ends after a bounded number of topics even if none of them is.
+    /// Looking ends after a bounded number of steps even if none of them is a match.
     #[must_use = "there may be more"]
     pub(super) fn scan(
         &self,
@@ -77,7 +76,7 @@ impl<V> RetainedIndex<V> {
         after: Option<&str>,
         max: usize,
         mut f: impl FnMut(&V),
-    ) -> Option<Box<str>> {
+    ) -> Scanned {
         let pattern = Pattern::new(filter);
         let mut target = pattern.first_candidate();
         if let Some(after) = after {
@@ -86,11 +85,11 @@ impl<V> RetainedIndex<V> {
             target = target.max(next);
         }
         let mut matches = 0;
-        let mut looked_at = 0;
+        let mut steps = 0;
         let mut topics = self.topics_from(&target);
         let mut topic = topics.next();
         while let Some((key, value)) = topic {
-            looked_at += 1;
+            steps += 1 + key.len() / STEP_BYTES;
             match pattern.judge(key, &mut target) {
                 Verdict::Match => {
                     f(value);
@@ -104,19 +103,29 @@ impl<V> RetainedIndex<V> {
                         topic = topics.next();
                     }
                 }
-                Verdict::End => return None,
+                Verdict::End => return Scanned { steps, next: None },
             }
-            if (matches >= max || looked_at >= STEPS_MAX) && topic.is_some() {
-                return Some(topic_of(key));
+            if (matches >= max || steps >= STEPS_MAX) && topic.is_some() {
+                let next = Some(topic_of(key));
+                return Scanned { steps, next };
             }
         }
-        None
+        Scanned { steps, next: None }
     }
 
     fn topics_from(&self, target: &[u8]) -> std::collections::btree_map::Range<'_, Box<[u8]>, V> {
         self.by_key
             .range::<[u8], _>((Bound::Included(target), Bound::Unbounded))
     }
+}
+
+/// How far a scan has come.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    /// Topics looked at; a long one counts for several.
+    pub(super) steps: usize,
+    /// The topic to go on after, which need not be a match; `None`: that was all.
+    pub(super) next: Option<Box<str>>,
 }
 
 /// A topic as it is ordered here.
@@ -249,3 +258,6 @@ const KEY_INLINE: usize = 128;
 
 /// Topics that a piece of an answer looks at: about a millisecond.
 const STEPS_MAX: usize = 4_096;
+
+/// Bytes of a topic that cost as much as another topic to look at.
+const STEP_BYTES: usize = 64;

@@ -43,6 +43,8 @@ pub(crate) struct Retained {
     totals: Arc<Totals>,
     /// Of the sessions of this shard that have any.
     queries: HashMap<SessionId, SessionQueries, FixedState>,
+    /// Topics that were looked at, ever, as [`RetainedIndex::scan`] counts them.
+    looked_at: u64,
 }
 
 /// What became of a message that was to be retained. Sizes are those of publications.
@@ -100,6 +102,7 @@ impl Retained {
             messages: RetainedIndex::default(),
             totals,
             queries: HashMap::with_hasher(FixedState::with_seed(0)),
+            looked_at: 0,
         }
     }
 
@@ -158,16 +161,24 @@ impl Retained {
     }
 
     /// What matches a filter, from behind this topic on.
-    pub(crate) fn slice(&self, filter: &str, after: Option<&str>) -> Slice {
+    pub(crate) fn slice(&mut self, filter: &str, after: Option<&str>) -> Slice {
         let mut messages = Vec::new();
-        let filter = TopicFilter::parse(filter).ok();
-        let next = filter.and_then(|filter| {
-            self.messages
-                .scan(filter, after, RETAINED_SLICE, |message| {
-                    messages.push(Arc::clone(message));
-                })
-        });
+        let Ok(filter) = TopicFilter::parse(filter) else {
+            return Slice {
+                messages,
+                next: None,
+            };
+        };
+        let keep = |message: &Arc<Message>| messages.push(Arc::clone(message));
+        let scanned = self.messages.scan(filter, after, RETAINED_SLICE, keep);
+        self.looked_at += scanned.steps as u64;
+        let next = scanned.next;
         Slice { messages, next }
+    }
+
+    /// Topics that were looked at, ever; a long one counts more.
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.looked_at
     }
 
     /// Counts a message towards the limits in place of the one that it replaces, which stays
@@ -206,6 +217,23 @@ impl Retained {
     #[inline]
     pub(crate) fn has_queries(&self, session: SessionId) -> bool {
         !self.queries.is_empty() && self.queries.contains_key(&session)
+    }
+
+    /// The queries of this session go on in a later turn. Answers whether that is news.
+    pub(crate) fn stand_in_line(&mut self, session: SessionId) -> bool {
+        let queries = self.queries.get_mut(&session);
+        queries.is_some_and(|queries| !std::mem::replace(&mut queries.in_line, true))
+    }
+
+    pub(crate) fn is_in_line(&self, session: SessionId) -> bool {
+        let queries = self.queries.get(&session);
+        queries.is_some_and(|queries| queries.in_line)
+    }
+
+    pub(crate) fn leave_line(&mut self, session: SessionId) {
+        if let Some(queries) = self.queries.get_mut(&session) {
+            queries.in_line = false;
+        }
     }
 
     /// A new subscription is to be sent what is retained for it. With `most` queries those for the

@@ -23,6 +23,8 @@ pub(super) struct SessionQueries {
     /// The same. One filter has several if it was subscribed to again.
     by_filter: BTreeSet<(Arc<str>, u64)>,
     overtaken: Overtaken,
+    /// They go on in a later turn.
+    pub(super) in_line: bool,
 }
 
 /// What a new subscription is to be sent of the retained messages.

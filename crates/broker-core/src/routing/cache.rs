@@ -174,6 +174,12 @@ impl RouteCache {
         }
     }
 
+    /// Whether the route of this topic is here.
+    pub(crate) fn has(&self, index: &SubscriptionIndex, topic: TopicName<'_>) -> bool {
+        let tag = self.hasher.hash_one(topic.as_str()) | 1;
+        self.find(tag, topic, index.generation()).is_some()
+    }
+
     fn find(&self, tag: u64, topic: TopicName<'_>, generation: u64) -> Option<At> {
         for place in self.set(tag) {
             if self.tags[place] == tag && self.places[place].is(topic, generation) {

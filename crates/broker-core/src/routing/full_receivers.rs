@@ -52,6 +52,11 @@ impl FullReceivers {
         self.places.contains_key(&of)
     }
 
+    /// Nodes that topics have visited, ever.
+    pub(super) fn visited(&self) -> u64 {
+        self.index.visited()
+    }
+
     /// It is full, or is and has another subscription.
     pub(super) fn add(&mut self, of: HolderRef, name: &Arc<str>, filters: &[(Box<str>, Grant)]) {
         let place = *self.places.entry(of).or_insert_with(|| {

@@ -10,7 +10,9 @@ use unbroken_mqtt_proto::{QoS, TopicFilter, TopicName};
 
 use super::cache::Route;
 use super::{Grant, RouteCache, Subscriber, SubscriptionIndex};
+use crate::filter_size::FilterSize;
 use crate::ids::{GroupId, SessionId, ShardId, Want};
+use crate::limits::FREE_LEVELS;
 
 /// Small, fast, and the same everywhere (xorshift64).
 struct Dice(u64);
@@ -456,4 +458,40 @@ fn a_very_deep_topic_or_filter_needs_no_stack() {
     assert_eq!(index_matches(&index, topic(&deep)).len(), 3);
     assert_eq!(index.remove(filter(&deep), session), Some(PLAIN));
     assert_eq!(index.parts(), (3, 1, 1));
+}
+
+/// Most of these levels match, so that a topic goes many ways.
+fn crowded(dice: &mut Dice) -> String {
+    let levels = 1 + dice.below(16);
+    let level = |_| dice.pick(&["a", "a", "+", "+", "b"]);
+    (0..levels).map(level).collect::<Vec<_>>().join("/")
+}
+
+#[test]
+fn a_topic_visits_no_more_than_the_free_levels_one_way_and_the_deep_levels() {
+    for seed in 1..=40 {
+        let mut dice = Dice::new(seed);
+        let (mut index, mut naive) = (SubscriptionIndex::new(), Naive::default());
+        let mut size = FilterSize::default();
+        for number in 0..400 {
+            let text = crowded(&mut dice);
+            let session = Subscriber::Session(SessionId(number));
+            index.insert(filter(&text), session, PLAIN);
+            naive.insert(&text, session, PLAIN);
+            size.add(FilterSize::of_text(&text));
+        }
+        for levels in 1..=18 {
+            let text = vec!["a"; levels].join("/");
+            let before = index.visited();
+            let found = index_matches(&index, topic(&text));
+            let visited = index.visited() - before;
+            let free = (1 << (FREE_LEVELS + 1)) - 1;
+            let most = free + levels as u64 + u64::from(size.deep);
+            assert!(
+                visited <= most,
+                "seed {seed}: {visited} of {most} for {text}"
+            );
+            assert_eq!(sorted(found), sorted(naive.matches(topic(&text))), "{text}");
+        }
+    }
 }

@@ -61,6 +61,16 @@ impl Router {
         self.routes.judged(&self.index, topic, may_receive)
     }
 
+    /// Whether the receivers of this topic are known without a walk.
+    pub(crate) fn knows(&self, topic: TopicName<'_>) -> bool {
+        self.routes.has(&self.index, topic)
+    }
+
+    /// Nodes that topics have visited, ever.
+    pub(crate) fn visited(&self) -> u64 {
+        self.index.visited() + self.full.visited()
+    }
+
     /// What clients may receive has changed: no route is good any more.
     pub(crate) fn judge_again(&mut self) {
         self.index.renew();

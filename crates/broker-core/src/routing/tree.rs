@@ -11,10 +11,10 @@
 //! to 80 bytes, and its length more if it is longer than 16. Measured with 100,000:
 //! `site/+/device/<n>/#` 140 bytes each, `fleet/<n>/cmd` 240, one filter for all 40.
 //!
-//! Deliberately absent: a cache (see `cache.rs`), any order among filters, and a limit on depth;
-//! the deepest filter bounds the walk, and filters were checked against the limit when they came
-//! in.
+//! Deliberately absent: a cache (see `cache.rs`), any order among filters, and limits; what a walk
+//! visits is counted, and bounded by what filters were let in ([`crate::filter_size`]).
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
@@ -37,6 +37,8 @@ pub(crate) struct SubscriptionIndex {
     edges: HashMap<Edge, NodeId, RandomState>,
     names: Names,
     generation: u64,
+    /// Nodes that topics have visited, ever.
+    visited: Cell<u64>,
 }
 
 /// What is known about one beginning of a filter.
@@ -79,6 +81,7 @@ impl SubscriptionIndex {
             edges: HashMap::default(),
             names: Names::default(),
             generation: 1,
+            visited: Cell::new(0),
         }
     }
 
@@ -185,6 +188,11 @@ impl SubscriptionIndex {
         self.generation
     }
 
+    /// Nodes that topics have visited, ever.
+    pub(crate) fn visited(&self) -> u64 {
+        self.visited.get()
+    }
+
     /// Nodes, the root included, edges and texts.
     #[cfg(test)]
     pub(super) fn parts(&self) -> (usize, usize, usize) {
@@ -222,8 +230,10 @@ impl SubscriptionIndex {
         // A topic that begins with `$` is not matched by a wildcard in the first place
         // [MQTT-4.7.2-1].
         let mut wildcards = !topic.is_dollar();
+        let mut visited = 0;
         for level in topic.levels() {
             let symbol = self.names.get(level);
+            visited += frontier.len();
             for &id in &frontier {
                 let node = self.node(id);
                 if wildcards {
@@ -240,11 +250,12 @@ impl SubscriptionIndex {
             }
             wildcards = true;
             if next.is_empty() {
-                return;
+                return self.note_visited(visited);
             }
             std::mem::swap(&mut frontier, &mut next);
             next.clear();
         }
+        self.note_visited(visited + frontier.len());
         for &id in &frontier {
             let node = self.node(id);
             for list in [&node.subtree, &node.exact] {
@@ -253,6 +264,10 @@ impl SubscriptionIndex {
                 }
             }
         }
+    }
+
+    fn note_visited(&self, nodes: usize) {
+        self.visited.set(self.visited.get() + nodes as u64);
     }
 
     /// Takes away the node at the end of `path`, and those above it, while they hold nothing.

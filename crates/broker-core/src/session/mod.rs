@@ -15,6 +15,7 @@ mod redelivery;
 mod sessions;
 mod stored;
 mod stored_subscriptions;
+mod subscriptions;
 mod will;
 
 pub(crate) use backlog::{Backlog, TermsThen};
@@ -27,6 +28,7 @@ pub(crate) use queue_limits::QueueChange;
 pub(crate) use sessions::Sessions;
 pub(crate) use stored::Kept;
 pub(crate) use stored_subscriptions::list::StoredSubscriptions;
+use subscriptions::Subscriptions;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,17 +38,15 @@ use unbroken_mqtt_proto::session::Inbound;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::audit::ledger::Ledger;
-use crate::by_filter::ByFilter;
 use crate::connection::{Client, Connection, Connections};
 use crate::durability::{WaitFor, Will};
 use crate::ids::StoreId;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
 use crate::option_box::OptionBox;
 use crate::position::Frontier;
-use crate::routing::Grant;
 use crate::telemetry::DropTallies;
 
-/// A session: state that outlives its connection if the client wishes. 400 bytes, and sessions are
+/// A session: state that outlives its connection if the client wishes. 408 bytes, and sessions are
 /// many.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -69,8 +69,7 @@ pub(crate) struct Session {
     /// Names its present or last absence, so that a timer set in one is not taken for one of the
     /// next, nor for one of the next session with this number.
     absence: u64,
-    /// By filter as the client wrote it, `$share/…` included.
-    pub(crate) subscriptions: ByFilter<Grant>,
+    pub(crate) subscriptions: Subscriptions,
     /// Of those, the shared ones.
     pub(crate) memberships: Memberships,
     pub(crate) inbound: Inbound,
@@ -85,7 +84,7 @@ pub(crate) struct Session {
     pub(crate) ledger: Ledger,
 }
 
-const _: () = assert!(size_of::<Session>() <= 400, "the figure above");
+const _: () = assert!(size_of::<Session>() <= 408, "the figure above");
 
 impl Session {
     /// Whether a message of QoS 1 or 2 must not leave at once: its packet id is to be stored
@@ -187,7 +186,7 @@ impl Session {
             kept: None,
             away_since: None,
             absence: 0,
-            subscriptions: ByFilter::new(),
+            subscriptions: Subscriptions::default(),
             memberships: Memberships::default(),
             inbound: Inbound::new(),
             unanswered: OptionBox::default(),

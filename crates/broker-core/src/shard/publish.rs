@@ -93,6 +93,9 @@ impl Shard {
         topic: TopicName<'_>,
     ) -> Result<Flow, Fault> {
         check_topic(&self.options.limits, topic)?;
+        if self.must_wait(now, id, topic) {
+            return Ok(Flow::Requeue);
+        }
         let again = self.came_again(id, publish, topic.as_str());
         let flow = self.take_publish(now, id, session_id, publish, topic.as_str());
         if let Some(again) = again

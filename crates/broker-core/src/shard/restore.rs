@@ -32,6 +32,7 @@ use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter};
 use super::close::GRACE;
 use crate::audit::watch::Topics;
 use crate::durability::{Entry, LaneState, MaybeSent, ReceivedEntry, StoredSubscription, Will};
+use crate::filter_size::FilterSize;
 use crate::ids::{HandOver, SessionId};
 use crate::mesh::MeshMessage;
 use crate::message::Message;
@@ -392,7 +393,8 @@ impl Shard {
                 what: "a subscription has a filter that is none",
             });
         };
-        self.options.totals.subscriptions.add(1);
+        let size = FilterSize::of(parsed.filter());
+        self.options.totals.restore_subscription(size);
         self.telemetry.subscribed();
         let grant = Grant {
             qos: subscription.options.qos,

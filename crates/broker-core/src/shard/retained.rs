@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
@@ -259,6 +259,7 @@ impl Shard {
         for _ in 0..RETAINED_SLICES_A_TURN {
             let goes_on = match self.retained.next_step(session_id) {
                 NextStep::Wait => false,
+                NextStep::Ask if self.must_query_later(now, session_id) => false,
                 NextStep::Ask => self.ask_for_slice(session_id) && self.send_found(now, session_id),
                 NextStep::Send => self.send_found(now, session_id),
             };
@@ -266,7 +267,7 @@ impl Shard {
                 return;
             }
         }
-        self.timers.set(now + NEXT_TURN, Timer::Query(session_id));
+        self.query_later(now, session_id);
     }
 
     /// Asks for the next slice of the first query. Answers whether it is here at once.
@@ -395,5 +396,3 @@ impl Shard {
 
 /// How many slices one session's query may take at a time.
 const RETAINED_SLICES_A_TURN: usize = 4;
-/// Later than now, so that a turn of the loop comes between.
-const NEXT_TURN: Duration = Duration::from_nanos(1);

@@ -25,6 +25,7 @@ use unbroken_mqtt_proto::{
 
 use crate::connection::Answer;
 use crate::durability::WaitFor;
+use crate::filter_size::FilterSize;
 use crate::ids::{ConnectionId, LogId, SessionId, StoreId};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::reason::Fault;
@@ -57,16 +58,18 @@ impl Shard {
         let identifier = identifier_of(&subscribe);
         let most = self.options.limits.subscriptions_per_session_max;
         let filters_max = most.max(FILTERS_AT_LEAST) as usize;
-        let mut answer = Answers::default();
+        let levels_max = self.options.limits.filter_levels_per_session_max;
+        let (mut answer, mut all) = (Answers::default(), FilterSize::default());
         // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5, MQTT311-3.8.4-4].
         for (text, mut options) in &subscribe.filters {
-            if answer.codes.len() >= filters_max {
-                // More filters than a session may hold: some are repeated.
+            let filter = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
+            all.add(FilterSize::of(filter.filter()));
+            if answer.codes.len() >= filters_max || all.levels > levels_max {
+                // More than a session may hold: some are repeated.
                 answer.codes.push(ReasonCode::QuotaExceeded as u8);
                 self.telemetry.refused(ReasonCode::QuotaExceeded);
                 continue;
             }
-            let filter = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
             if is_bridge {
                 as_bridge(filter, &mut options);
             }
@@ -81,6 +84,7 @@ impl Shard {
             self.report_subscribed(version, &request, code);
             answer.codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
         }
+        self.turn.note_subscribed(all.levels.min(levels_max));
         self.hold_suback(now, id, session_id, subscribe.packet_id, answer);
         self.release_subacks(now);
         Ok(())
@@ -228,18 +232,15 @@ impl Shard {
     /// Gives the session the subscription. Answers the QoS of the one that it replaces.
     fn insert_subscription(&mut self, request: &Request<'_>) -> Result<Option<QoS>, ReasonCode> {
         let limits = &self.options.limits;
-        let (most, overall) = (
-            limits.subscriptions_per_session_max as usize,
-            limits.subscriptions_max,
-        );
+        let size = FilterSize::of(request.filter.filter());
         let Some(session) = self.sessions.get_mut(request.session) else {
             return Err(ReasonCode::UnspecifiedError);
         };
         let before = session.subscriptions.get(request.text);
         let before = before.map(|grant| grant.qos);
         if before.is_none() {
-            let is_full = session.subscriptions.len() >= most;
-            if is_full || !self.options.totals.subscriptions.try_add(1, overall.into()) {
+            let has_room = session.subscriptions.has_room(size, limits);
+            if !has_room || !self.options.totals.try_subscribe(size, limits) {
                 return Err(ReasonCode::QuotaExceeded);
             }
             self.telemetry.subscribed();
@@ -466,7 +467,8 @@ impl Shard {
     /// Takes one subscription, already off its session, out of the index.
     fn unsubscribe(&mut self, session_id: SessionId, parsed: SubscriptionFilter<'_>, grant: Grant) {
         self.telemetry.unsubscribed();
-        self.options.totals.subscriptions.subtract(1);
+        let size = FilterSize::of(parsed.filter());
+        self.options.totals.unsubscribe(size);
         match parsed {
             SubscriptionFilter::Plain(filter) => {
                 // [MQTT-3.10.4-2, MQTT311-3.10.4-2]

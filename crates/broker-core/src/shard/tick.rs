@@ -20,6 +20,7 @@ use crate::message::{Message, Publication};
 use crate::position::Frontier;
 use crate::reason::{DropReason, Fault};
 use crate::shard::Shard;
+use crate::shard::turn::NEXT_TURN;
 use crate::telemetry::{About, STORE, Stats, VERDICT, sentence};
 use crate::timers::Timer;
 
@@ -33,12 +34,16 @@ impl Shard {
                 // Both are on disk; after the restart they go on.
                 Timer::Will { .. } | Timer::SessionExpiry { .. } if self.is_stopping_to_go_on() => {
                 }
+                // Where a will goes may take long to find: the others follow in the next turn.
+                Timer::Will { .. } | Timer::SessionExpiry { .. } if self.has_used_turn(now) => {
+                    self.timers.set(now + NEXT_TURN, timer);
+                }
                 Timer::Will { session, absence } => self.publish_due_will(now, session, absence),
                 Timer::SessionExpiry { session, absence } => {
                     self.expire_session(now, session, absence);
                 }
                 Timer::Retained(message) => self.expire_retained(now, &message),
-                Timer::Query(session) => self.pump_retained(now, session),
+                Timer::Turn => self.serve_line(now),
                 Timer::FanOut => self.continue_fan_outs(now),
                 Timer::TellDrops => self.report_drops(now),
                 Timer::Progress => self.save_progress(),
@@ -127,7 +132,7 @@ impl Shard {
                 is_away(*session, *absence)
             }
             Timer::Retained(message) => message.strong_count() > 0,
-            Timer::Query(_)
+            Timer::Turn
             | Timer::FanOut
             | Timer::TellDrops
             | Timer::Progress
@@ -469,9 +474,6 @@ const SEND_LOG_END_EVERY: Duration = Duration::from_secs(5);
 /// Until somebody is looked at again whose time is over, but who may have sent something that the
 /// shard has not been given.
 const NOT_HEARD: Duration = Duration::from_millis(100);
-
-/// Later than now, so that a turn of the loop comes between.
-const NEXT_TURN: Duration = Duration::from_nanos(1);
 
 #[cfg(test)]
 mod tests;

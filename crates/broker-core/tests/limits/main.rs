@@ -8,6 +8,7 @@ mod shard_bus;
 
 mod connections;
 mod groups;
+mod matching;
 
 use std::time::Duration;
 

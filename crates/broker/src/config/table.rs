@@ -317,7 +317,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 Live,
                 [
                     "Subscriptions of one session. About 250 bytes each in a session that is only in",
-                    "memory, 400 in a persistent one."
+                    "memory, 400 in a persistent one; more with deep filters, see the next limits."
                 ],
                 limits.subscriptions_per_session_max
             ),
@@ -327,6 +327,34 @@ pub(super) const SECTIONS: &[Section] = &[
                 Live,
                 ["Subscriptions of all sessions together."],
                 limits.subscriptions_max
+            ),
+            key!(
+                "filter_levels_per_session_max",
+                U32_OF_1,
+                Live,
+                [
+                    "Levels of the filters of one session, and of one SUBSCRIBE. About 90 bytes for each",
+                    "that no other filter shares. Beyond it a filter is refused with 0x97."
+                ],
+                limits.filter_levels_per_session_max
+            ),
+            key!(
+                "filter_levels_max",
+                U32_OF_1,
+                Live,
+                ["Levels of the filters of all sessions together."],
+                limits.filter_levels_max
+            ),
+            key!(
+                "deep_levels_max",
+                U32_OF_1,
+                Live,
+                [
+                    "Levels behind the tenth of filters with +, all sessions together. One session may have",
+                    "an eighth. A topic may visit all of them, about 100 ns each, while its shard does",
+                    "nothing else."
+                ],
+                limits.deep_levels_max
             ),
             key!(
                 "retained_messages_max",
