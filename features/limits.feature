@@ -90,6 +90,34 @@ Feature: Limits
     And phone publishes "x" to "c"
     Then phone receives "x" on "c"
 
+  Scenario: The filters of a client may have only so many levels
+    Given a broker with the configuration:
+      """
+      [limits]
+      filter_levels_per_session_max = 4
+      """
+    And phone connects
+    And phone subscribes to "a/b/c"
+    Then phone may not subscribe to "d/e" because a quota is exceeded
+    When phone subscribes to "d"
+    And phone publishes "x" to "d"
+    Then phone receives "x" on "d"
+
+  Scenario: Deep filters with wildcards are limited over all clients
+    Given a broker with the configuration:
+      """
+      [limits]
+      deep_levels_max = 1
+      """
+    And phone connects
+    And tablet connects
+    And phone subscribes to "+/2/3/4/5/6/7/8/9/10/11"
+    Then tablet may not subscribe to "+/2/3/4/5/6/7/8/9/10/11" because a quota is exceeded
+    When tablet subscribes to "1/2/3/4/5/6/7/8/9/10/11"
+    And phone publishes "x" to "1/2/3/4/5/6/7/8/9/10/11"
+    Then tablet receives "x" on "1/2/3/4/5/6/7/8/9/10/11"
+    And phone receives "x" on "1/2/3/4/5/6/7/8/9/10/11"
+
   Scenario: A full queue drops the newest message and says so
     Given a broker with the configuration:
       """

@@ -83,18 +83,18 @@ pub struct Limits {
     pub topic_bytes_max: u16,
     /// Levels of a topic name or filter; bounds the depth of the subscription tree.
     pub topic_levels_max: u16,
-    /// Subscriptions of one session; about 250 bytes each, as much again where it stays and has
-    /// many, and in the worst case the memory of
-    /// [`filter_levels_per_session_max`](Self::filter_levels_per_session_max). Beyond it: 0x97. As many that have ended, or were replaced by
-    /// one on other terms, may be kept beside them, as what waits from their time is for them; at
-    /// that, a SUBSCRIBE that changes anything is answered the same, until its client has taken
-    /// some of it.
+    /// Subscriptions of one session; about 250 bytes each with few levels, as much again where it
+    /// stays and has many, and beside it what
+    /// [`filter_levels_per_session_max`](Self::filter_levels_per_session_max) allows. Beyond it:
+    /// 0x97. As many that have ended, or were replaced by one on other terms, may be kept beside
+    /// them, as what waits from their time is for them; at that, a SUBSCRIBE that changes anything
+    /// is answered the same, until its client has taken some of it.
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions together. Beyond it: 0x97.
     pub subscriptions_max: u32,
     /// Levels of the filters of one session. Each that no other filter has takes a node of the
-    /// tree of each shard: about 90 bytes, and its text. Beyond it: 0x97. So many are looked at in
-    /// one SUBSCRIBE, too.
+    /// tree of each shard: about 90 bytes, and 80 more and its text where no filter has that.
+    /// Beyond it: 0x97. So many are looked at in one SUBSCRIBE, too.
     pub filter_levels_per_session_max: u32,
     /// Levels of the filters of all sessions together. Beyond it: 0x97.
     pub filter_levels_max: u32,

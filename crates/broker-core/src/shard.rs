@@ -500,6 +500,10 @@ impl Shard {
                 reason: violation.reason(),
                 detail: Cow::Owned(violation.to_string()),
             })?;
+        let may_end = matches!(packet_type, PacketType::Connect | PacketType::Disconnect);
+        if may_end && self.must_end_later(now, id) {
+            return Ok(Flow::Requeue);
+        }
         let Some(session) = session else {
             return self
                 .handle_connect(now, id, frame, rest)

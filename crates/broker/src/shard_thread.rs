@@ -29,6 +29,7 @@ mod requests;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::task::Waker;
@@ -90,6 +91,8 @@ pub(crate) struct ShardThread {
     buffer: Box<[u8]>,
     /// Connections that are written to next, before those that the shard has something for.
     dirty: Vec<ConnectionId>,
+    /// Connections whose end was read, in order, and that the shard does not know of yet.
+    ended: VecDeque<(ConnectionId, CloseCause)>,
     /// Bytes that clients and other shards have sent since all were last written to.
     unwritten: usize,
     /// Notifies this thread.
@@ -121,6 +124,7 @@ impl ShardThread {
             batching: Batching::new(parts.is_batching_adaptive),
             buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
             dirty: Vec::new(),
+            ended: VecDeque::new(),
             unwritten: 0,
         })
     }
@@ -292,6 +296,7 @@ impl ShardThread {
     /// connection sends alone, the turn goes on with it, and looks for others after each quantum.
     fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
         let (mut budget, mut bytes) = (TURN_READS, 0);
+        self.end_connections(now);
         loop {
             let round = self.driver.sockets.ready_len().min(budget);
             budget -= round;
@@ -307,11 +312,6 @@ impl ShardThread {
                     self.end_closed_logins();
                     self.unwritten += count;
                     bytes += count;
-                    // It may have left a will that many filters match: others follow in the next
-                    // turn.
-                    if count == 0 && self.shard.has_used_turn(now) {
-                        return;
-                    }
                 }
             }
             let is_alone = round == 1 && self.driver.sockets.has_ready();
@@ -368,11 +368,24 @@ impl ShardThread {
                 if cause == CloseCause::Peer {
                     self.write_to(now, connection, turn);
                 }
-                let (shard, driver) = (&mut self.shard, &mut self.driver);
-                driver.close_ended(now, connection);
-                input(shard, driver, now, Input::Closed { connection, cause });
+                self.ended.push_back((connection, cause));
+                self.end_connections(now);
                 0
             }
+        }
+    }
+
+    /// Has the shard end connections until it has used up what matching may cost in this turn: a
+    /// will may go to many, and a session may leave many filters. The others follow in the next
+    /// turn.
+    fn end_connections(&mut self, now: Instant) {
+        while !self.shard.has_used_turn(now)
+            && let Some((connection, cause)) = self.ended.pop_front()
+        {
+            let (shard, driver) = (&mut self.shard, &mut self.driver);
+            // Its number is used again only when the shard knows.
+            driver.close_ended(now, connection);
+            input(shard, driver, now, Input::Closed { connection, cause });
         }
     }
 
@@ -512,6 +525,7 @@ impl ShardThread {
         self.is_due(now)
             || !self.dirty.is_empty()
             || self.shard.has_dirty()
+            || !self.ended.is_empty()
             || (self.driver.sockets.has_ready() && !self.driver.is_behind())
     }
 

@@ -84,7 +84,7 @@ impl Shard {
             self.report_subscribed(version, &request, code);
             answer.codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
         }
-        self.turn.note_subscribed(all.levels.min(levels_max));
+        self.turn.note_levels(all.levels.min(levels_max));
         self.hold_suback(now, id, session_id, subscribe.packet_id, answer);
         self.release_subacks(now);
         Ok(())
@@ -469,6 +469,7 @@ impl Shard {
         self.telemetry.unsubscribed();
         let size = FilterSize::of(parsed.filter());
         self.options.totals.unsubscribe(size);
+        self.turn.note_levels(size.levels);
         match parsed {
             SubscriptionFilter::Plain(filter) => {
                 // [MQTT-3.10.4-2, MQTT311-3.10.4-2]

@@ -30,13 +30,15 @@ impl Shard {
         while let Some(timer) = self.timers.take_due(now) {
             match timer {
                 Timer::Connect(id) => self.check_admission(now, heard, id),
+                // Where a will goes may take long to find: the others follow in the next turn.
+                Timer::KeepAlive(_) | Timer::Will { .. } | Timer::SessionExpiry { .. }
+                    if self.has_used_turn(now) =>
+                {
+                    self.timers.set(now + NEXT_TURN, timer);
+                }
                 Timer::KeepAlive(id) => self.check_keep_alive(now, heard, id),
                 // Both are on disk; after the restart they go on.
                 Timer::Will { .. } | Timer::SessionExpiry { .. } if self.is_stopping_to_go_on() => {
-                }
-                // Where a will goes may take long to find: the others follow in the next turn.
-                Timer::Will { .. } | Timer::SessionExpiry { .. } if self.has_used_turn(now) => {
-                    self.timers.set(now + NEXT_TURN, timer);
                 }
                 Timer::Will { session, absence } => self.publish_due_will(now, session, absence),
                 Timer::SessionExpiry { session, absence } => {

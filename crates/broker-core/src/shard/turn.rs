@@ -1,10 +1,12 @@
 //! What matching may cost in one turn of the event loop, and what goes on in a later one.
 //!
 //! ```text
-//! a step:      a node that a topic visits, a level that is subscribed to, a retained topic
+//! a step:      a node that a topic visits, a level of a filter that comes or goes, a retained
+//!              topic that is looked at
 //! connection:  behind CONNECTION_STEPS it stands in line
 //! turn:        behind TURN_STEPS queries stand in line, too, and so do deep topics, also while
-//!              other connections stand there; everything else is served as ever
+//!              other connections stand there; so do CONNECT and DISCONNECT, as wills and ends of
+//!              sessions may follow; everything else is served as ever
 //! line:        the first goes on in each turn, and others while the turn has steps left
 //! ```
 //!
@@ -35,8 +37,8 @@ pub(super) struct Turn {
     now: Instant,
     /// Steps before it.
     before: u64,
-    /// Levels that were subscribed to, ever.
-    subscribed: u64,
+    /// Levels of filters that were subscribed to, and of those that ended, ever.
+    levels: u64,
     line: VecDeque<Waiting>,
     /// Connections in it.
     connections: usize,
@@ -60,7 +62,7 @@ impl Turn {
         Self {
             now,
             before: 0,
-            subscribed: 0,
+            levels: 0,
             line: VecDeque::new(),
             connections: 0,
             is_due: false,
@@ -68,9 +70,9 @@ impl Turn {
         }
     }
 
-    /// So many levels were subscribed to.
-    pub(super) fn note_subscribed(&mut self, levels: u32) {
-        self.subscribed += u64::from(levels);
+    /// Filters with so many levels were subscribed to, or are not any more.
+    pub(super) fn note_levels(&mut self, levels: u32) {
+        self.levels += u64::from(levels);
     }
 }
 
@@ -83,7 +85,7 @@ impl Shard {
 
     /// Steps since the shard started.
     pub(super) fn steps(&self) -> u64 {
-        self.router.visited() + self.retained.looked_at() + self.turn.subscribed
+        self.router.visited() + self.retained.looked_at() + self.turn.levels
     }
 
     pub(super) fn begin_turn(&mut self, now: Instant) {
@@ -106,6 +108,16 @@ impl Shard {
             && !self.turn.is_serving
             && topic.levels().nth(FREE_LEVELS as usize).is_some()
             && !self.router.knows(topic);
+        if waits {
+            self.stand_in_line(now, id);
+        }
+        waits
+    }
+
+    /// Whether a packet after which sessions may end, and wills be published, is to wait for a
+    /// later turn; then its connection stands in line.
+    pub(super) fn must_end_later(&mut self, now: Instant, id: ConnectionId) -> bool {
+        let waits = !self.turn.is_serving && self.has_used_turn(now);
         if waits {
             self.stand_in_line(now, id);
         }

@@ -332,10 +332,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 "filter_levels_per_session_max",
                 U32_OF_1,
                 Live,
-                [
-                    "Levels of the filters of one session, and of one SUBSCRIBE. About 90 bytes for each",
-                    "that no other filter shares. Beyond it a filter is refused with 0x97."
-                ],
+                ["Levels of all filters of one session; up to 170 bytes each, and their text."],
                 limits.filter_levels_per_session_max
             ),
             key!(
@@ -350,9 +347,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 U32_OF_1,
                 Live,
                 [
-                    "Levels behind the tenth of filters with +, all sessions together. One session may have",
-                    "an eighth. A topic may visit all of them, about 100 ns each, while its shard does",
-                    "nothing else."
+                    "Levels behind the tenth of all filters with +; each costs a publish up to 100 ns."
                 ],
                 limits.deep_levels_max
             ),

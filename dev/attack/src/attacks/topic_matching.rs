@@ -19,7 +19,7 @@ struct Shape {
     attack: fn(SocketAddr, Scale) -> Result<String, AttackError>,
 }
 
-const SHAPES: [Shape; 7] = [
+const SHAPES: [Shape; 8] = [
     Shape {
         name: "one client, 8,192 filters of 200 levels",
         attack: one_client,
@@ -47,6 +47,10 @@ const SHAPES: [Shape; 7] = [
     Shape {
         name: "queries for retained messages, 32 clients",
         attack: queries,
+    },
+    Shape {
+        name: "16 clients, filters of 200 levels that nothing shares",
+        attack: own_levels,
     },
 ];
 
@@ -191,6 +195,24 @@ fn queries(address: SocketAddr, scale: Scale) -> Result<String, AttackError> {
             .sum::<Result<usize, AttackError>>()
     })?;
     Ok(format!("{asked} queries"))
+}
+
+/// Each level is a text of its own, so that the tree is as large as it can be.
+fn own_levels(address: SocketAddr, _: Scale) -> Result<String, AttackError> {
+    let (mut clients, mut taken) = (Vec::new(), 0);
+    for client in 0..16 {
+        let mut link = Link::connect(address, &Connect::v5(&format!("subscriber-{client}")))?;
+        let filter = |number: u32| {
+            let level = |level| format!("{client}-{number}-{level}");
+            (0..LEVELS).map(level).collect::<Vec<_>>().join("/")
+        };
+        taken += subscribe(&mut link, (0..1_000).map(filter), 1)?;
+        clients.push(link);
+    }
+    Ok(format!(
+        "{taken} subscriptions taken, {} levels",
+        taken * LEVELS as u64
+    ))
 }
 
 /// Returns how many of them the broker took.
