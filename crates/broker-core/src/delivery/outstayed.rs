@@ -45,8 +45,7 @@ impl Deliverer<'_> {
         }
     }
 
-    /// What waits in memory for a session that is away, and was in flight to it: there is too little
-    /// memory.
+    /// What waits in memory for a session that is away, and was in flight to it: memory is short.
     #[cold]
     pub(crate) fn drop_for_memory(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else {

@@ -15,7 +15,7 @@ use unbroken_mqtt_proto::{Ack, Packet, QoS, ReasonCode};
 use super::Deliverer;
 use super::frames::{Frames, ReceiverCopy, write_publish};
 use crate::audit::account::Fate;
-use crate::connection::{Answer, Connection, Writer};
+use crate::connection::{Answer, Connection, Connections, Writer};
 use crate::durability::WaitFor;
 use crate::ids::SessionId;
 use crate::limits::Limits;
@@ -56,9 +56,7 @@ impl Deliverer<'_> {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return false;
         };
-        let (connections, connection) = (&mut *self.connections, session.connection());
-        let next = session.outbox.front().map_or(0, |(_, next)| next.cost());
-        let Some(mut writer) = connections.writer_with_room(connection, self.limits, next) else {
+        let Some(mut writer) = session.writer_for_next(self.connections, self.limits) else {
             return false;
         };
         let rules = Rules::new(self.now, self.limits, self.gate);
@@ -192,6 +190,16 @@ impl Deliverer<'_> {
 }
 
 impl Session {
+    /// Lends what it takes to write to its client, if there is room for what is next in the queue.
+    fn writer_for_next<'a>(
+        &self,
+        connections: &'a mut Connections,
+        limits: &Limits,
+    ) -> Option<Writer<'a>> {
+        let next = self.outbox.front().map_or(0, |(_, next)| next.cost());
+        connections.writer_with_room(self.connection(), limits, next)
+    }
+
     /// Whether nothing waits for this session, and something might leave over its connection. So it
     /// is behind nearly every acknowledgement.
     #[inline]

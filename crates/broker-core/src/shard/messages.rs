@@ -12,7 +12,7 @@ use unbroken_mqtt_proto::TopicFilter;
 use crate::audit::receipt::News;
 use crate::delivery::Item;
 use crate::durability::Waiter;
-use crate::ids::{Holder, HolderRef, LogId, ShardId};
+use crate::ids::{Holder, HolderRef, LogId, SessionId, ShardId};
 use crate::mesh::{Awaited, Bundle, MeshMessage, OutOfOrder, ShardMessage};
 use crate::message::Message;
 use crate::position::Position;
@@ -85,11 +85,7 @@ impl Shard {
                 session,
                 messages,
                 next,
-            } => {
-                let slice = Slice { messages, next };
-                self.retained.take_answer(session, token, slice);
-                self.pump(now, session);
-            }
+            } => self.take_slice(now, session, token, Slice { messages, next }),
             MeshMessage::News {
                 publisher,
                 epoch,
@@ -103,6 +99,12 @@ impl Shard {
             // Looked at behind each input.
             MeshMessage::MemoryIsShort => {}
         }
+    }
+
+    /// What another shard retains for a query of this session.
+    fn take_slice(&mut self, now: Instant, session: SessionId, token: u64, slice: Slice) {
+        self.retained.take_answer(session, token, slice);
+        self.pump(now, session);
     }
 
     /// A message that this shard wants.
