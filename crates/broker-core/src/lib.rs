@@ -43,6 +43,7 @@ mod session;
 mod settings;
 pub mod shard;
 mod shared;
+mod shares;
 mod telemetry;
 mod timers;
 

@@ -20,7 +20,7 @@ pub struct Limits {
     /// Sessions at once, connected or not. About 720 bytes each if only in memory, without queue
     /// and subscriptions, and about 1,000 if persistent and on disk; 200 to 1,500 more for one that
     /// publishes.
-    /// Beyond it a new session is refused with 0x97.
+    /// Beyond it, or the share of its address, a new session is refused with 0x97 (3.x: 3).
     pub sessions_max: u32,
     /// Bytes of one control packet, both directions; announced as Maximum Packet Size.
     /// A connection holds at most this many bytes of an incomplete packet. Beyond it: 0x95.
@@ -90,7 +90,8 @@ pub struct Limits {
     /// them, as what waits from their time is for them; at that, a SUBSCRIBE that changes anything
     /// is answered the same, until its client has taken some of it.
     pub subscriptions_per_session_max: u32,
-    /// Subscriptions of all sessions together. Beyond it: 0x97.
+    /// Subscriptions of all sessions together. Beyond it, or the share of a client or an address:
+    /// 0x97.
     pub subscriptions_max: u32,
     /// Levels of the filters of one session. Each that no other filter has takes a node of the
     /// tree of each shard: about 90 bytes, and 80 more and its text where no filter has that.
@@ -103,8 +104,9 @@ pub struct Limits {
     /// session may have an eighth of them. Beyond it: 0x97.
     pub deep_levels_max: u32,
     /// Retained messages. About 200 bytes each plus topic and payload if only in memory, 300 if on
-    /// disk too. Beyond it a new one is delivered but not kept:
-    /// [`crate::DropReason::RetainedFull`].
+    /// disk too. Beyond it, or the share of a client or an address, a new one of QoS 1 or 2 is
+    /// refused with 0x97 (3.x: the connection ends), and one of QoS 0 is delivered but not kept:
+    /// [`crate::DropReason::RetainedFull`]. A new value of a topic that has one needs no room.
     pub retained_messages_max: u32,
     /// Bytes of topics, properties and payloads of retained messages. Beyond it: `RetainedFull`.
     pub retained_bytes_max: u64,
@@ -322,6 +324,12 @@ pub(crate) const PATIENCE_WITHOUT_PLACE: Duration = Duration::from_secs(2);
 /// The largest CONNECT of a connection for which there is no place. A client with a longer one
 /// waits until a place is free.
 pub(crate) const SMALL_CONNECT_BYTES: u32 = 64 * 1024;
+/// A client may have so many times what is still free of a limit that all share: half of it at
+/// most, less the more clients have much.
+pub(crate) const CLIENT_SHARE: u64 = 1;
+/// The same for all clients of one address: nine tenths at most. More than one client's, since many
+/// may be behind one router.
+pub(crate) const ADDRESS_SHARE: u64 = 9;
 /// The deepest topic. Matching goes through the tree level by level, so this bounds its steps.
 pub(crate) const LEVELS_MAX: u16 = 200;
 /// Levels of a filter that are never deep: a topic visits at most 2,047 nodes of the subscription
@@ -466,6 +474,7 @@ const _: () = assert!(
     SHARDS_MAX <= u64::BITS as usize,
     "a shard is a bit of a u64"
 );
+const _: () = assert!(CLIENT_SHARE <= ADDRESS_SHARE, "an address has clients");
 const _: () = assert!(RETAINED_SLICE > 0, "an answer must make progress");
 const _: () = assert!(
     FAN_OUTS_WAITED_FOR < FAN_OUTS_MAX,

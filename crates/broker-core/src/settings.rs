@@ -10,6 +10,7 @@ use crate::filter_size::FilterSize;
 use crate::ids::ShardId;
 use crate::limits::{Limits, RESERVE_MAX, SHARDS_MAX};
 use crate::memory::Budget;
+use crate::shares::{Full, Table};
 
 /// Everything a shard is made from.
 #[derive(Clone, Debug)]
@@ -180,7 +181,7 @@ pub struct Totals {
     /// By the number of the listener; one that is not here has no limit of its own.
     listeners: Box<[ListenerTotal]>,
     pub(crate) sessions: Total,
-    subscriptions: Total,
+    pub(crate) subscriptions: Total,
     filter_levels: Total,
     deep_levels: Total,
     pub(crate) retained_messages: Total,
@@ -284,45 +285,33 @@ impl Totals {
         has_room
     }
 
-    /// Takes room for a subscription with a filter of this size.
-    pub(crate) fn try_subscribe(&self, size: FilterSize, limits: &Limits) -> bool {
-        let parts = self.subscription_parts(size);
-        let most = [
-            limits.subscriptions_max.into(),
-            limits.filter_levels_max.into(),
-            limits.deep_levels_max.into(),
-        ];
-        for (at, ((total, amount), most)) in parts.into_iter().zip(most).enumerate() {
-            if !total.try_add(amount, most) {
-                for (total, amount) in &parts[..at] {
-                    total.subtract(*amount);
-                }
-                return false;
-            }
+    /// Takes room for a filter of this size, whose subscription is counted already.
+    pub(crate) fn try_filter(&self, size: FilterSize, limits: &Limits) -> bool {
+        let levels_max = limits.filter_levels_max.into();
+        if !self.filter_levels.try_add(size.levels.into(), levels_max) {
+            return false;
         }
-        true
+        let has_room = self
+            .deep_levels
+            .try_add(size.deep.into(), limits.deep_levels_max.into());
+        if !has_room {
+            self.filter_levels.subtract(size.levels.into());
+        }
+        has_room
     }
 
     /// One that was there before the broker started: whatever the limits are.
     pub(crate) fn restore_subscription(&self, size: FilterSize) {
-        for (total, amount) in self.subscription_parts(size) {
-            total.add(amount);
-        }
+        self.subscriptions.add(1);
+        self.filter_levels.add(size.levels.into());
+        self.deep_levels.add(size.deep.into());
     }
 
     /// A subscription has ended.
     pub(crate) fn unsubscribe(&self, size: FilterSize) {
-        for (total, amount) in self.subscription_parts(size) {
-            total.subtract(amount);
-        }
-    }
-
-    fn subscription_parts(&self, size: FilterSize) -> [(&Total, u64); 3] {
-        [
-            (&self.subscriptions, 1),
-            (&self.filter_levels, size.levels.into()),
-            (&self.deep_levels, size.deep.into()),
-        ]
+        self.subscriptions.subtract(1);
+        self.filter_levels.subtract(size.levels.into());
+        self.deep_levels.subtract(size.deep.into());
     }
 
     fn enter_listener(&self, listener: u16) -> bool {
@@ -349,9 +338,35 @@ impl Total {
         self.try_replace(0, amount, limit)
     }
 
+    /// Adds an amount if it is judged to be in order. Nobody gets in between.
+    pub(crate) fn take(
+        &self,
+        more: u64,
+        limit: u64,
+        judge: impl Fn(Table) -> Result<(), Full>,
+    ) -> Result<(), Full> {
+        let mut taken = self.0.load(Ordering::Relaxed);
+        loop {
+            judge(Table { limit, taken })?;
+            let next = taken.saturating_add(more);
+            match self
+                .0
+                .compare_exchange_weak(taken, next, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => return Ok(()),
+                Err(now) => taken = now,
+            }
+        }
+    }
+
+    /// Replaces an amount that was added, whatever the limit is.
+    pub(crate) fn replace(&self, old: u64, new: u64) {
+        self.try_replace(old, new, u64::MAX);
+    }
+
     /// Replaces an amount that was added, unless it is the larger one and the sum would pass the
     /// limit. Nobody gets in between: who has a place can always have it for something no larger.
-    pub(crate) fn try_replace(&self, old: u64, new: u64, limit: u64) -> bool {
+    fn try_replace(&self, old: u64, new: u64, limit: u64) -> bool {
         let replaced = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {

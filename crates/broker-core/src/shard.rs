@@ -49,7 +49,7 @@ use crate::policy::AccessControl;
 use crate::reason::{Fault, Flow};
 use crate::retained::Retained;
 use crate::routing::Router;
-use crate::session::Sessions;
+use crate::session::{SessionShares, Sessions};
 use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
 use crate::telemetry::{Event, Telemetry, Work};
@@ -64,6 +64,8 @@ pub struct Shard {
     options: ShardOptions,
     connections: Connections,
     sessions: Sessions,
+    /// What each address has of sessions and subscriptions.
+    shares: SessionShares,
     /// What clients may do.
     access: AccessControl,
     router: Router,
@@ -138,10 +140,11 @@ impl Shard {
         let mut shard = Self {
             connections: Connections::new(&options.totals),
             sessions: Sessions::new(options.seed),
+            shares: SessionShares::new(options.seed, options.shards),
             access: AccessControl::default(),
             router: Router::new(options.seed, options.shards),
             groups: SharedGroups::new(options.id),
-            retained: Retained::new(Arc::clone(&options.totals)),
+            retained: Retained::new(&options),
             deliveries: Deliveries::new(options.settings.at_once, &options.totals.memory),
             gate: CommitGate::new(options.id),
             audit: Audit::new(&options),

@@ -114,7 +114,7 @@ fn the_same_filter_many_times_in_one_packet_is_bounded() {
 
 #[test]
 fn a_full_store_still_takes_a_new_value_for_a_topic_it_has() {
-    let mut broker = broker(1, |limits| limits.retained_messages_max = 2);
+    let mut broker = broker(1, |limits| limits.retained_messages_max = 3);
     let client = join(&mut broker, "client");
     for (topic, payload) in [("a", "1"), ("b", "1"), ("a", "2")] {
         broker.send(client, retained(topic, payload, QoS::AtMostOnce, 0));

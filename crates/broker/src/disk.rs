@@ -35,7 +35,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use unbroken_broker_core::{DropReason, Forget, Limits, RestoreError, Shard, ShardId};
+use unbroken_broker_core::{Forget, Limits, RestoreError, Shard, ShardId};
 use unbroken_persist::{Restored, Times, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
 use unbroken_store::{Committer, Durability, LogId, Options, StoreError, store_health};
@@ -260,13 +260,15 @@ impl OpenedStore {
                 directory: self.directory.clone(),
                 source,
             })?;
-        let full = DropReason::RetainedFull as usize;
-        let hidden: u64 = shards.iter().map(|shard| shard.stats().dropped[full]).sum();
-        if hidden > 0 {
+        let messages: u64 = shards.iter().map(|it| it.stats().retained_messages).sum();
+        let bytes: u64 = shards.iter().map(|it| it.stats().retained_bytes).sum();
+        if messages > limits.retained_messages_max.into() || bytes > limits.retained_bytes_max {
             tracing::warn!(
-                hidden,
+                messages,
+                bytes,
                 "more retained messages are stored than limits.retained_messages_max or \
-                 retained_bytes_max allow: the hidden ones stay on disk and are not sent to clients"
+                 retained_bytes_max allow: they stay, and no topic gets its first one before some \
+                 were removed"
             );
         }
         Ok(())

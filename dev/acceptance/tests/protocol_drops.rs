@@ -124,13 +124,15 @@ fn messages_that_wait_when_their_session_ends_are_counted() {
 }
 
 #[test]
-fn retained_messages_beyond_the_limit_are_delivered_but_not_kept_and_counted() {
+fn retained_messages_beyond_the_limit_are_refused_and_counted() {
     let broker = broker("retained_bytes_max = \"4KiB\"");
     let mut subscriber = broker.connect("subscriber");
     subscriber.subscribe_to("kept/#", 1);
     let mut publisher = broker.connect("publisher");
     let large = "x".repeat(8_000);
-    publisher.publish(Publish::new("kept/large", &large).qos(1).retained());
+    let message = Publish::new("kept/large", &large).qos(1).retained();
+    assert_eq!(publisher.publish(message), reason::QUOTA_EXCEEDED);
+    publisher.publish(Publish::new("kept/large", &large).retained());
     subscriber.take_message("kept/large", &large);
     let mut late = broker.connect("late");
     late.subscribe_to("kept/#", 1);

@@ -275,7 +275,7 @@ impl Client {
                 )
             }
             Packet::PubAck(ack) => match self.outbound.handle_puback(ack.packet_id) {
-                Ok(_) if ack.reason.is_error() => world.is_refused(ack.reason),
+                Ok(message) if ack.reason.is_error() => world.is_refused_message(message, ack),
                 Ok(message) => world.oracle.acknowledged(message),
                 Err(error) => panic!("client {number} received {ack:?}: {error}"),
             },
@@ -289,7 +289,7 @@ impl Client {
                     }
                     self.write(&Packet::PubRel(Ack::success(ack.packet_id)));
                 }
-                Ok(PubRec::Ended(_)) => world.is_refused(ack.reason),
+                Ok(PubRec::Ended(message)) => world.is_refused_message(message, ack),
                 other => panic!("client {number} received {ack:?}: {other:?}"),
             },
             Packet::PubComp(ack) => {
@@ -458,14 +458,19 @@ pub(crate) struct Hearing<'a> {
 }
 
 impl Hearing<'_> {
-    /// The broker has said no, which it does only if its store has failed, a session is full, or
-    /// the client may not publish there.
+    fn is_refused_message(&mut self, message: MessageId, ack: &Ack<'_>) {
+        self.is_refused(ack.reason);
+        self.oracle.was_refused(message, ack.packet_id);
+    }
+
+    /// The broker has said no, which it does only if its store has failed, a session or what is
+    /// retained is full, or the client may not publish there.
     fn is_refused(&mut self, reason: ReasonCode) {
         let expected = match reason {
             ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable => {
                 self.options.read_only
             }
-            ReasonCode::QuotaExceeded => self.options.refuses,
+            ReasonCode::QuotaExceeded => self.options.refuses || self.options.retains_few(),
             ReasonCode::NotAuthorized => self.options.has_rules(),
             _ => false,
         };

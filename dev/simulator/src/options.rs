@@ -125,6 +125,10 @@ impl Options {
             options = options.for_heirs(fate.pick(&[3, 10]));
         }
         options.draw_limits(seed);
+        if options.retained && options.retains_few() {
+            // An older client is cut each time it sends again what is refused.
+            options.v5 = 100;
+        }
         // Drawn last, and from numbers of their own: what else a seed means stays as it was.
         let cut = options.reshards && options.durability != Durability::Strict;
         options.reshards_at_cut = cut && Rng::new(seed ^ 0x0063_7574_7300).percent(70);
@@ -342,6 +346,11 @@ impl Options {
     /// What waits is never too much.
     pub(crate) fn queues_fit(&self) -> bool {
         self.queue_messages >= ENOUGH_MESSAGES && self.queue_bytes >= ENOUGH_BYTES
+    }
+
+    /// Retained messages may be at their limit.
+    pub(crate) fn retains_few(&self) -> bool {
+        self.retained_messages < 1_000
     }
 
     /// The store may be at its limit.

@@ -43,6 +43,7 @@ use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::limits::Limits;
 use crate::policy::Peer;
 use crate::reason::Fault;
+use crate::shares::{Full, Network, Reserved};
 
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -61,7 +62,7 @@ pub(crate) struct Connection {
     /// In the shard's list of connections with output.
     dirty: bool,
     /// What it has sent is not looked at while much of what it has published is on its way to very
-    /// many.
+    /// many, or another shard is asked whether it keeps what comes next.
     paused: bool,
     /// What it has sent is looked at in a later turn.
     in_line: bool,
@@ -73,6 +74,8 @@ pub(crate) struct Connection {
     keep_alive: Option<Duration>,
     /// The name the driver admitted the client under; `None` is anonymous.
     user: Option<Arc<str>>,
+    /// What another shard has answered about the retained message that comes next.
+    retain_answer: Option<Box<RetainAnswer>>,
     input: ReadBuffer,
     output: WriteBuffer,
     pending: Pending,
@@ -81,6 +84,13 @@ pub(crate) struct Connection {
     unadmitted_bytes: usize,
     /// The same for those that are.
     memory_bytes: usize,
+}
+
+/// Whether a retained message may be kept, as the shard of its topic has answered.
+#[derive(Debug)]
+pub(crate) struct RetainAnswer {
+    pub(crate) topic: Box<str>,
+    pub(crate) answer: Result<Reserved, Full>,
 }
 
 /// On what terms a client is let in.
@@ -118,6 +128,7 @@ impl Connection {
             packet_bytes_max: u32::MAX,
             keep_alive: None,
             user: None,
+            retain_answer: None,
             input: ReadBuffer::new(now),
             output: WriteBuffer::default(),
             pending: Pending::new(),
@@ -308,6 +319,22 @@ impl Connection {
 
     pub(crate) fn set_in_line(&mut self, in_line: bool) {
         self.in_line = in_line;
+    }
+
+    /// The shard of a topic has answered: the packet is looked at again.
+    pub(crate) fn take_in_answer(&mut self, answer: RetainAnswer) {
+        self.retain_answer = Some(Box::new(answer));
+        self.paused = false;
+    }
+
+    /// Takes the answer, once.
+    pub(crate) fn take_retain_answer(&mut self) -> Option<Box<RetainAnswer>> {
+        self.retain_answer.take()
+    }
+
+    /// Where the client is, as far as shares go.
+    pub(crate) fn network(&self) -> Option<Network> {
+        Some(Network::of(self.peer.address?.ip()))
     }
 
     /// When it last showed that it is there.

@@ -23,6 +23,7 @@ use crate::position::Position;
 use crate::retained::Retained;
 use crate::routing::Terms;
 use crate::session::{Delivery, Identifiers};
+use crate::shares::{Network, Reserved};
 
 /// A message in delivery: where its bytes lie now, and the copy that is kept once somebody needs
 /// one.
@@ -45,6 +46,10 @@ pub(crate) struct Item<'a> {
     pub(crate) is_fanned_out: bool,
     /// It is sent to a new subscription, as retained.
     pub(crate) is_retained_copy: bool,
+    /// Room among the retained messages that was promised to it before it was taken in.
+    pub(crate) reserved: Option<Reserved>,
+    /// From where its client sent it.
+    pub(crate) address: Option<Network>,
     /// It has waited behind the answers to its receiver, which is its publisher.
     pub(crate) was_held: bool,
     /// What its acknowledgement waits for.
@@ -78,6 +83,8 @@ impl<'a> Item<'a> {
             is_expected: false,
             is_fanned_out: false,
             is_retained_copy: false,
+            reserved: None,
+            address: None,
             was_held: false,
             until: WaitFor::NOW,
         }

@@ -7,10 +7,11 @@ use unbroken_merkle_log::Epoch;
 use super::Bundle;
 use crate::audit::owners::LaneMessage;
 use crate::audit::receipt::News;
-use crate::ids::{Errand, Holder, SessionId, Want};
+use crate::ids::{ConnectionId, Errand, Holder, SessionId, Want};
 use crate::message::Message;
 use crate::routing::Grant;
 use crate::shared::GroupMessage;
+use crate::shares::{Full, Network, Reserved};
 use crate::telemetry::Stats;
 
 /// A message from one shard to another. Opaque to the driver, which carries it.
@@ -37,9 +38,11 @@ impl ShardMessage {
         let bytes = |message: &Arc<Message>| message.publication().cost();
         let text = |text: &str| text.len() as u64;
         match &self.message {
-            MeshMessage::Publish { message, .. } | MeshMessage::Retain { message, .. } => {
-                bytes(message)
-            }
+            MeshMessage::Publish { message, .. }
+            | MeshMessage::Retain(RetainMessage::Keep { message, .. }) => bytes(message),
+            MeshMessage::Retain(
+                RetainMessage::Asked { topic, .. } | RetainMessage::Answered { topic, .. },
+            ) => text(topic),
             MeshMessage::Bundle(bundle) => bundle.bytes() as u64,
             MeshMessage::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
             MeshMessage::InterestAdded { filter, .. }
@@ -117,13 +120,8 @@ pub(crate) enum MeshMessage {
     },
     /// About a shared group.
     Group(GroupMessage),
-    /// Keep this as the retained message of its topic, which is yours (empty payload: forget it);
-    /// with a token, answer `Settled` when that is stored; with an errand, note it as done.
-    Retain {
-        message: Arc<Message>,
-        token: Option<u64>,
-        errand: Option<Errand>,
-    },
+    /// About a retained message.
+    Retain(RetainMessage),
     /// A message that you sent with this token is carried out, and what it asked for is stored.
     Settled { token: u64 },
     /// Send my session your retained messages that match, from after this topic on.
@@ -157,6 +155,36 @@ pub(crate) enum MeshMessage {
     StatsAnswer(Box<Stats>),
     /// Clients hold more memory than they may, and none of mine too much of it.
     MemoryIsShort,
+}
+
+/// A message between shards about what is retained.
+#[derive(Debug)]
+pub(crate) enum RetainMessage {
+    /// Keep this as the retained message of its topic, which is yours (empty payload: forget it);
+    /// with a token, answer `Settled` when that is stored; with an errand, note it as done. One
+    /// with reserved room is kept, since its publisher is promised that.
+    Keep {
+        message: Arc<Message>,
+        token: Option<u64>,
+        errand: Option<Errand>,
+        address: Option<Network>,
+        reserved: Option<Reserved>,
+    },
+    /// A client of mine wants to publish a message of so many bytes that is to be the retained one
+    /// of its topic, which is yours: answer `Answered`.
+    Asked {
+        connection: ConnectionId,
+        topic: Box<str>,
+        bytes: u64,
+        publisher: Arc<str>,
+        address: Option<Network>,
+    },
+    /// It has this room, or there is none.
+    Answered {
+        connection: ConnectionId,
+        topic: Box<str>,
+        answer: Result<Reserved, Full>,
+    },
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub(crate) use bundle::Bundle;
 pub use message::ShardMessage;
-pub(crate) use message::{Awaited, MeshMessage};
+pub(crate) use message::{Awaited, MeshMessage, RetainMessage};
 
 use self::bundle::{Bundles, is_plain};
 use crate::ids::ShardId;

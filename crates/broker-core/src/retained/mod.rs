@@ -14,6 +14,7 @@ mod index;
 mod queries;
 #[cfg(test)]
 mod reference;
+mod room;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,12 +26,14 @@ use unbroken_mqtt_proto::{QoS, TopicFilter, TopicName};
 
 use self::index::RetainedIndex;
 use self::queries::{Query, SessionQueries};
+use self::room::RetainedRoom;
 use crate::ids::{SessionId, ShardId};
 use crate::limits::{Limits, RETAINED_SLICE};
 use crate::message::Message;
 use crate::reason::DropReason;
 use crate::routing::Grant;
-use crate::settings::Totals;
+use crate::settings::ShardOptions;
+use crate::shares::{Full, Network, Reserved, Taker};
 
 pub(crate) use self::queries::QueryStart;
 
@@ -38,13 +41,31 @@ pub(crate) use self::queries::QueryStart;
 #[derive(Debug)]
 pub(crate) struct Retained {
     /// Of the shard and not of a session, so that they do not end with one [MQTT311-3.1.2-7].
-    messages: RetainedIndex<Arc<Message>>,
-    /// What all shards retain.
-    totals: Arc<Totals>,
+    messages: RetainedIndex<Kept>,
+    room: RetainedRoom,
     /// Of the sessions of this shard that have any.
     queries: HashMap<SessionId, SessionQueries, FixedState>,
     /// Topics that were looked at, ever, as [`RetainedIndex::scan`] counts them.
     looked_at: u64,
+}
+
+/// A retained message, and in whose share it is.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) message: Arc<Message>,
+    /// From where it was published.
+    pub(crate) address: Option<Network>,
+}
+
+/// How a message comes to be retained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claim {
+    /// It takes room if there is some: nobody was promised anything.
+    IfRoom,
+    /// It has this room.
+    Reserved(Reserved),
+    /// It is not, for this reason of the store.
+    Refused(DropReason),
 }
 
 /// What became of a message that was to be retained. Sizes are those of publications.
@@ -56,6 +77,8 @@ pub(crate) enum RetainedChange {
     Removed {
         old: Option<u64>,
         refused: Option<DropReason>,
+        /// What is used up, if it is that.
+        full: Option<Full>,
     },
 }
 
@@ -97,57 +120,103 @@ pub(crate) struct RetainedCopy {
 
 /// Messages.
 impl Retained {
-    pub(crate) fn new(totals: Arc<Totals>) -> Self {
+    pub(crate) fn new(options: &ShardOptions) -> Self {
+        let totals = Arc::clone(&options.totals);
         Self {
             messages: RetainedIndex::default(),
-            totals,
+            room: RetainedRoom::new(totals, options.seed, options.shards),
             queries: HashMap::with_hasher(FixedState::with_seed(0)),
             looked_at: 0,
         }
     }
 
     pub(crate) fn get(&self, topic: TopicName<'_>) -> Option<&Arc<Message>> {
-        self.messages.get(topic)
+        self.messages.get(topic).map(|kept| &kept.message)
     }
 
-    /// Keeps the message of a topic, or forgets it if the payload is empty. `refused`: why the
-    /// store takes no more.
+    /// Promises room for a message of so many bytes to its topic, which is of this shard.
+    pub(crate) fn reserve(
+        &self,
+        topic: TopicName<'_>,
+        bytes: u64,
+        taker: Taker<'_>,
+        limits: &Limits,
+    ) -> Result<Reserved, Full> {
+        let old = self.messages.get(topic);
+        self.room.reserve(bytes, old, taker, limits)
+    }
+
+    /// The same for a topic of any shard, while there is room for everybody.
+    pub(crate) fn reserve_for_any(&self, bytes: u64, limits: &Limits) -> Option<Reserved> {
+        self.room.reserve_for_any(bytes, limits)
+    }
+
+    /// Gives back what was promised to a message that does not come.
+    pub(crate) fn release(&self, reserved: Reserved) {
+        self.room.release(reserved);
+    }
+
+    /// Keeps the message of a topic, or forgets it if the payload is empty.
     pub(crate) fn set(
         &mut self,
         topic: TopicName<'_>,
-        message: &Arc<Message>,
-        refused: Option<DropReason>,
+        kept: Kept,
+        claim: Claim,
         limits: &Limits,
     ) -> RetainedChange {
-        if message.payload().is_empty() {
+        if kept.message.payload().is_empty() {
             // [MQTT-3.3.1-6, MQTT311-3.3.1-10] [MQTT-3.3.1-7, MQTT311-3.3.1-11]
-            let (old, refused) = (self.remove(topic), None);
-            return RetainedChange::Removed { old, refused };
+            return RetainedChange::Removed {
+                old: self.remove(topic),
+                refused: None,
+                full: None,
+            };
         }
-        // The old message makes room for the new one, in one step, since other shards want that
-        // room too. If it is not enough neither is kept: a full store must not go on showing an old
-        // value as the current one.
-        let old = self.messages.remove(topic);
-        let size = old.as_ref().map(|old| old.publication().cost());
-        if refused.is_none() && self.count(message, old.as_deref(), limits) {
-            // [MQTT-3.3.1-5, MQTT311-3.3.1-5, MQTT311-3.3.1-7]
-            self.messages.set(topic, Arc::clone(message));
-            return RetainedChange::Set { old: size };
-        }
-        if let Some(old) = old {
-            self.uncount(&old);
-        }
+        let (refused, full) = match self.claim(topic, &kept, claim, limits) {
+            Ok(reserved) => {
+                // [MQTT-3.3.1-5, MQTT311-3.3.1-5, MQTT311-3.3.1-7]
+                let old = self.messages.remove(topic);
+                self.room.replace(old.as_ref(), Some(&kept), reserved);
+                self.messages.set(topic, kept);
+                let old = old.map(|old| old.message.publication().cost());
+                return RetainedChange::Set { old };
+            }
+            Err(refused) => refused,
+        };
+        // The topic must not go on showing an old value as the current one.
         RetainedChange::Removed {
-            old: size,
-            refused: refused.or(Some(DropReason::RetainedFull)),
+            old: self.remove(topic),
+            refused: Some(refused),
+            full,
+        }
+    }
+
+    /// The room that a message has, or why there is none.
+    fn claim(
+        &self,
+        topic: TopicName<'_>,
+        kept: &Kept,
+        claim: Claim,
+        limits: &Limits,
+    ) -> Result<Reserved, (DropReason, Option<Full>)> {
+        let taker = kept.taker();
+        match claim {
+            Claim::Refused(why) => Err((why, None)),
+            Claim::Reserved(reserved) => Ok(reserved),
+            Claim::IfRoom if taker.client.is_none() => Ok(Reserved::default()),
+            Claim::IfRoom => {
+                let bytes = kept.message.publication().cost();
+                let room = self.reserve(topic, bytes, taker, limits);
+                room.map_err(|full| (DropReason::RetainedFull, Some(full)))
+            }
         }
     }
 
     /// Forgets the message of a topic; answers its size.
     pub(crate) fn remove(&mut self, topic: TopicName<'_>) -> Option<u64> {
         let removed = self.messages.remove(topic)?;
-        self.uncount(&removed);
-        Some(removed.publication().cost())
+        self.room.replace(Some(&removed), None, Reserved::default());
+        Some(removed.message.publication().cost())
     }
 
     /// Forgets this message, if its topic still has it.
@@ -156,7 +225,7 @@ impl Retained {
             return false;
         };
         let kept = self.messages.get(topic);
-        let is_kept = kept.is_some_and(|kept| Arc::ptr_eq(kept, message));
+        let is_kept = kept.is_some_and(|kept| Arc::ptr_eq(&kept.message, message));
         is_kept && self.remove(topic).is_some()
     }
 
@@ -169,51 +238,31 @@ impl Retained {
                 next: None,
             };
         };
-        let keep = |message: &Arc<Message>| messages.push(Arc::clone(message));
+        let keep = |kept: &Kept| messages.push(Arc::clone(&kept.message));
         let scanned = self.messages.scan(filter, after, RETAINED_SLICE, keep);
         self.looked_at += scanned.steps as u64;
         let next = scanned.next;
         Slice { messages, next }
     }
+}
 
-    /// Topics that were looked at, ever; a long one counts more.
-    pub(crate) fn looked_at(&self) -> u64 {
-        self.looked_at
-    }
-
-    /// Counts a message towards the limits in place of the one that it replaces, which stays
-    /// counted if there is no room.
-    fn count(&self, message: &Message, old: Option<&Message>, limits: &Limits) -> bool {
-        let limited = |message: &Message| match message.publisher() {
-            Some(_) => (1, message.publication().cost()),
-            None => (0, 0),
-        };
-        let (new_count, new_bytes) = limited(message);
-        let (old_count, old_bytes) = old.map_or((0, 0), limited);
-        let messages_max = limits.retained_messages_max.into();
-        let messages = &self.totals.retained_messages;
-        if !messages.try_replace(old_count, new_count, messages_max) {
-            return false;
-        }
-        let bytes = &self.totals.retained_bytes;
-        if !bytes.try_replace(old_bytes, new_bytes, limits.retained_bytes_max) {
-            messages.try_replace(new_count, old_count, u64::MAX);
-            return false;
-        }
-        true
-    }
-
-    fn uncount(&self, message: &Message) {
-        if message.publisher().is_some() {
-            self.totals.retained_messages.subtract(1);
-            let cost = message.publication().cost();
-            self.totals.retained_bytes.subtract(cost);
+impl Kept {
+    /// In whose share it is.
+    fn taker(&self) -> Taker<'_> {
+        Taker {
+            client: self.message.publisher(),
+            address: self.address,
         }
     }
 }
 
 /// Queries.
 impl Retained {
+    /// Topics that were looked at, ever; a long one counts more.
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+
     #[inline]
     pub(crate) fn has_queries(&self, session: SessionId) -> bool {
         !self.queries.is_empty() && self.queries.contains_key(&session)

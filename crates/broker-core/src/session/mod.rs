@@ -13,6 +13,7 @@ mod progress;
 mod queue_limits;
 mod redelivery;
 mod sessions;
+mod shares;
 mod stored;
 mod stored_subscriptions;
 mod subscriptions;
@@ -26,6 +27,7 @@ pub(crate) use outbox::{Delivery, Identifiers};
 pub(crate) use overdue::Rules;
 pub(crate) use queue_limits::QueueChange;
 pub(crate) use sessions::Sessions;
+pub(crate) use shares::SessionShares;
 pub(crate) use stored::Kept;
 pub(crate) use stored_subscriptions::list::StoredSubscriptions;
 use subscriptions::Subscriptions;
@@ -44,9 +46,10 @@ use crate::ids::StoreId;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
 use crate::option_box::OptionBox;
 use crate::position::Frontier;
+use crate::shares::Network;
 use crate::telemetry::DropTallies;
 
-/// A session: state that outlives its connection if the client wishes. 408 bytes, and sessions are
+/// A session: state that outlives its connection if the client wishes. 416 bytes, and sessions are
 /// many.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -55,6 +58,8 @@ pub(crate) struct Session {
     serial: u64,
     /// The index of its connection while it has one.
     connection: Option<u32>,
+    /// From where its client connected last, since the broker started.
+    address: Option<Network>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
     expiry_s: u32,
     /// The last record that was asked for it.
@@ -84,7 +89,7 @@ pub(crate) struct Session {
     pub(crate) ledger: Ledger,
 }
 
-const _: () = assert!(size_of::<Session>() <= 408, "the figure above");
+const _: () = assert!(size_of::<Session>() <= 416, "the figure above");
 
 impl Session {
     /// Whether a message of QoS 1 or 2 must not leave at once: its packet id is to be stored
@@ -130,6 +135,16 @@ impl Session {
     /// Which one of its number, which is used again when it has ended.
     pub(crate) fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// From where its client connected last, since the broker started.
+    pub(crate) fn address(&self) -> Option<Network> {
+        self.address
+    }
+
+    /// Its client has connected from there. Answers from where before.
+    fn set_address(&mut self, address: Option<Network>) -> Option<Network> {
+        std::mem::replace(&mut self.address, address)
     }
 
     /// The last record that was asked for it.
@@ -180,6 +195,7 @@ impl Session {
             client_id,
             serial,
             connection: None,
+            address: None,
             expiry_s: 0,
             asked: StoreId::NOTHING,
             stays: false,

@@ -202,7 +202,10 @@ impl Shard {
 
     /// Takes a connection out of the table; what it still had to say is in it.
     pub(crate) fn forget_connection(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
-        let connection = self.connections.close(id)?;
+        let mut connection = self.connections.close(id)?;
+        if let Some(answered) = connection.take_retain_answer() {
+            self.release_reserved(&answered);
+        }
         if connection.has_place() {
             self.options.totals.leave(connection.peer().listener);
         }
@@ -317,6 +320,7 @@ impl Shard {
         let Some(mut session) = self.sessions.remove(id) else {
             return;
         };
+        self.shares.end_session(&session);
         debug_assert!(
             !session.is_connected(),
             "a session ends after its connection"
@@ -440,7 +444,7 @@ impl Shard {
         let Some((will, on_disk)) = session.take_will() else {
             return;
         };
-        let client_id = Arc::clone(&session.client_id);
+        let (client_id, address) = (Arc::clone(&session.client_id), session.address());
         let verdict = self.access.due_will(id, will.message.topic());
         if verdict.is_denied() {
             let mut publication = will.message.publication();
@@ -465,6 +469,7 @@ impl Shard {
         self.auditor(now)
             .put_mark(id, &mut publication, &mut stamped);
         let mut item = Item::borrowed(publication, will.message.publisher());
+        item.address = address;
         // [MQTT-3.1.2-14, MQTT311-3.1.2-16]
         if publication.retain {
             // [MQTT-3.1.2-15, MQTT311-3.1.2-17]; only the disk waits for an acknowledgement.
@@ -493,8 +498,7 @@ impl Shard {
                 settled: Some(token),
                 ..WaitFor::NOW
             };
-            let waiter = Waiter::Will(client_id);
-            self.wake_when(now, until, waiter);
+            self.wake_when(now, until, Waiter::Will(client_id));
         } else if over_with_message {
             self.note_will_over(&client_id);
         } else if on_disk {

@@ -48,6 +48,7 @@ use crate::session::Session;
 use crate::settings::NoPlace;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
+use crate::shares::Full;
 use crate::telemetry::Event;
 use crate::timers::Timer;
 
@@ -244,10 +245,11 @@ impl Shard {
         // [MQTT-3.2.2-2, MQTT-3.2.2-3] [MQTT311-3.2.2-1, MQTT311-3.2.2-2, MQTT311-3.2.2-3]
         let present = existing.is_some();
         // [MQTT-3.1.2-5, MQTT311-3.1.2-4] [MQTT-3.1.2-6, MQTT311-3.1.2-4]
-        let Some(session_id) = existing.or_else(|| self.new_session(&client_id)) else {
-            // Room may come again; this connection ends. [MQTT311-4.8.0-2]
-            let fault = Fault::new(ReasonCode::QuotaExceeded, "limits.sessions_max is reached");
-            return self.refuse(now, id, request.caller_as(client_id), fault);
+        let session_id = match existing.map_or_else(|| self.new_session(id, &client_id), Ok) {
+            Ok(session_id) => session_id,
+            Err(full) => {
+                return self.refuse(now, id, request.caller_as(client_id), no_session(full));
+            }
         };
         let will = request.will(now, &client_id);
         self.attach(id, (session_id, present), request, terms, will);
@@ -289,7 +291,9 @@ impl Shard {
     ) {
         let absence = self.numbers.issue();
         let Self {
+            connections,
             sessions,
+            shares,
             gate,
             options: ShardOptions { limits, .. },
             ..
@@ -297,6 +301,8 @@ impl Shard {
         let Some(session) = sessions.get_mut(session_id) else {
             return;
         };
+        let address = connections.get(id).and_then(Connection::network);
+        shares.attach(session, address);
         session.attach(id.index, absence);
         let expiry_before = session.set_expiry(terms.expiry_s);
         session.set_will(will); // [MQTT-3.1.2-7, MQTT311-3.1.2-8]
@@ -466,10 +472,11 @@ impl Shard {
         }
     }
 
-    pub(crate) fn new_session(&mut self, client_id: &Arc<str>) -> Option<SessionId> {
-        let max = self.options.limits.sessions_max.into();
-        let has_room = self.options.totals.sessions.try_add(1, max);
-        has_room.then(|| self.insert_session(client_id))
+    fn new_session(&mut self, id: ConnectionId, client_id: &Arc<str>) -> Result<SessionId, Full> {
+        let ShardOptions { limits, totals, .. } = &self.options;
+        let address = self.connections.get(id).and_then(Connection::network);
+        self.shares.take_session(address, totals, limits)?;
+        Ok(self.insert_session(client_id))
     }
 
     /// One that was there before the broker started: it is kept, whatever the limit is now.
@@ -580,6 +587,15 @@ fn mix(value: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// Room may come again; this connection ends. [MQTT311-4.8.0-2]
+fn no_session(full: Full) -> Fault {
+    let detail = match full {
+        Full::Table => "limits.sessions_max is reached",
+        Full::Client | Full::Address => "its address has its share of limits.sessions_max",
+    };
+    Fault::new(ReasonCode::QuotaExceeded, detail)
 }
 
 /// Room may come again; this connection ends. [MQTT311-4.8.0-2]

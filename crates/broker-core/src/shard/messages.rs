@@ -66,11 +66,7 @@ impl Shard {
                 .add_full(holder_of(from, holder), &name, &filters),
             MeshMessage::Room { holder, filter } => self.take_room(from, holder, filter.as_deref()),
             MeshMessage::Group(message) => self.take_group_message(now, from, message),
-            MeshMessage::Retain {
-                message,
-                token,
-                errand,
-            } => self.handle_retain(now, from, message, token, errand),
+            MeshMessage::Retain(message) => self.handle_retain_message(now, from, message),
             MeshMessage::Settled { token } => self.handle_settled(now, token),
             MeshMessage::RetainedQuery {
                 token,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! handle_publish: topic (alias?) -> QoS 2 seen before? -> may it? -> retain? -> route -> answer
+//!                                     room to retain it? maybe another shard is asked first
 //! ```
 //!
 //! The message is copied only if somebody must remember it (see [`crate::delivery`]).
@@ -19,7 +20,7 @@ use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::audit::missed::poses_as_record;
-use crate::connection::Answer;
+use crate::connection::{Answer, Connection};
 use crate::delivery::{Item, Storing};
 use crate::durability::{CommitGate, Marker, Record, WaitFor};
 use crate::ids::{ConnectionId, Errand, SessionId};
@@ -29,6 +30,7 @@ use crate::placement;
 use crate::reason::{DropReason, Fault, Flow};
 use crate::session::Session;
 use crate::shard::Shard;
+use crate::shard::retained::RetainRoom;
 use crate::telemetry::Again;
 
 use check::{check_properties, check_topic, invalid_topic, refused};
@@ -179,15 +181,12 @@ impl Shard {
         if let Some(packet_id) = instead_of {
             self.release_lost(session_id, packet_id, &mut item);
         }
-        let outcome = match self.refusal(&item, session_id) {
-            Some(why) if self.must_answer_first(id, why.why) => {
-                self.put_back(id, session_id, publish.packet_id);
-                Ok(None)
-            }
-            Some(why) => self
+        let outcome = match self.judge(id, session_id, &mut item, publish.packet_id) {
+            Judged::PutBack => Ok(None),
+            Judged::Refused(why) => self
                 .refuse_publish(now, id, session_id, &item, publish.packet_id, &why)
                 .map(Some),
-            None => {
+            Judged::TakenIn => {
                 if receives {
                     self.connections.reserve_answer(id);
                     is_reserved = true;
@@ -260,6 +259,53 @@ impl Shard {
                 self.deliverer(now).answer(id, outcome.until, answer);
             }
         }
+    }
+
+    /// Whether a message is taken in. One that is to be retained has its room then.
+    fn judge(
+        &mut self,
+        id: ConnectionId,
+        session_id: SessionId,
+        item: &mut Item<'_>,
+        packet_id: Option<PacketId>,
+    ) -> Judged {
+        let refusal = match self.refusal(item, session_id) {
+            Some(refusal) => refusal,
+            None => match self.claim_room(id, item) {
+                RetainRoom::Known(Ok(reserved)) => {
+                    item.reserved = reserved;
+                    return Judged::TakenIn;
+                }
+                RetainRoom::Known(Err(full)) => Refusal {
+                    why: DropReason::RetainedFull,
+                    full: full.share(item.address),
+                },
+                RetainRoom::Asked => {
+                    self.forget_arrival(session_id, packet_id);
+                    return Judged::PutBack;
+                }
+            },
+        };
+        if self.must_answer_first(id, refusal.why) {
+            self.put_back(id, session_id, packet_id);
+            return Judged::PutBack;
+        }
+        Judged::Refused(refusal)
+    }
+
+    /// Room for the message, if it is to be retained and its acknowledgement promises that.
+    #[inline]
+    fn claim_room(&mut self, id: ConnectionId, item: &mut Item<'_>) -> RetainRoom {
+        let publication = &item.publication;
+        let Some(client) = item.publisher.filter(|_| publication.retain) else {
+            return RetainRoom::Known(Ok(None));
+        };
+        let connection = self.connections.get(id);
+        item.address = connection.and_then(Connection::network);
+        if publication.qos == QoS::AtMostOnce || publication.payload.is_empty() {
+            return RetainRoom::Known(Ok(None));
+        }
+        self.room_to_retain(id, publication, client)
     }
 
     /// Why a message is not taken in, if so: its client may not publish it, or there is no room to
@@ -350,9 +396,7 @@ impl Shard {
             return Ok(Outcome { reason, until });
         }
         // It is not here: when it comes again it is new.
-        if let (Some(session), Some(packet_id)) = (self.sessions.get_mut(session_id), packet_id) {
-            session.inbound.acknowledged(packet_id);
-        }
+        self.forget_arrival(session_id, packet_id);
         Err(Fault::new(reason, detail))
     }
 
@@ -368,14 +412,19 @@ impl Shard {
             })
     }
 
-    /// The packet is looked at again when everything before it has been answered.
-    #[cold]
-    fn put_back(&mut self, id: ConnectionId, session_id: SessionId, packet_id: Option<PacketId>) {
+    /// The packet is looked at again: then it is new.
+    fn forget_arrival(&mut self, session_id: SessionId, packet_id: Option<PacketId>) {
         if let Some(packet_id) = packet_id
             && let Some(session) = self.sessions.get_mut(session_id)
         {
             session.inbound.acknowledged(packet_id);
         }
+    }
+
+    /// The packet is looked at again when everything before it has been answered.
+    #[cold]
+    fn put_back(&mut self, id: ConnectionId, session_id: SessionId, packet_id: Option<PacketId>) {
+        self.forget_arrival(session_id, packet_id);
         if let Some(connection) = self.connections.get_mut(id) {
             connection.answer_first();
         }
@@ -522,10 +571,18 @@ fn copied_with(storing: &Storing) -> Option<PacketId> {
     }
 }
 
+/// What becomes of a message that a client sends.
+enum Judged {
+    TakenIn,
+    Refused(Refusal),
+    /// It is looked at again later.
+    PutBack,
+}
+
 /// Why a message is not taken in.
 struct Refusal {
     why: DropReason,
-    /// The session that is full, if it is that.
+    /// The session that is full, or the share that is used up, if it is that.
     full: Option<Arc<str>>,
 }
 

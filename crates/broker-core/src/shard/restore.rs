@@ -418,7 +418,7 @@ impl Shard {
 
     /// Goes on with a retained message; one that has expired meanwhile is dropped, and named.
     pub fn restore_retained(&mut self, now: Instant, message: Message) {
-        self.keep_retained(now, &Arc::new(message));
+        self.keep_retained(now, Arc::new(message));
     }
 
     /// Goes on with a lane of an earlier run, after its session was restored.

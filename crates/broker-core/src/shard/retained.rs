@@ -9,9 +9,9 @@
 //! Invariant: a retained message has no position in a log, so a session that is given it needs
 //! none.
 //!
-//! Invariant: the acknowledgement of a retained QoS 1 or 2 message leaves after the topic's shard
-//! has it, so that a client that learns of the acknowledgement and then subscribes anywhere
-//! gets it.
+//! Invariant: a retained QoS 1 or 2 message is taken in when there is room for it, and refused
+//! otherwise. Its acknowledgement leaves after the topic's shard has it, so that a client that
+//! learns of the acknowledgement and then subscribes anywhere gets it.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -22,18 +22,22 @@ use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 
 use crate::audit::verdict::finds_verdict;
 use crate::audit::watch::lane_answer;
+use crate::connection::RetainAnswer;
 use crate::delivery::{Item, Storing};
 use crate::durability::{Record, WaitFor, Waiter};
-use crate::ids::{Errand, SessionId, ShardId, StoreId};
-use crate::mesh::MeshMessage;
-use crate::message::Message;
+use crate::ids::{ConnectionId, Errand, SessionId, ShardId, StoreId};
+use crate::mesh::{MeshMessage, RetainMessage};
+use crate::message::{Message, Publication};
 use crate::placement;
 use crate::reason::DropReason;
-use crate::retained::{NextStep, QueryStart, Question, RetainedChange, RetainedCopy, Slice};
+use crate::retained::{
+    Claim, Kept, NextStep, QueryStart, Question, RetainedChange, RetainedCopy, Slice,
+};
 use crate::routing::{Grant, Terms};
 use crate::session::{Identifiers, Session};
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
+use crate::shares::{Full, Reserved, Taker};
 use crate::timers::Timer;
 
 impl Shard {
@@ -49,31 +53,167 @@ impl Shard {
         } else {
             item.message(deliveries)
         };
+        let (address, reserved) = (item.address, item.reserved.take());
         if owner == self.options.id {
-            return item.wait_for(self.set_retained(now, message, None));
+            let kept = Kept { message, address };
+            return item.wait_for(self.set_retained(now, kept, reserved, None));
         }
         let token = (qos > QoS::AtMostOnce).then(|| self.expect_settled(item));
         let errand = match item.storing {
             Storing::IfWanted(Some(marker)) => marker.retained,
             _ => None,
         };
-        let message = MeshMessage::Retain {
+        let message = RetainMessage::Keep {
             message,
             token,
             errand,
+            address,
+            reserved,
         };
-        self.mesh.send(owner, message);
+        self.mesh.send(owner, MeshMessage::Retain(message));
     }
 
-    pub(crate) fn handle_retain(
+    /// Room for a retained message of QoS 1 or 2 that a client publishes: what its acknowledgement
+    /// promises is kept. While there is room for everybody any shard knows; otherwise the shard of
+    /// the topic does, which also knows what the message replaces.
+    pub(crate) fn room_to_retain(
+        &mut self,
+        id: ConnectionId,
+        publication: &Publication<'_>,
+        publisher: &Arc<str>,
+    ) -> RetainRoom {
+        let (text, bytes) = (publication.topic, publication.cost());
+        let (Some(connection), Ok(topic)) = (self.connections.get_mut(id), TopicName::parse(text))
+        else {
+            return RetainRoom::Known(Ok(None));
+        };
+        let (answered, address) = (connection.take_retain_answer(), connection.network());
+        let client = Some(publisher);
+        if let Some(answered) = answered {
+            if *answered.topic == *text {
+                return RetainRoom::Known(answered.answer.map(Some));
+            }
+            self.release_reserved(&answered);
+        }
+        let limits = &self.options.limits;
+        if self.keeps_retained(text) {
+            let taker = Taker { client, address };
+            let reserved = self.retained.reserve(topic, bytes, taker, limits);
+            return RetainRoom::Known(reserved.map(Some));
+        }
+        if let Some(reserved) = self.retained.reserve_for_any(bytes, limits) {
+            return RetainRoom::Known(Ok(Some(reserved)));
+        }
+        self.ask_for_room(id, publication, publisher);
+        RetainRoom::Asked
+    }
+
+    /// Asks the shard of its topic whether a message may be retained. What the client has sent is
+    /// not looked at before that has answered.
+    #[cold]
+    fn ask_for_room(
+        &mut self,
+        id: ConnectionId,
+        publication: &Publication<'_>,
+        publisher: &Arc<str>,
+    ) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        connection.pause(true);
+        let message = RetainMessage::Asked {
+            connection: id,
+            topic: publication.topic.into(),
+            bytes: publication.cost(),
+            publisher: Arc::clone(publisher),
+            address: connection.network(),
+        };
+        let owner = placement::of_topic(publication.topic, self.options.shards);
+        self.mesh.send(owner, MeshMessage::Retain(message));
+    }
+
+    /// Another shard says something about a retained message.
+    pub(crate) fn handle_retain_message(
         &mut self,
         now: Instant,
         from: ShardId,
-        message: Arc<Message>,
-        token: Option<u64>,
+        message: RetainMessage,
+    ) {
+        match message {
+            RetainMessage::Keep {
+                message,
+                token,
+                errand,
+                address,
+                reserved,
+            } => {
+                let kept = Kept { message, address };
+                self.handle_retain(now, (from, token), kept, reserved, errand);
+            }
+            RetainMessage::Asked {
+                connection,
+                topic,
+                bytes,
+                publisher,
+                address,
+            } => {
+                let client = Some(&publisher);
+                let taker = Taker { client, address };
+                self.handle_retain_asked((from, connection), topic, bytes, taker);
+            }
+            RetainMessage::Answered {
+                connection,
+                topic,
+                answer,
+            } => self.handle_retain_answered(now, connection, RetainAnswer { topic, answer }),
+        }
+    }
+
+    fn handle_retain_asked(
+        &mut self,
+        (from, connection): (ShardId, ConnectionId),
+        topic: Box<str>,
+        bytes: u64,
+        taker: Taker<'_>,
+    ) {
+        let limits = &self.options.limits;
+        let answer = match TopicName::parse(&topic) {
+            Ok(name) => self.retained.reserve(name, bytes, taker, limits),
+            Err(_) => Ok(Reserved::default()),
+        };
+        let message = RetainMessage::Answered {
+            connection,
+            topic,
+            answer,
+        };
+        self.mesh.send(from, MeshMessage::Retain(message));
+    }
+
+    fn handle_retain_answered(&mut self, now: Instant, id: ConnectionId, answered: RetainAnswer) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return self.release_reserved(&answered);
+        };
+        connection.take_in_answer(answered);
+        // What it has sent is looked at when the driver writes to it.
+        self.connections.relieve(now, id);
+    }
+
+    /// The message does not come for which there is room.
+    pub(crate) fn release_reserved(&mut self, answered: &RetainAnswer) {
+        if let Ok(reserved) = answered.answer {
+            self.retained.release(reserved);
+        }
+    }
+
+    fn handle_retain(
+        &mut self,
+        now: Instant,
+        (from, token): (ShardId, Option<u64>),
+        kept: Kept,
+        reserved: Option<Reserved>,
         errand: Option<Errand>,
     ) {
-        let stored = self.set_retained(now, message, errand);
+        let stored = self.set_retained(now, kept, reserved, errand);
         if let Some(token) = token {
             let until = WaitFor::stored(stored);
             let waiter = Waiter::Shard(from, token);
@@ -85,19 +225,29 @@ impl Shard {
     fn set_retained(
         &mut self,
         now: Instant,
-        message: Arc<Message>,
+        kept: Kept,
+        reserved: Option<Reserved>,
         errand: Option<Errand>,
     ) -> StoreId {
+        let message = Arc::clone(&kept.message);
         let Ok(topic) = TopicName::parse(message.topic()) else {
             return StoreId::NOTHING;
         };
         let refused = message.publisher().and_then(|_| self.store_refuses());
         if refused == Some(DropReason::StoreFailed) {
+            if let Some(reserved) = reserved {
+                self.retained.release(reserved);
+            }
             // What is on disk stays, so that is what is shown. The publisher is never answered.
             self.drop_of_publisher(now, &Item::kept(&message), DropReason::StoreFailed);
             return self.store_retained(&message, |message| Record::Retained { message, errand });
         }
-        if self.keep_retained_message(now, topic, &message, refused) {
+        let claim = match (reserved, refused) {
+            (Some(reserved), _) => Claim::Reserved(reserved),
+            (None, Some(why)) => Claim::Refused(why),
+            (None, None) => Claim::IfRoom,
+        };
+        if self.keep_retained_message(now, topic, kept, claim) {
             message.end_count();
             self.store_retained(&message, |message| Record::Retained { message, errand })
         } else {
@@ -105,10 +255,15 @@ impl Shard {
         }
     }
 
-    /// Keeps a message that is on disk already, or names it if the limits do not allow it.
-    pub(crate) fn keep_retained(&mut self, now: Instant, message: &Arc<Message>) {
-        if let Ok(topic) = TopicName::parse(message.topic()) {
-            self.keep_retained_message(now, topic, message, None);
+    /// Keeps a message that is on disk already, whatever the limits are now: it was acknowledged,
+    /// and nothing new is kept before there is room again.
+    pub(crate) fn keep_retained(&mut self, now: Instant, message: Arc<Message>) {
+        let text = Arc::clone(&message);
+        if let Ok(topic) = TopicName::parse(text.topic()) {
+            let address = None;
+            let kept = Kept { message, address };
+            let claim = Claim::Reserved(Reserved::default());
+            self.keep_retained_message(now, topic, kept, claim);
         }
     }
 
@@ -117,31 +272,33 @@ impl Shard {
         &mut self,
         now: Instant,
         topic: TopicName<'_>,
-        message: &Arc<Message>,
-        refused: Option<DropReason>,
+        kept: Kept,
+        claim: Claim,
     ) -> bool {
+        let (message, address) = (Arc::clone(&kept.message), kept.address);
         let Self {
             retained,
             options: ShardOptions { limits, .. },
             telemetry,
             ..
         } = self;
-        match retained.set(topic, message, refused, limits) {
+        match retained.set(topic, kept, claim, limits) {
             RetainedChange::Set { old } => {
                 let publication = message.publication();
                 telemetry.retained(publication.cost(), old);
                 if let Some(at) = publication.expires {
-                    let timer = Timer::Retained(Arc::downgrade(message));
+                    let timer = Timer::Retained(Arc::downgrade(&message));
                     self.timers.set(at.max(now), timer);
                 }
                 true
             }
-            RetainedChange::Removed { old, refused } => {
+            RetainedChange::Removed { old, refused, full } => {
                 if let Some(size) = old {
                     telemetry.unretained(size);
                 }
                 if let Some(why) = refused {
-                    self.drop_of_publisher(now, &Item::kept(message), why);
+                    let share = full.and_then(|full| full.share(address));
+                    self.drop_at_share(now, &Item::kept(&message), why, share.as_ref());
                 }
                 false
             }
@@ -392,6 +549,15 @@ impl Shard {
         self.deliverer(now).deliver(session_id, terms, &mut item);
         item.finish(&mut self.deliveries);
     }
+}
+
+/// Whether there is room for a retained message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RetainRoom {
+    /// It has this, if it needs any, or there is none.
+    Known(Result<Option<Reserved>, Full>),
+    /// The shard of its topic is asked, and the packet is looked at again.
+    Asked,
 }
 
 /// How many slices one session's query may take at a time.

@@ -322,6 +322,17 @@ impl Shard {
 
     /// Counts and tells a message that has no receiver to be told of: its publisher is named.
     pub(crate) fn drop_of_publisher(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
+        self.drop_at_share(now, item, reason, None);
+    }
+
+    /// The same; `share`: what is used up, if it is that.
+    pub(crate) fn drop_at_share(
+        &mut self,
+        now: Instant,
+        item: &Item<'_>,
+        reason: DropReason,
+        share: Option<&Arc<str>>,
+    ) {
         let is_aside = self.audit.topics().is_aside(item.publication.topic);
         self.telemetry.count_drop(reason, is_aside);
         let client_id = item.publisher.map_or_else(anonymous, Arc::clone);
@@ -329,7 +340,7 @@ impl Shard {
             client_id: &client_id,
             topic: item.publication.topic,
             reason,
-            full: None,
+            full: share,
         };
         self.telemetry.dropped_of_publisher(now, &drop);
     }

@@ -231,7 +231,7 @@ impl Shard {
 
     /// Gives the session the subscription. Answers the QoS of the one that it replaces.
     fn insert_subscription(&mut self, request: &Request<'_>) -> Result<Option<QoS>, ReasonCode> {
-        let limits = &self.options.limits;
+        let ShardOptions { limits, totals, .. } = &self.options;
         let size = FilterSize::of(request.filter.filter());
         let Some(session) = self.sessions.get_mut(request.session) else {
             return Err(ReasonCode::UnspecifiedError);
@@ -240,7 +240,12 @@ impl Shard {
         let before = before.map(|grant| grant.qos);
         if before.is_none() {
             let has_room = session.subscriptions.has_room(size, limits);
-            if !has_room || !self.options.totals.try_subscribe(size, limits) {
+            let shares = &mut self.shares;
+            if !has_room
+                || shares
+                    .take_subscription(session, size, totals, limits)
+                    .is_err()
+            {
                 return Err(ReasonCode::QuotaExceeded);
             }
             self.telemetry.subscribed();
@@ -470,6 +475,9 @@ impl Shard {
         let size = FilterSize::of(parsed.filter());
         self.options.totals.unsubscribe(size);
         self.turn.note_levels(size.levels);
+        if let Some(session) = self.sessions.get(session_id) {
+            self.shares.end_subscription(session);
+        }
         match parsed {
             SubscriptionFilter::Plain(filter) => {
                 // [MQTT-3.10.4-2, MQTT311-3.10.4-2]

@@ -141,6 +141,11 @@ impl Broker {
 
     /// Opens a connection on some shard.
     pub(crate) fn open(&mut self, version: Version) -> Client {
+        self.open_from(version, Peer::default())
+    }
+
+    /// The same, from this address.
+    pub(crate) fn open_from(&mut self, version: Version, peer: Peer) -> Client {
         let shard = self.links.len() % self.shards.len();
         let client = Client(self.links.len());
         let id = self.next_id();
@@ -155,7 +160,7 @@ impl Broker {
             shard,
             Input::Opened {
                 connection: id,
-                peer: Peer::default(),
+                peer,
             },
         );
         client

@@ -161,7 +161,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 [
                     "Sessions, connected or offline. Each takes about 720 bytes if it is only in memory,",
                     "about 1,000 if it is persistent and on disk; queue and subscriptions are extra.",
-                    "Existing sessions stay when this is lowered."
+                    "Existing sessions stay when this is lowered. One address has nine tenths at most."
                 ],
                 limits.sessions_max
             ),
@@ -357,7 +357,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Live,
                 [
                     "Retained messages. About 200 bytes each plus topic and payload if they are only in",
-                    "memory, 300 if they are on disk too."
+                    "memory, 300 if they are on disk too. One client has half of them at most, one",
+                    "address nine tenths."
                 ],
                 limits.retained_messages_max
             ),

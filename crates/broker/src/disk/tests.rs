@@ -366,7 +366,7 @@ fn retained_messages_beyond_a_lowered_limit_are_logged() {
         };
         let mut shards = [Shard::new(options)];
         let log = log_of(|| opened.restore(&mut shards, &limits).unwrap());
-        let line = log.lines().find(|line| line.contains("hidden=2"));
+        let line = log.lines().find(|line| line.contains("messages=3"));
         assert_eq!(line.is_some(), is_logged, "{log}");
     }
 }

@@ -128,7 +128,7 @@ impl Oracle {
             tick: 0,
             serials: 0,
             members_hand_over: options.members_leave() || options.small_packets,
-            retained_fits: options.retained_messages >= 1_000,
+            retained_fits: !options.retains_few(),
             queues_fit: options.queues_keep() && !options.small_packets,
             refuses: options.refuses,
             watched: options.watched,
@@ -210,8 +210,30 @@ impl Oracle {
     /// A message of QoS 2 came again under its id, since its publisher has not heard the answer. If
     /// that was a refusal it is new to the broker, which takes it only now [MQTT-4.3.3-9].
     pub(crate) fn came_again(&mut self, id: MessageId) {
-        if self.refuses && !self.disk.has_asked_for(id) {
+        if self.may_be_refused(id) && !self.disk.has_asked_for(id) {
             self.messages[id].last_accept = self.tick();
+        }
+    }
+
+    /// Whether the broker may have refused this message to its publisher.
+    fn may_be_refused(&self, id: MessageId) -> bool {
+        let message = &self.messages[id];
+        let few = message.retain && !self.retained_fits;
+        (self.refuses || few) && message.acknowledged.is_none()
+    }
+
+    /// Its publisher was promised that it is retained.
+    fn is_surely_kept(&self, id: MessageId) -> bool {
+        self.retained_fits || self.messages[id].acknowledged.is_some()
+    }
+
+    /// The publisher has heard that a message was refused: nobody has it, and it replaces none.
+    pub(crate) fn was_refused(&mut self, id: MessageId, packet_id: PacketId) {
+        let message = &mut self.messages[id];
+        if message.retain && !self.retained_fits {
+            message.accepts = message.accepts.saturating_sub(1);
+            let publisher = message.publisher;
+            self.sessions[publisher].unreleased.remove(&packet_id);
         }
     }
 
@@ -453,13 +475,11 @@ impl Oracle {
             .iter()
             .map(|session| {
                 let missing = session.outstanding.keys().copied();
-                let taken =
-                    |id: &MessageId| !self.refuses || self.messages[*id].acknowledged.is_some();
-                missing.filter(taken).collect()
+                missing.filter(|id| !self.may_be_refused(*id)).collect()
             })
             .collect();
         let mut of_groups = self.groups.missing();
-        of_groups.retain(|id| !self.refuses || self.messages[*id].acknowledged.is_some());
+        of_groups.retain(|id| !self.may_be_refused(*id));
         (of_clients, of_groups)
     }
 }
@@ -477,7 +497,7 @@ pub(crate) fn check_reasons(options: &Options, dropped: impl Fn(DropReason) -> u
             DropReason::TooLargeForReceiver => options.small_packets,
             DropReason::SessionEnded => options.members_leave(),
             DropReason::NotConnected => options.staying > 0 || options.wills,
-            DropReason::RetainedFull => options.retained_messages < 1_000,
+            DropReason::RetainedFull => options.retains_few(),
             DropReason::RefusedByReceiver => options.refusals,
             DropReason::ConnectionLost => true,
             DropReason::StoreFailed => options.read_only,

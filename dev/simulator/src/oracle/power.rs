@@ -174,7 +174,7 @@ impl Oracle {
         let message = &self.messages[id];
         let in_force = message.in_force();
         let sure = in_force.is_some_and(|at| at < self.synced.until) && message.accepts == 1;
-        if !sure || message.clear || message.expiry_s.is_some() || !self.retained_fits {
+        if !sure || message.clear || message.expiry_s.is_some() || !self.is_surely_kept(id) {
             return;
         }
         let mut kept = retained.iter().filter(|kept| kept.topic() == topic);

@@ -26,7 +26,8 @@ impl Oracle {
             let candidates = current(&self.messages, topic, Some(since));
             let sure = |id: &MessageId| {
                 let m = &self.messages[*id];
-                !m.clear && m.expiry_s.is_none() && m.qos.min(qos) > QoS::AtMostOnce
+                let is_kept = !m.clear && m.expiry_s.is_none() && self.is_surely_kept(*id);
+                is_kept && m.qos.min(qos) > QoS::AtMostOnce
             };
             let known = candidates
                 .iter()
@@ -34,7 +35,7 @@ impl Oracle {
             // What was published meanwhile may have come before SUBACK.
             let session = &self.sessions[client];
             let newer = session.retained_at.get(topic).is_some_and(|at| *at > since);
-            if self.retained_fits && known && !newer && candidates.iter().all(sure) {
+            if known && !newer && candidates.iter().all(sure) {
                 self.sessions[client]
                     .retained
                     .push(RetainedExpected { text, topic, since });

@@ -184,7 +184,8 @@ impl World {
                             self.failed[shard]
                         }
                         ReasonCode::QuotaExceeded => {
-                            self.options.refuses || self.options.store_fills()
+                            let refuses = self.options.refuses || self.options.retains_few();
+                            refuses || self.options.store_fills()
                         }
                         _ => false,
                     };

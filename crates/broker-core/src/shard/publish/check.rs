@@ -65,6 +65,11 @@ pub(super) fn refused(why: DropReason) -> (ReasonCode, &'static str) {
             "a session that would have to keep it is at limits.queue_messages_max or \
              queue_bytes_max",
         ),
+        DropReason::RetainedFull => (
+            ReasonCode::QuotaExceeded,
+            "limits.retained_messages_max or retained_bytes_max is reached, or the share of its \
+             client or address",
+        ),
         _ => (
             ReasonCode::QuotaExceeded,
             "limits.store_bytes_max is reached, or the disk has no room for more",
