@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::Config;
-use super::table::{LISTENER_KEYS, LISTENERS, RULES, SECTIONS};
+use super::table::SECTIONS;
+use super::table_arrays::{LISTENER_KEYS, LISTENERS, RULES};
 
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

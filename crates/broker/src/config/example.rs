@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use super::table::{
-    Key, LISTENER_KEYS, LISTENERS, LISTENERS_DOC, RULE_KEYS, RULES, RULES_DOC, SECTIONS,
-};
+use super::table::{Key, SECTIONS};
+use super::table_arrays::{LISTENER_KEYS, LISTENERS, LISTENERS_DOC, RULE_KEYS, RULES, RULES_DOC};
 use unbroken_broker_core::AuditRule;
 
 use super::{Config, Listener};

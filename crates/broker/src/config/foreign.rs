@@ -309,7 +309,8 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::table::{LISTENER_KEYS, RULE_KEYS, SECTIONS};
+    use crate::config::table::SECTIONS;
+    use crate::config::table_arrays::{LISTENER_KEYS, RULE_KEYS};
 
     #[test]
     fn a_mosquitto_conf_is_known_by_its_first_setting() {

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::error::{ConfigError, Problem};
-use super::table::{Key, LISTENER_KEYS, LISTENERS, RULE_KEYS, RULES, SECTIONS};
+use super::table::{Key, SECTIONS};
+use super::table_arrays::{LISTENER_KEYS, LISTENERS, RULE_KEYS, RULES};
 use super::value::{Kind, Value};
 use super::written::{FlagValue, Origin, Place, Raw, Written};
 use super::{Config, Listener};

@@ -21,6 +21,7 @@ mod foreign;
 mod load;
 mod setting;
 mod table;
+mod table_arrays;
 mod units;
 mod value;
 mod written;

@@ -9,7 +9,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::Problem;
 use super::foreign::{instead_of, is_mosquitto, mosquitto_line, not_yet, protocol, unsupported};
-use super::table::{ADDRESS, LISTENER_KEYS, LISTENERS, RULE_KEYS, RULES, SECTIONS};
+use super::table::SECTIONS;
+use super::table_arrays::{ADDRESS, LISTENER_KEYS, LISTENERS, RULE_KEYS, RULES};
 use super::value::Form;
 
 /// Where an effective value comes from.

@@ -1,0 +1,118 @@
+//! The keys of tables of which there can be many: `[[listeners]]` and `[[audit.rule]]`.
+
+use unbroken_broker_core::AuditRule;
+
+use super::Listener;
+use super::changes::Applies;
+use super::setting::Setting;
+use super::table::{Key, key};
+use super::value::Kind;
+
+/// The name of the array of tables whose keys are [`LISTENER_KEYS`].
+pub(super) const LISTENERS: &str = "listeners";
+/// What [`LISTENERS`] is about.
+pub(super) const LISTENERS_DOC: &str =
+    "Where clients connect, and which clients may. One table for each address.";
+/// The name of the array of tables whose keys are [`RULE_KEYS`].
+pub(super) const RULES: &str = "audit.rule";
+/// What [`RULES`] is about.
+pub(super) const RULES_DOC: &str = "Treatment of messages by client and topic. The first matching rule applies; other messages\n\
+     # are stamped, and verified if their publisher stamps them. As many tables as needed.";
+/// Stands for `bind` and `port` together.
+pub(super) const ADDRESS: &str = "address";
+
+/// The keys of one `[[audit.rule]]` table.
+pub(super) const RULE_KEYS: &[Key<AuditRule>] = &[
+    key!(
+        "client",
+        Kind::Text,
+        Restart,
+        ["Client ids; * matches any characters."],
+        client
+    ),
+    key!("topic", Kind::Text, Restart, ["A topic filter."], topic),
+    key!(
+        "action",
+        Kind::Choice(&["verify", "stamp", "off"]),
+        Restart,
+        [
+            "stamp: messages are numbered and hashed. verify: the same, and the publisher's stamp in",
+            "the user property `audit` is verified. off: neither."
+        ],
+        action
+    ),
+    key!(
+        "forward_stamp",
+        Kind::Flag,
+        Restart,
+        ["Whether 5.0 receivers get number and hash, in the user property `audit`."],
+        forward_stamp
+    ),
+];
+
+/// The keys of one `[[listeners]]` table.
+pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
+    key!(
+        "name",
+        Kind::Text,
+        Restart,
+        ["A name, printed with the address when the broker starts."],
+        name
+    ),
+    key!(
+        "bind",
+        Kind::Address,
+        Restart,
+        [
+            "IP address to listen on. \"::\" is IPv6 only: for IPv4 as well add a second table with",
+            "\"0.0.0.0\". `address = \"127.0.0.1:1883\"` stands for bind and port together."
+        ],
+        bind
+    ),
+    key!(
+        "port",
+        Kind::Count {
+            min: 0,
+            max: u16::MAX as u64,
+            absent: None
+        },
+        Restart,
+        ["Port; 0 chooses a free one and prints it."],
+        port
+    ),
+    key!(
+        "allow_anonymous",
+        Kind::Flag,
+        Live,
+        [
+            "Whether clients without a user name may connect. Default: only on loopback, and only",
+            "without a password_file."
+        ],
+        allow_anonymous
+    ),
+    key!(
+        "password_file",
+        Kind::Path,
+        Live,
+        [
+            "Users and password hashes, in the format of mosquitto_passwd and `unbroken passwd`.",
+            "Relative to the directory of this file. Read again on SIGHUP."
+        ],
+        password_file
+    ),
+    key!(
+        "max_connections",
+        Kind::Count {
+            min: 1,
+            max: u32::MAX as u64,
+            absent: Some("unlimited")
+        },
+        Live,
+        [
+            "Open connections of this listener, within limits.connections_max. A client beyond",
+            "either limit is refused with 0x97 (before 5.0: 3), unless it replaces a connection of",
+            "its own."
+        ],
+        max_connections
+    ),
+];
