@@ -207,6 +207,7 @@ fn match_new_topics() -> Work {
     let messages: Vec<_> = (0..5_000 + WARM_UP).map(|k| plain(&topic(k))).collect();
     let mut messages = messages.into_iter();
     Box::new(move || {
+        broker.begin_turn();
         broker.send(PUBLISHER, &messages.next().unwrap());
         assert!(broker.write(0) > 0, "nobody got it");
     })
@@ -253,7 +254,9 @@ fn come_and_go(filters: u16) -> Work {
     broker.write(0);
     Box::new(move || {
         broker.send(PUBLISHER, &subscribe);
+        broker.begin_turn();
         broker.send(PUBLISHER, &unsubscribe);
+        broker.begin_turn();
         assert!(broker.write(0) > 0, "no answer");
     })
 }

@@ -1,14 +1,14 @@
 //! A shard whose clients are in memory, for programs that count what it does.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
     Admission, ConnectionId, Input, Limits, Output, Peer, Settings, Shard, ShardId, ShardOptions,
     Totals,
 };
 
-/// One shard, and time that stands still.
+/// One shard, and time that stands still but for [`Broker::begin_turn`].
 pub(crate) struct Broker {
     shard: Shard,
     now: Instant,
@@ -55,6 +55,7 @@ impl Broker {
             listener,
             certificate: None,
         };
+        self.begin_turn();
         self.input(Input::Opened { connection, peer });
         self.send(index, &packet(0x10, &[b"\0\x04MQTT", rest].concat()));
         let admission = Admission::Granted { user: None };
@@ -72,6 +73,14 @@ impl Broker {
     fn input(&mut self, input: Input<'_>) {
         for output in self.shard.handle(self.now, input) {
             assert!(!matches!(output, Output::Close { .. }), "{output:?}");
+        }
+    }
+
+    /// What waits for another turn goes on. The coming of a client begins one, too.
+    pub(crate) fn begin_turn(&mut self) {
+        self.now += Duration::from_nanos(1);
+        if self.shard.next_timeout().is_some_and(|at| at <= self.now) {
+            self.input(Input::Timeout { heard: self.now });
         }
     }
 

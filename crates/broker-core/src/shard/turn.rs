@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::TopicName;
 
+use crate::filter_size::is_deep;
 use crate::ids::{ConnectionId, SessionId};
-use crate::limits::{CONNECTION_STEPS, FREE_LEVELS, TURN_STEPS};
+use crate::limits::{CONNECTION_STEPS, TURN_STEPS};
 use crate::shard::Shard;
 use crate::timers::Timer;
 
@@ -104,10 +105,7 @@ impl Shard {
         topic: TopicName<'_>,
     ) -> bool {
         let is_busy = self.turn.connections > 0 || self.has_used_turn(now);
-        let waits = is_busy
-            && !self.turn.is_serving
-            && topic.levels().nth(FREE_LEVELS as usize).is_some()
-            && !self.router.knows(topic);
+        let waits = is_busy && !self.turn.is_serving && is_deep(topic) && !self.router.knows(topic);
         if waits {
             self.stand_in_line(now, id);
         }
