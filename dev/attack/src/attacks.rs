@@ -86,13 +86,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "retained-share",
         about: "one client fills the limit of retained messages",
-        open: None,
+        open: Some("its share has not been measured under this attack"),
         run: shares::retained,
     },
     Attack {
         name: "session-share",
         about: "one address fills the limit of sessions",
-        open: None,
+        open: Some("its share has not been measured under this attack"),
         run: shares::sessions,
     },
     Attack {

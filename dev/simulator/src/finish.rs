@@ -125,7 +125,9 @@ impl World {
             if let Some((_, id)) = of_topic.first() {
                 assert!(
                     id.is_some_and(|id| possible.contains(&id)),
-                    "probe {probe} found {id:?} retained on {topic}; it can only be one of {possible:?}"
+                    "probe {probe} found {id:?} retained on {topic}; it can only be one of \
+                     {possible:?}: {:?}",
+                    id.map(|id| &messages[id])
                 );
             } else {
                 let few = self.options.retains_few();

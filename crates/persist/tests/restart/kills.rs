@@ -423,7 +423,7 @@ fn what_was_acknowledged_is_not_undone_by_an_older_retained_message_after_a_kill
 }
 
 #[test]
-fn what_its_keeper_has_refused_is_not_retained_after_a_kill() {
+fn what_its_keeper_has_refused_is_not_retained_after_a_kill_and_is_new_when_it_comes_again() {
     for topic in ["a", "b", "c", "d"] {
         let mut world = World::new(3);
         let publisher = world.resident("p", &[]);
@@ -435,8 +435,14 @@ fn what_its_keeper_has_refused_is_not_retained_after_a_kill() {
         world.broker.stored();
         world.broker.deliver_messages();
         world.broker.stored();
-        let found = found_after_a_kill(&mut world, topic, "x");
+        world.restart();
+        let reader = join(&mut world.broker, "r");
+        subscribe(&mut world.broker, reader, topic, QOS2);
+        let found = world.broker.take_payloads(reader);
         assert_eq!(found, Vec::<Vec<u8>>::new(), "{topic}");
+        // [MQTT-4.3.3-9]
+        let found = found_after_a_kill(&mut world, topic, "x");
+        assert_eq!(found, [b"x"], "{topic}");
     }
 }
 

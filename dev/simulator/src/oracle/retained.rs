@@ -135,8 +135,14 @@ pub(super) fn superseded(messages: &[Message], id: MessageId, by: Option<u64>) -
             return false;
         }
         let in_force = by.is_none_or(|by| m.in_force().is_some_and(|at| at < by));
+        // Of one that was taken once and came again it is not known which time it was.
+        let since = if m.accepts == 1 {
+            m.first_accept
+        } else {
+            m.last_accept
+        };
         let behind = if m.publisher == this.publisher {
-            m.last_accept > this.last_accept
+            since > this.last_accept
         } else {
             this.in_force().is_some_and(|at| at < m.first_accept)
                 && m.first_accept > this.last_accept
