@@ -13,7 +13,8 @@ use unbroken_mqtt_proto::session::INFLIGHT_MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Connections at once, all listeners together. About 1 KiB each while idle.
+    /// Connections at once, all listeners together. About 1 KiB each while idle, and up to 4 KiB
+    /// more that [`memory_bytes_max`](Self::memory_bytes_max) does not count.
     /// Beyond it: CONNACK 0x97 (3.x: 3), then close. A client that has a connection takes its
     /// place.
     pub connections_max: u32,
@@ -36,8 +37,8 @@ pub struct Limits {
     /// come whole, of output that their sockets have not taken, of packets that wait, and of
     /// messages that wait for them in memory, each once. Retained messages have a limit of their
     /// own. Beyond it the clients that hold most are ended with 0x97, and what waits in memory for
-    /// one that is away is dropped ([`crate::DropReason::QueueFull`]); until there is room, no
-    /// output takes more than 64 KiB.
+    /// one that is away is dropped ([`crate::DropReason::QueueFull`]). While less than an eighth of
+    /// it is free, no output takes more than 64 KiB.
     pub memory_bytes_max: u64,
     /// QoS 1 and 2 messages a client may have unanswered towards the broker; announced as Receive
     /// Maximum. 4 bytes each. Beyond it: 0x93 (5.0 only; 3.x knows no such limit).
@@ -305,13 +306,17 @@ impl Limits {
 
 /// The largest packet MQTT can express: 1 byte, 4 bytes of length, 268,435,455 bytes of content.
 pub(crate) const PACKET_BYTES_MAX: u32 = 268_435_455 + 5;
-/// A budget of memory that was exceeded is not used up again at once: the clients that hold most
-/// are ended until one of so many parts of it is free.
-pub(crate) const MEMORY_FREED_PARTS: u64 = 8;
-/// Bytes that an output takes while all clients together hold more than
-/// [`Limits::memory_bytes_max`]: a packet that does not fit counts as one for a full output.
+/// Parts of a budget of memory. While less than one of them is free, an output takes little; when
+/// clients are ended, it is until one is free, or two where admitted clients hold it.
+pub(crate) const MEMORY_PARTS: u64 = 8;
+/// Bytes of the buffers of one admitted connection that are not counted in
+/// [`Limits::memory_bytes_max`]: most packets are small, and leave in the turn in which they came.
+pub(crate) const UNCOUNTED_BYTES: usize = 4 * 1024;
+/// Bytes that an output takes while less than an eighth of [`Limits::memory_bytes_max`] is free: a
+/// packet that does not fit counts as one for a full output.
 pub(crate) const SHORT_OUTPUT_BYTES: u64 = 64 * 1024;
-/// How long a shard that has told the others of too little memory waits until it looks again.
+/// How long little memory may be free until clients are ended for it, and how long a shard that has
+/// found none to end waits for the others.
 pub(crate) const MEMORY_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Connections beyond `connections_max`, and beyond `max_connections` of a listener, whose CONNECT
 /// is read, all shards together: a client's own connection may hold the place. If half of them

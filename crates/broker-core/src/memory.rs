@@ -11,8 +11,10 @@
 //!
 //! Deliberately absent: what happens when there is too much, which the shard decides.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+
+use crate::limits::MEMORY_PARTS;
 
 /// Bytes that all shards together hold of one kind.
 #[derive(Debug, Default)]
@@ -33,15 +35,24 @@ pub(crate) struct Tally {
     held: u64,
     /// So much of it is in the budget.
     told: u64,
+    limit: u64,
+    /// Little of the budget was left when this shard last looked.
+    is_tight: bool,
 }
 
 impl Tally {
-    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
+    pub(crate) fn new(budget: &Arc<Budget>, limit: u64) -> Self {
         Self {
             budget: Arc::clone(budget),
-            held: 0,
-            told: 0,
+            limit,
+            ..Self::default()
         }
+    }
+
+    /// The limit of the budget is another one.
+    pub(crate) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+        self.look();
     }
 
     /// Something of this shard holds `new` bytes, and held `old`.
@@ -53,12 +64,39 @@ impl Tally {
         }
     }
 
-    /// By how much all shards together hold more than this.
+    /// Whether all shards together hold more than the limit.
     #[inline]
-    pub(crate) fn excess(&self, limit: u64) -> u64 {
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.used() > self.limit
+    }
+
+    /// Whether they hold more than the limit without so many eighths of it.
+    pub(crate) fn exceeds(&self, eighths_free: u64) -> bool {
+        self.used() > self.limit - self.limit / MEMORY_PARTS * eighths_free
+    }
+
+    /// The part of the limit that each of so many clients may hold, if it has so many eighths free.
+    pub(crate) fn share(&self, eighths_free: u64, clients: u64) -> u64 {
+        (self.limit - self.limit / MEMORY_PARTS * eighths_free) / clients.max(1)
+    }
+
+    /// Whether less than an eighth of the budget was left when this shard last looked, which it
+    /// does with each step at the latest.
+    #[inline]
+    pub(crate) const fn is_tight(&self) -> bool {
+        self.is_tight
+    }
+
+    /// Looks at what all shards hold.
+    pub(crate) fn look(&mut self) {
+        self.is_tight = self.exceeds(1);
+    }
+
+    #[inline]
+    fn used(&self) -> u64 {
         // The others may tell what they hold at any time.
         let others = self.budget.used().saturating_sub(self.told);
-        (others + self.held).saturating_sub(limit)
+        others + self.held
     }
 
     #[cold]
@@ -71,6 +109,7 @@ impl Tally {
             self.budget.0.fetch_sub(less, Ordering::Relaxed);
         }
         self.told = self.held;
+        self.look();
     }
 }
 
@@ -83,54 +122,49 @@ impl Drop for Tally {
 
 /// What one thing holds of a budget, wherever it goes. Nothing until it is counted.
 #[derive(Debug, Default)]
-pub(crate) struct Charge(OnceLock<Counted>);
-
-#[derive(Debug)]
-struct Counted {
-    budget: Arc<Budget>,
+pub(crate) struct Charge {
+    budget: Option<Arc<Budget>>,
     bytes: AtomicUsize,
 }
 
 impl Charge {
     /// Counts so many bytes, unless some are counted already.
-    pub(crate) fn count(&self, budget: &Arc<Budget>, bytes: usize) {
-        self.0.get_or_init(|| {
-            budget.0.fetch_add(bytes as u64, Ordering::Relaxed);
-            Counted {
-                budget: Arc::clone(budget),
-                bytes: AtomicUsize::new(bytes),
-            }
-        });
+    pub(crate) fn count(&mut self, budget: &Arc<Budget>, bytes: usize) {
+        if self.budget.is_none() {
+            self.budget = Some(Arc::clone(budget));
+            self.set(bytes);
+        }
     }
 
     /// It holds so many bytes now, if it is counted.
     #[inline]
     pub(crate) fn set(&mut self, bytes: usize) {
-        if let Some(counted) = self.0.get_mut()
-            && *counted.bytes.get_mut() != bytes
-        {
-            counted.set(bytes);
+        if *self.bytes.get_mut() != bytes {
+            self.replace(bytes);
         }
     }
 
     /// It counts no more: another limit holds for it.
     pub(crate) fn end(&self) {
-        if let Some(counted) = self.0.get() {
-            counted.set(0);
+        self.replace(0);
+    }
+
+    #[cold]
+    fn replace(&self, bytes: usize) {
+        if let Some(budget) = &self.budget {
+            let before = self.bytes.swap(bytes, Ordering::Relaxed);
+            if bytes > before {
+                let more = (bytes - before) as u64;
+                budget.0.fetch_add(more, Ordering::Relaxed);
+            } else {
+                let less = (before - bytes) as u64;
+                budget.0.fetch_sub(less, Ordering::Relaxed);
+            }
         }
     }
 }
 
-impl Counted {
-    #[cold]
-    fn set(&self, bytes: usize) {
-        let before = self.bytes.swap(bytes, Ordering::Relaxed);
-        self.budget.0.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.budget.0.fetch_sub(before as u64, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Counted {
+impl Drop for Charge {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -146,16 +180,31 @@ mod tests {
     #[test]
     fn a_budget_is_the_sum_of_its_tallies_and_gets_back_what_is_dropped() {
         let budget = Arc::new(Budget::default());
-        let (mut first, mut second) = (Tally::new(&budget), Tally::new(&budget));
+        let mut first = Tally::new(&budget, 250_000);
+        let mut second = Tally::new(&budget, 250_000);
         first.replace(0, 100_000);
+        assert!(!first.is_exceeded());
         second.replace(0, 200_000);
-        assert_eq!((budget.used(), first.excess(250_000)), (300_000, 50_000));
+        assert_eq!((budget.used(), first.is_exceeded()), (300_000, true));
         first.replace(100_000, 10);
         assert_eq!((first.held, budget.used()), (10, 200_010));
         drop(second);
-        assert_eq!((first.excess(0), budget.used()), (10, 10));
+        assert_eq!((first.used(), budget.used()), (10, 10));
         drop(first);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_budget_is_tight_while_less_than_an_eighth_is_left() {
+        let budget = Arc::new(Budget::default());
+        let mut tally = Tally::new(&budget, 800_000);
+        tally.replace(0, 700_000);
+        assert!(!tally.is_tight());
+        tally.replace(0, 100_000);
+        assert!(tally.is_tight() && !tally.is_exceeded() && tally.exceeds(2));
+        tally.set_limit(1_600_000);
+        assert!(!tally.is_tight());
+        assert_eq!(tally.share(2, 4), 300_000);
     }
 
     #[test]
@@ -179,12 +228,12 @@ mod tests {
     #[test]
     fn a_shard_knows_its_own_to_the_byte_and_others_learn_of_it_in_steps() {
         let budget = Arc::new(Budget::default());
-        let (mut tally, other) = (Tally::new(&budget), Tally::new(&budget));
+        let (mut tally, other) = (Tally::new(&budget, 0), Tally::new(&budget, 0));
         for _ in 0..STEP_BYTES - 1 {
             tally.replace(0, 1);
         }
-        assert_eq!((tally.excess(0), other.excess(0)), (STEP_BYTES - 1, 0));
+        assert_eq!((tally.used(), other.used()), (STEP_BYTES - 1, 0));
         tally.replace(0, 1);
-        assert_eq!(other.excess(0), STEP_BYTES);
+        assert_eq!(other.used(), STEP_BYTES);
     }
 }

@@ -223,8 +223,9 @@ impl Message {
     }
 
     /// Counts its memory among what waits for clients, if it is not counted.
-    pub(crate) fn count(&self, budget: &Arc<Budget>) {
-        self.charge.count(budget, self.memory());
+    pub(crate) fn count(&mut self, budget: &Arc<Budget>) {
+        let memory = self.memory();
+        self.charge.count(budget, memory);
     }
 
     /// It is retained: another limit holds for that.

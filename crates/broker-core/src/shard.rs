@@ -58,6 +58,7 @@ use crate::telemetry::{Event, Telemetry};
 use crate::timers::Timers;
 use announce::Announcer;
 use audit::Auditor;
+use memory::MemoryWatch;
 use restore::Revived;
 use turn::Turn;
 
@@ -85,8 +86,7 @@ pub struct Shard {
     stopping: bool,
     /// [`Timer::Progress`] is set.
     progress_is_due: bool,
-    /// [`Timer::Memory`] is set.
-    memory_is_due: bool,
+    memory_watch: MemoryWatch,
     revived: Revived,
     /// Numbers what this shard asks of others.
     numbers: Numbers,
@@ -140,7 +140,7 @@ impl Shard {
             options.shards
         );
         let mut shard = Self {
-            connections: Connections::new(&options.totals),
+            connections: Connections::new(&options.totals, &options.limits),
             sessions: Sessions::new(options.seed),
             shares: SessionShares::new(options.seed, options.shards),
             access: AccessControl::default(),
@@ -156,7 +156,7 @@ impl Shard {
             outputs: VecDeque::new(),
             stopping: false,
             progress_is_due: false,
-            memory_is_due: false,
+            memory_watch: MemoryWatch::default(),
             revived: Revived::default(),
             numbers: Numbers::default(),
             scratch: Scratch::default(),
@@ -185,7 +185,7 @@ impl Shard {
                 self.handle_stored(now, id);
                 self.release_subacks(now);
             }
-            Input::Read(answer) => self.handle_read(now, &answer),
+            Input::Read(answer) => self.handle_read(now, answer),
             Input::StoreSize(size) => self.handle_store_size(now, &size),
             Input::DiskLacksSpace(lacks) => self.handle_disk_space(lacks),
             Input::StoreFailed { cause } => self.handle_store_failed(now, cause),
@@ -324,6 +324,7 @@ impl Shard {
         let mut rest = connection.receive(now, bytes, packet_bytes_max);
         if rest.len() < bytes.len() {
             self.consume_unread(now, id);
+            self.connections.count(id);
         }
         let Some(connection) = self.connections.get(id) else {
             return;
@@ -335,7 +336,6 @@ impl Shard {
         if !rest.is_empty() {
             self.connections.keep_unread(id, rest, packet_bytes_max);
         }
-        self.connections.count(id);
     }
 
     /// Goes on with what was received earlier.

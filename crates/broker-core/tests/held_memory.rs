@@ -279,6 +279,39 @@ fn a_message_that_waits_for_memory_leaves_when_there_is_some() {
 }
 
 #[test]
+fn one_large_message_to_many_fills_what_is_left_and_ends_nobody_at_once() {
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let mut broker = broker(|limits| limits.memory_bytes_max = 2_000_000);
+        let receivers = (0..60).map(|number| join(&mut broker, &format!("r-{number}")));
+        let receivers: Vec<_> = receivers.collect();
+        for receiver in &receivers {
+            subscribe(&mut broker, *receiver, "t", qos);
+            broker.take(*receiver);
+        }
+        let publisher = join(&mut broker, "p");
+        broker.hold_writes = true;
+        let payload = "x".repeat(100_000);
+        let id = u16::from(qos == QoS::AtLeastOnce);
+        broker.send(publisher, publish("t", &payload, qos, id));
+        let pending =
+            |broker: &Broker| -> usize { receivers.iter().map(|it| broker.pending(*it)).sum() };
+        assert!((1_600_000..2_000_000).contains(&pending(&broker)));
+        assert!(receivers.iter().all(|it| broker.is_open(*it)));
+        broker.hold_writes = false;
+        broker.release_writes();
+        for _ in 0..9 {
+            broker.advance(Duration::from_secs(1));
+        }
+        assert!(receivers.iter().all(|it| broker.is_open(*it)));
+        let got = receivers.iter().map(|it| broker.take(*it).len());
+        let got: usize = got.collect::<Vec<_>>().iter().sum();
+        let dropped = broker.shards[0].stats().dropped[DropReason::SlowReceiver as usize];
+        assert_eq!(got as u64 + dropped, 60);
+        assert_eq!(dropped > 0, qos == QoS::AtMostOnce);
+    }
+}
+
+#[test]
 fn retained_messages_have_a_limit_of_their_own() {
     let mut broker = broker(|limits| limits.memory_bytes_max = 100_000);
     let publisher = join(&mut broker, "p");

@@ -11,7 +11,7 @@ use super::write_buffer::NextPacket;
 use super::{Answer, Connection, Outgoing};
 use crate::durability::{CommitGate, WaitFor, Waiter};
 use crate::ids::{ConnectionId, SessionId, StoreId};
-use crate::limits::{Limits, SHORT_OUTPUT_BYTES};
+use crate::limits::{Limits, SHORT_OUTPUT_BYTES, SMALL_BUFFER_BYTES_MAX, UNCOUNTED_BYTES};
 use crate::memory::Tally;
 use crate::settings::Totals;
 use crate::telemetry::Telemetry;
@@ -30,8 +30,6 @@ pub(crate) struct Connections {
     unadmitted: Tally,
     /// What the others hold.
     memory: Tally,
-    /// All clients together hold too much: an output takes little.
-    is_short: bool,
 }
 
 /// One connection, with what it takes to write to it.
@@ -40,15 +38,14 @@ pub(crate) struct Writer<'a> {
     dirty: &'a mut VecDeque<ConnectionId>,
     buffers: &'a mut BufferPool,
     memory: &'a mut Tally,
-    is_short: bool,
 }
 
 impl Connections {
     /// Whose memory is counted in these.
-    pub(crate) fn new(totals: &Totals) -> Self {
+    pub(crate) fn new(totals: &Totals, limits: &Limits) -> Self {
         Self {
-            unadmitted: Tally::new(&totals.unadmitted),
-            memory: Tally::new(&totals.memory),
+            unadmitted: Tally::new(&totals.unadmitted, limits.unadmitted_bytes_max),
+            memory: Tally::new(&totals.memory, limits.memory_bytes_max),
             ..Self::default()
         }
     }
@@ -96,7 +93,7 @@ impl Connections {
     }
 
     /// Counts what this connection holds, with those that are admitted or those that are not.
-    #[inline]
+    #[cold]
     pub(crate) fn count(&mut self, id: ConnectionId) {
         if let Some(mut writer) = self.writer(id.index).filter(|it| it.id == id) {
             writer.count();
@@ -122,10 +119,15 @@ impl Connections {
         &self.memory
     }
 
-    /// Whether all clients together hold too much, so that an output takes little. Answers what it
-    /// was.
-    pub(crate) fn set_short(&mut self, is_short: bool) -> bool {
-        std::mem::replace(&mut self.is_short, is_short)
+    /// Looks at what all shards hold.
+    pub(crate) fn look_at_memory(&mut self) {
+        self.memory.look();
+    }
+
+    /// The limits are others.
+    pub(crate) fn set_limits(&mut self, limits: &Limits) {
+        self.unadmitted.set_limit(limits.unadmitted_bytes_max);
+        self.memory.set_limit(limits.memory_bytes_max);
     }
 
     /// What those hold that are not admitted.
@@ -177,7 +179,6 @@ impl Connections {
             dirty: &mut self.dirty,
             buffers: &mut self.buffers,
             memory: &mut self.memory,
-            is_short: self.is_short,
         })
     }
 
@@ -242,6 +243,7 @@ impl Connections {
             && connection.id == id
         {
             connection.input.keep(buffers, bytes, packet_bytes_max);
+            self.count(id);
         }
     }
 
@@ -360,7 +362,7 @@ impl Connections {
             && let Some(connection) = self.get_mut(id)
         {
             unread.drain(..used);
-            if unread.len() < unread.capacity() / MUCH_UNUSED {
+            if unread.len() < SMALL_BUFFER_BYTES_MAX && unread.capacity() > SMALL_BUFFER_BYTES_MAX {
                 unread.shrink_to_fit();
             }
             connection.input.restore(unread);
@@ -406,7 +408,9 @@ impl Connections {
             connection.input.heard(now);
         }
         connection.output.wrote(buffers, bytes, half);
-        writer.count();
+        if connection.memory_bytes > 0 {
+            writer.count();
+        }
         let connection = &mut *writer.connection;
         let after = connection.unwritten();
         let has_room = after == 0 || before > half && after <= half;
@@ -435,11 +439,11 @@ impl Writer<'_> {
     pub(crate) fn has_room(&self, limits: &Limits, bytes: u64) -> bool {
         let unwritten = self.unwritten();
         unwritten < limits.output_bytes_max as usize
-            && (!self.is_short || unwritten as u64 + bytes <= SHORT_OUTPUT_BYTES)
+            && (!self.memory.is_tight() || unwritten as u64 + bytes <= SHORT_OUTPUT_BYTES)
     }
 
     /// Counts what the connection holds now, if it is admitted.
-    #[inline]
+    #[cold]
     fn count(&mut self) {
         let (before, after) = (self.connection.memory_bytes, self.connection.memory());
         if before != after && !self.connection.is_unadmitted() {
@@ -495,9 +499,8 @@ impl Writer<'_> {
             self.connection.dirty = true;
             self.dirty.push_back(self.connection.id);
         }
-        self.count();
+        if self.connection.output.memory() > UNCOUNTED_BYTES {
+            self.count();
+        }
     }
 }
-
-/// A buffer of which less than this part is used gives the rest back.
-const MUCH_UNUSED: usize = 4;

@@ -61,7 +61,7 @@ impl LastWords {
     }
 
     /// Counts what it keeps until it is written.
-    pub(crate) fn count(&self, budget: &Arc<Budget>) {
+    pub(crate) fn count(&mut self, budget: &Arc<Budget>) {
         self.charge.count(budget, self.bytes.capacity());
     }
 

@@ -40,7 +40,7 @@ pub(crate) use self::write_buffer::NextPacket;
 use self::write_buffer::WriteBuffer;
 use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, SessionId, StoreId};
-use crate::limits::Limits;
+use crate::limits::{Limits, UNCOUNTED_BYTES};
 use crate::policy::Peer;
 use crate::reason::Fault;
 use crate::shares::{Full, Network, Reserved};
@@ -204,10 +204,12 @@ impl Connection {
         self.handshake.session().is_none()
     }
 
-    /// Memory of what it has sent, of what is to be written to it and of packets that wait.
+    /// Memory of what it has sent, of what is to be written to it and of packets that wait; little
+    /// of it does not count.
     #[inline]
     pub(crate) const fn memory(&self) -> usize {
-        self.input.memory() + self.output.memory() + self.pending.bytes()
+        let bytes = self.input.memory() + self.output.memory() + self.pending.bytes();
+        if bytes > UNCOUNTED_BYTES { bytes } else { 0 }
     }
 
     /// What counts of it before it is admitted.

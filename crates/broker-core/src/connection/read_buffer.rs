@@ -6,6 +6,7 @@ use unbroken_mqtt_proto::connection::alias;
 use unbroken_mqtt_proto::frame_length;
 
 use super::buffers::BufferPool;
+use crate::limits::SMALL_BUFFER_BYTES_MAX;
 
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
@@ -106,10 +107,11 @@ impl ReadBuffer {
     }
 }
 
-/// Makes room for so many bytes more, in steps as `Vec` does, but not for more than the packet has.
+/// Makes room for so many bytes more. A small buffer, which goes round, grows as `Vec` does; a
+/// large one does not grow beyond what its packet has.
 fn grow(unread: &mut Vec<u8>, more: usize, length: usize) {
     let needed = unread.len() + more;
-    if needed > unread.capacity() {
+    if needed > unread.capacity().max(SMALL_BUFFER_BYTES_MAX) {
         let room = length.min(2 * unread.capacity()).max(needed);
         unread.reserve_exact(room - unread.len());
     }

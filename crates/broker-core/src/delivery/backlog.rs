@@ -68,7 +68,6 @@ impl Deliverer<'_> {
         delivery.tracked = self.audit.is_watched();
         let totals = self.telemetry.audit();
         session.accept(self.audit.topics(), totals, &mut delivery);
-        self.deliveries.pool.count(&delivery.message);
         session.outbox.push(terms.qos, delivery);
     }
 

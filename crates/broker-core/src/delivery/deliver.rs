@@ -147,8 +147,12 @@ impl Deliverer<'_> {
                     retain: terms.retain,
                     identifiers: terms.identifiers,
                 };
-                write_publish(&mut self.deliveries.frames, &mut writer, copy, self.now)
-                    .inspect(|_| writer.mark_dirty())
+                let frames = &mut self.deliveries.frames;
+                let written = write_publish(frames, &mut writer, copy, self.now);
+                if written.is_ok() {
+                    writer.mark_dirty();
+                }
+                written
             }
         };
         match outcome {

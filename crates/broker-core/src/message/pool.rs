@@ -47,11 +47,6 @@ impl MessagePool {
         }
     }
 
-    /// Counts a message that was made elsewhere.
-    pub(crate) fn count(&self, message: &Message) {
-        message.count(&self.budget);
-    }
-
     pub(crate) fn message(
         &mut self,
         publication: &Publication<'_>,
@@ -76,9 +71,9 @@ impl MessagePool {
         if let Some(used) = self.lent.pop_front_if(refill) {
             return used;
         }
-        let message = Arc::new(Message::new(publication, publisher));
-        self.count(&message);
-        message
+        let mut message = Message::new(publication, publisher);
+        message.count(&self.budget);
+        Arc::new(message)
     }
 
     /// Gives a reference back; the last one out leaves the buffers for the next message.

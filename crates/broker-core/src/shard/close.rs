@@ -117,7 +117,7 @@ impl Shard {
         mut last_words: LastWords,
     ) {
         last_words.count(&self.options.totals.memory);
-        if self.is_memory_short() && last_words.is_long() {
+        if self.connections.memory().is_tight() && last_words.is_long() {
             self.deliverer(now).drop_unsaid(&last_words);
             last_words.clear();
         }

@@ -88,6 +88,7 @@ impl Shard {
             peer: connection.peer().clone(),
         };
         connection.await_decision(until, request);
+        self.connections.count(id);
         self.outputs.push_back(Output::Authenticate {
             connection: id,
             until,

@@ -1,8 +1,9 @@
 //! Too much memory: which clients are ended for it.
 //!
 //! ```text
-//! all hold more than the budget? -> end those here that hold more than the mean, the largest first
+//! all hold more than the budget? -> end those here that hold more than their share, largest first
 //!                                -> still? tell the other shards, and look again soon
+//! less than an eighth is free?   -> an output takes little, and after a moment the same
 //! ```
 //!
 //! Invariants:
@@ -20,48 +21,62 @@ use unbroken_mqtt_proto::ReasonCode;
 use super::Shard;
 use crate::connection::{Connection, LastPacket};
 use crate::ids::{ConnectionId, SessionId};
-use crate::limits::{MEMORY_FREED_PARTS, MEMORY_LOOK_EVERY, QueueFull};
+use crate::limits::{MEMORY_LOOK_EVERY, QueueFull};
 use crate::mesh::MeshMessage;
 use crate::reason::{Disconnection, Fault};
 use crate::session::Session;
 use crate::timers::Timer;
 
+/// What a shard does about memory later.
+#[derive(Debug, Default)]
+pub(super) struct MemoryWatch {
+    /// [`Timer::Memory`] is set.
+    is_due: bool,
+    /// Until then: none of the clients here holds more than its share.
+    is_for_others: bool,
+}
+
 impl Shard {
     /// Sees to it that clients hold no more memory than they may.
     #[inline]
     pub(crate) fn check_memory(&mut self, now: Instant) {
-        if self.is_memory_short() && !self.memory_is_due {
+        let (unadmitted, memory) = (self.connections.unadmitted(), self.connections.memory());
+        if unadmitted.is_exceeded() || memory.is_exceeded() || memory.is_tight() {
             self.relieve_memory(now);
         }
     }
 
-    /// Whether the clients of all shards hold too much.
-    #[inline]
-    pub(super) fn is_memory_short(&self) -> bool {
-        let limits = &self.options.limits;
-        let unadmitted = self.connections.unadmitted();
-        let memory = self.connections.memory();
-        unadmitted.excess(limits.unadmitted_bytes_max) > 0
-            || memory.excess(limits.memory_bytes_max) > 0
-    }
-
     #[cold]
     fn relieve_memory(&mut self, now: Instant) {
-        self.relieve_unadmitted(now);
-        self.relieve_admitted(now);
-        if self.is_memory_short() {
-            self.memory_is_due = true;
-            self.mesh.broadcast(|| MeshMessage::MemoryIsShort);
+        if !self.memory_watch.is_for_others {
+            if self.connections.unadmitted().is_exceeded() {
+                self.relieve_unadmitted(now);
+            }
+            if self.connections.memory().is_exceeded() {
+                self.relieve_admitted(now);
+            }
+            let (unadmitted, memory) = (self.connections.unadmitted(), self.connections.memory());
+            if unadmitted.is_exceeded() || memory.is_exceeded() {
+                self.memory_watch.is_for_others = true;
+                self.mesh.broadcast(|| MeshMessage::MemoryIsShort);
+            }
+        }
+        if !self.memory_watch.is_due {
+            self.memory_watch.is_due = true;
             self.timers.set(now + MEMORY_LOOK_EVERY, Timer::Memory);
         }
     }
 
-    /// The others have had time to end clients of theirs.
+    /// Receivers have had time to take what is for them, and other shards to end clients of theirs.
     pub(super) fn look_at_memory_again(&mut self, now: Instant) {
-        self.memory_is_due = false;
-        let limit = self.options.limits.memory_bytes_max;
-        let is_short = self.connections.memory().excess(limit) > 0;
-        if self.connections.set_short(is_short) && !is_short {
+        self.memory_watch = MemoryWatch::default();
+        self.connections.look_at_memory();
+        if self.connections.memory().is_tight() {
+            self.relieve_admitted(now);
+        }
+        if self.connections.memory().is_tight() {
+            self.mesh.broadcast(|| MeshMessage::MemoryIsShort);
+        } else {
             // What waited for room in an output that is empty waits for nothing else.
             let sessions = self.connections.iter().filter_map(Connection::session);
             for session in sessions.collect::<Vec<_>>() {
@@ -71,14 +86,10 @@ impl Shard {
     }
 
     fn relieve_unadmitted(&mut self, now: Instant) {
-        let limit = self.options.limits.unadmitted_bytes_max;
-        if self.connections.unadmitted().excess(limit) == 0 {
-            return;
-        }
-        let most = limit - limit / MEMORY_FREED_PARTS;
-        let mean = most / self.options.totals.open_connections().max(1);
+        let clients = self.options.totals.open_connections();
+        let share = self.connections.unadmitted().share(1, clients);
         for (id, bytes) in self.connections.largest_unadmitted() {
-            if bytes as u64 <= mean || self.connections.unadmitted().excess(most) == 0 {
+            if bytes as u64 <= share || !self.connections.unadmitted().exceeds(1) {
                 break;
             }
             self.refuse_for_memory(now, id, bytes);
@@ -101,30 +112,23 @@ impl Shard {
     }
 
     fn relieve_admitted(&mut self, now: Instant) {
-        let limit = self.options.limits.memory_bytes_max;
-        if self.connections.memory().excess(limit) == 0 {
-            return;
-        }
-        let most = limit - limit / MEMORY_FREED_PARTS;
-        let mean = most / self.options.totals.sessions.get().max(1);
+        let clients = self.options.totals.sessions.get();
+        let share = self.connections.memory().share(2, clients);
         let sessions = self.sessions.iter();
         let holders = sessions.map(|(id, session)| (self.memory_of(session), id));
-        let mut holders: Vec<_> = holders.filter(|(bytes, _)| *bytes > mean).collect();
+        let mut holders: Vec<_> = holders.filter(|(bytes, _)| *bytes > share).collect();
         holders.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
         for (bytes, id) in holders {
-            if self.connections.memory().excess(most) == 0 {
+            if !self.connections.memory().exceeds(2) {
                 break;
             }
             self.end_for_memory(now, id, bytes);
             let session = self.sessions.get(id);
-            if session
-                .is_some_and(|session| self.may_drop(session) && self.memory_of(session) > mean)
-            {
+            if session.is_some_and(|found| self.may_drop(found) && self.memory_of(found) > share) {
                 self.deliverer(now).drop_for_memory(id);
             }
         }
-        let is_short = self.connections.memory().excess(limit) > 0;
-        self.connections.set_short(is_short);
+        self.connections.look_at_memory();
     }
 
     /// What one client holds. Messages that it shares with others count for each.

@@ -92,8 +92,7 @@ impl Shard {
             MeshMessage::Lane(message) => self.auditor(now).take_lane_message(from, message),
             MeshMessage::StatsAsked => self.answer_stats(now, from),
             MeshMessage::StatsAnswer(stats) => self.take_stats(now, &stats),
-            // Looked at behind each input.
-            MeshMessage::MemoryIsShort => {}
+            MeshMessage::MemoryIsShort => self.connections.look_at_memory(),
         }
     }
 

@@ -126,6 +126,7 @@ impl Shard {
         self.options.limits.clone_from(&limits);
         self.options.limits = limits;
         self.sessions.note_limits(&self.options.limits);
+        self.connections.set_limits(&self.options.limits);
         if self.options.limits.session_expiry_max_s < before {
             self.shorten_absences(now);
         }

@@ -144,7 +144,14 @@ impl Shard {
     }
 
     /// A part of a log has been read.
-    pub(crate) fn handle_read(&mut self, now: Instant, answer: &ReadAnswer) {
+    pub(crate) fn handle_read(&mut self, now: Instant, mut answer: ReadAnswer) {
+        for message in &mut answer.messages {
+            // It was made for this answer.
+            if let Some(message) = Arc::get_mut(message) {
+                message.count(&self.options.totals.memory);
+            }
+        }
+        let answer = &answer;
         let session = self.sessions.get_mut(answer.session);
         if session.is_some_and(|session| session.end_read(answer.token)) {
             match self.gate.reads().purpose(answer.token) {
