@@ -81,8 +81,9 @@ impl Shard {
     /// not take its answers can so hold no more than `output_bytes_max` of them, beside as much in
     /// messages; one that does not take its messages is read all the same.
     ///
-    /// It turns from no to yes only with [`Input::Authenticated`] and [`wrote`](Self::wrote), or
-    /// with an input after which [`take_dirty`](Self::take_dirty) names the connection.
+    /// It turns from no to yes only with [`Input::Authenticated`](crate::Input::Authenticated) and
+    /// [`wrote`](Self::wrote), or with an input after which [`take_dirty`](Self::take_dirty) names
+    /// the connection.
     pub fn wants_input(&self, connection: ConnectionId) -> bool {
         self.connections
             .get(connection)
