@@ -26,8 +26,8 @@ pub struct Limits {
     /// Bytes of one control packet, both directions; announced as Maximum Packet Size.
     /// A connection holds at most this many bytes of an incomplete packet. Beyond it: 0x95.
     pub packet_bytes_max: u32,
-    /// Bytes of a CONNECT, if that is less: nobody is known before it was read. Its five fields
-    /// have at most 64 KiB each; the default leaves 64 KiB to user properties. Beyond it: 0x95.
+    /// Bytes of a CONNECT, if that is less than `packet_bytes_max`. Its five fields have at most
+    /// 64 KiB each; the default leaves 64 KiB to user properties. Beyond it: 0x95.
     pub connect_bytes_max: u32,
     /// Bytes that clients which are not admitted make the broker hold, all of them together: of
     /// their CONNECT until it is decided about, and of what they sent behind it. Beyond it those

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - What is counted is capacity: what the allocator has given, not what is used of it.
-//! - Whoever counts something takes it back, at the latest when it is dropped.
+//! - What is counted is subtracted again, at the latest when it is dropped.
 //! - A budget is a number, not state: no shard learns from it what another holds.
 //!
 //! Deliberately absent: what happens when there is too much, which the shard decides.

@@ -338,7 +338,7 @@ impl Total {
         self.try_replace(0, amount, limit)
     }
 
-    /// Adds an amount if it is judged to be in order. Nobody gets in between.
+    /// Adds an amount if it is judged to be in order, in one atomic step.
     pub(crate) fn take(
         &self,
         more: u64,

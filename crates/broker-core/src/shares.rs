@@ -1,4 +1,4 @@
-//! How much of a table that all clients fill one of them may have, and who has how much.
+//! How much of a table that all clients fill one of them may have, and how much each has.
 //!
 //! The rule is the dynamic threshold of Choudhury and Hahne (Dynamic Queue Length Thresholds for
 //! Shared-Memory Packet Switches, 1998): a holder may have at most a multiple of what is still
@@ -35,7 +35,7 @@ pub(crate) struct Table {
     pub(crate) taken: u64,
 }
 
-/// What those have of a table who want more of it; `None` is in nobody's share.
+/// What a client and its address have of a table; `None` is in no share.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Held {
     pub(crate) client: Option<u64>,
@@ -54,7 +54,7 @@ pub(crate) enum Full {
 }
 
 impl Table {
-    /// Whether `more` may be taken by who has so much.
+    /// Whether a holder of so much may take `more`.
     pub(crate) fn judge(self, more: u64, held: Held) -> Result<(), Full> {
         let free = self.limit.saturating_sub(self.taken);
         // What is counted on one shard stands for all, and may say too much.
@@ -75,7 +75,7 @@ impl Table {
         }
     }
 
-    /// Whether anybody may take it, even who has all that is taken.
+    /// Whether every holder may take it, even one that has all that is taken.
     pub(crate) fn judge_for_any(self, more: u64) -> Result<(), Full> {
         let all = Some(self.taken);
         let (client, address) = (all, all);
@@ -152,7 +152,7 @@ pub(crate) struct Taker<'a> {
     pub(crate) address: Option<Network>,
 }
 
-/// Who has how much of one table on one shard.
+/// How much each client and address has of one table on one shard.
 #[derive(Debug)]
 pub(crate) struct Shares {
     clients: HashMap<Arc<str>, u64, FixedState>,
@@ -311,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn what_anybody_may_take_is_refused_to_nobody(
+        fn what_every_holder_may_take_is_never_refused(
             limit in 1..1_000u64,
             taken in 0..1_000u64,
             more in 1..50u64,

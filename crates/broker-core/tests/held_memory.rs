@@ -262,7 +262,7 @@ fn a_message_that_waits_for_memory_leaves_when_there_is_some() {
     subscribe(&mut broker, receiver, "t", QoS::AtLeastOnce);
     broker.take(receiver);
     let publisher = join(&mut broker, "p");
-    // On its way to many, and nobody's.
+    // On its way to many, and in no client's account.
     broker.send(
         publisher,
         publish("wide", &"x".repeat(600_000), QoS::AtMostOnce, 0),
@@ -279,7 +279,7 @@ fn a_message_that_waits_for_memory_leaves_when_there_is_some() {
 }
 
 #[test]
-fn one_large_message_to_many_fills_what_is_left_and_ends_nobody_at_once() {
+fn one_large_message_to_many_fills_what_is_left_and_ends_no_client_at_once() {
     for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
         let mut broker = broker(|limits| limits.memory_bytes_max = 2_000_000);
         let receivers = (0..60).map(|number| join(&mut broker, &format!("r-{number}")));

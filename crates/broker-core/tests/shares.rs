@@ -59,7 +59,7 @@ fn publish_many(broker: &mut Broker, client: Client, qos: QoS, ids: std::ops::Ra
 }
 
 #[test]
-fn what_is_acknowledged_is_retained_and_what_is_refused_reaches_nobody() {
+fn what_is_acknowledged_is_retained_and_what_is_refused_reaches_no_client() {
     for shards in [1, 3] {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             for hold_messages in [false, true] {

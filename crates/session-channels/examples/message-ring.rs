@@ -93,7 +93,7 @@ async fn member(
 #[test]
 fn everything_sent_goes_one_place_on() {
     for (tasks, rounds) in [(1, 100), (7, 1), (20, 50)] {
-        let (sum, _) = ring(tasks, rounds, 2).expect("nobody leaves early");
+        let (sum, _) = ring(tasks, rounds, 2).expect("no task leaves early");
         assert_eq!(sum, expected(tasks, rounds));
     }
 }

@@ -91,7 +91,7 @@ async fn pass_on(
 #[test]
 fn each_adds_one() {
     for (channels, loops) in [(1_u32, 2), (1_000, 3)] {
-        let (heard, _) = chain(channels, loops, 2).expect("nobody leaves early");
+        let (heard, _) = chain(channels, loops, 2).expect("no task leaves early");
         assert_eq!(heard, u64::from(channels * loops));
     }
 }

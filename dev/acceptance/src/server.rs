@@ -1,4 +1,4 @@
-//! A broker by its address: what can be done with any that listens, whoever started it.
+//! A broker by its address: what can be done with any that listens, however it was started.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

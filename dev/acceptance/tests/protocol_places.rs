@@ -49,7 +49,7 @@ fn a_connection_without_a_place_may_send_a_small_connect_only() {
     let broker = with_one_place().start();
     let _owner = broker.connect("owner");
     let mut stranger = broker.open();
-    stranger.send_hex("10 f0 ff 3f"); // and nearly 1 MiB more
+    stranger.send_hex("10 80 80 08"); // and 128 KiB more
     stranger.expect_closed();
     let log = broker.wait_for_log("65536");
     let line = log.lines().find(|line| line.contains("65536"));

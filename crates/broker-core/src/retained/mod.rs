@@ -60,7 +60,7 @@ pub(crate) struct Kept {
 /// How a message comes to be retained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claim {
-    /// It takes room if there is some: nobody was promised anything.
+    /// It takes room if there is some: its publisher was promised nothing.
     IfRoom,
     /// It has this room.
     Reserved(Reserved),

@@ -53,8 +53,8 @@ impl RetainedRoom {
         self.take(reserved, limits, judge_messages, judge_bytes)
     }
 
-    /// The same for a message of any topic and of any client, while so much is free that nobody can
-    /// have more than its share.
+    /// The same for a message of any topic and of any client, while so much is free that no
+    /// client can have more than its share.
     pub(super) fn reserve_for_any(&self, bytes: u64, limits: &Limits) -> Option<Reserved> {
         let reserved = Reserved { messages: 1, bytes };
         let judge_messages = |table: Table| table.judge_for_any(reserved.messages);

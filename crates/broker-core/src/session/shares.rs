@@ -1,7 +1,7 @@
 //! Each address's share of the sessions and subscriptions of the broker.
 //!
 //! A session is in the share of the address that its client connected from last, with all its
-//! subscriptions. One that an earlier run has left is in nobody's until its client comes.
+//! subscriptions. One that an earlier run has left is in no share until its client comes.
 
 use super::Session;
 use crate::filter_size::FilterSize;

@@ -154,17 +154,30 @@ impl Shard {
         } else {
             LastPacket::ConnAck(&fault)
         };
-        if let Some((last_words, sent)) = self.final_bytes(now, id, last) {
-            let Fault { reason, detail } = fault;
-            let why = Disconnection::ByBroker {
-                reason,
-                sent,
-                detail,
-            };
-            self.detach(now, id, why);
-            self.telemetry.refused(reason);
-            self.close(now, id, last_words);
-        }
+        let last_words = self.final_bytes(now, id, last);
+        self.end_for(now, id, last_words, fault);
+    }
+
+    /// Ends an admitted connection for this fault, which its [`final_bytes`](Self::final_bytes)
+    /// name where the protocol can.
+    pub(super) fn end_for(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        final_bytes: Option<(LastWords, Option<u8>)>,
+        Fault { reason, detail }: Fault,
+    ) {
+        let Some((last_words, sent)) = final_bytes else {
+            return;
+        };
+        let why = Disconnection::ByBroker {
+            reason,
+            sent,
+            detail,
+        };
+        self.detach(now, id, why);
+        self.telemetry.refused(reason);
+        self.close(now, id, last_words);
     }
 
     /// Answers a client that is not let in: CONNACK where its protocol has one, and closes

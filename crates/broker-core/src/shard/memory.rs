@@ -23,7 +23,7 @@ use crate::connection::{Connection, LastPacket};
 use crate::ids::{ConnectionId, SessionId};
 use crate::limits::{MEMORY_LOOK_EVERY, QueueFull};
 use crate::mesh::MeshMessage;
-use crate::reason::{Disconnection, Fault};
+use crate::reason::Fault;
 use crate::session::Session;
 use crate::timers::Timer;
 
@@ -167,16 +167,7 @@ impl Shard {
         } else {
             LastPacket::None
         };
-        if let Some((last_words, sent)) = self.final_bytes(now, id, last) {
-            self.telemetry.refused(fault.reason);
-            let Fault { reason, detail } = fault;
-            let why = Disconnection::ByBroker {
-                reason,
-                sent,
-                detail,
-            };
-            self.detach(now, id, why);
-            self.close(now, id, last_words);
-        }
+        let last_words = self.final_bytes(now, id, last);
+        self.end_for(now, id, last_words, fault);
     }
 }

@@ -1,4 +1,4 @@
-//! The broker's places for connections: who has one, and what those may do that have none.
+//! The broker's places for connections: which have one, and what a connection without one may do.
 //!
 //! Invariants:
 //! - A connection gets one of the broker's places when it is opened, if there is one, or with its

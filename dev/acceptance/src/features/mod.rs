@@ -1,6 +1,6 @@
 //! The features in `features/` and their steps, run against the real binary.
 //!
-//! Scenarios run side by side, each with a broker of its own. A step that nobody defines fails. A
+//! Scenarios run side by side, each with a broker of its own. A step without a definition fails. A
 //! scenario that needs a tool this machine lacks is skipped and counted, unless
 //! `UNBROKEN_REQUIRE_TOOLS=1`. An argument that is no flag chooses scenarios by a part of their
 //! name.

@@ -55,7 +55,7 @@ pub enum Multiline {
     Table,
 }
 
-/// Why a line is no request. Cucumber is told, and may send another.
+/// Why a line is no request. The answer says so, and Cucumber may send another.
 #[derive(Debug)]
 pub enum RequestError {
     /// It is not JSON.
@@ -144,7 +144,7 @@ fn tags(parameters: &Value) -> Result<Vec<String>, RequestError> {
     tags.collect::<Option<_>>().ok_or(RequestError::Lacks(KEY))
 }
 
-/// What Cucumber is told, as it is written.
+/// An answer to Cucumber, as it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer(Value);
 

@@ -2,8 +2,8 @@
 //! speaks it runs `features/*.feature` as they are (`docs/cucumber.md`).
 //!
 //! Cucumber connects, sends one JSON array a line, and waits for one in answer. Each connection is
-//! a [`Session`] of its own, so several runs may go on beside one another. Whoever connects can
-//! start programs by steps that do, so only this machine can connect.
+//! a [`Session`] of its own, so several runs may go on beside one another. A process that connects
+//! can start programs by steps that do, so only this machine can connect.
 //!
 //! Deliberately absent: comparing tables on Cucumber's side, which no step of ours asks for.
 

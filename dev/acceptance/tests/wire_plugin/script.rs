@@ -13,7 +13,7 @@ use unbroken_acceptance::wire::{self, Answer, Request, Session};
 pub(crate) struct Script {
     pub(crate) port: u16,
     received: Arc<Mutex<Vec<String>>>,
-    /// Whoever waits before an answer stops waiting when it is gone.
+    /// Its end ends every wait for an answer.
     _end: Sender<()>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Scene {
     ports: Vec<(String, u16)>,
     environment: Vec<(String, String)>,
     script: Option<(Script, Delay)>,
-    /// Where nobody listens.
+    /// An address at which no broker listens.
     silent: Option<Socket>,
     output: Option<Output>,
 }

@@ -109,8 +109,9 @@ fn all_first(text: &str) -> Found {
     found
 }
 
-/// What the patterns can tell apart. A comment is told by the line's end before it, as there is no
-/// pattern for the start of a line; so a text that begins with a comment is not read right.
+/// What the patterns can tell apart. A comment is recognised by the line's end before it, as
+/// there is no pattern for the start of a line; so a text that begins with a comment is not read
+/// right.
 #[derive(Logos, Clone, Copy, Debug, PartialEq, Eq)]
 #[logos(skip r" +")]
 enum Piece {

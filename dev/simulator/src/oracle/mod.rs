@@ -227,7 +227,7 @@ impl Oracle {
         self.retained_fits || self.messages[id].acknowledged.is_some()
     }
 
-    /// The publisher has heard that a message was refused: nobody has it, and it replaces none.
+    /// The publisher has heard that a message was refused: no client has it, and it replaces none.
     pub(crate) fn was_refused(&mut self, id: MessageId, packet_id: PacketId) {
         let message = &mut self.messages[id];
         if message.retain && !self.retained_fits {

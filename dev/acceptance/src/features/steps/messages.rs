@@ -260,11 +260,17 @@ async fn dares_to_publish(
 }
 
 /// Publishes something the broker may refuse, silently or by name, without ending anything.
-#[when(regex = r#"^(\w+) tries to publish "([^"]*)" to "([^"]*)"$"#)]
-async fn tries_to_publish(scene: &mut Scene, name: String, payload: String, topic: String) {
+#[when(regex = r#"^(\w+) tries to publish "([^"]*)" to "([^"]*)"(?:, (.+))?$"#)]
+async fn tries_to_publish(
+    scene: &mut Scene,
+    name: String,
+    payload: String,
+    topic: String,
+    list: String,
+) {
     scene
         .act(move |room| {
-            let message = words::message(&topic, &payload, "1", "");
+            let message = words::message(&topic, &payload, "1", &list);
             room.peer(&name).publish(message);
             room.last_actor = Some(name);
         })
