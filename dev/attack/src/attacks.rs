@@ -32,7 +32,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "unfinished-connects",
         about: "4,000 connections with 380 KB of a CONNECT that does not end",
-        open: None,
+        open: Some("the slowest honest message takes 306 ms"),
         run: unfinished::connects,
     },
     Attack {
@@ -50,7 +50,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "slow-reader",
         about: "40 subscribers that do not read, and publishers that fill what waits for them",
-        open: None,
+        open: Some("766 of 878 MiB stay with the allocator when the readers have gone"),
         run: slow_reader::run,
     },
     Attack {
@@ -86,13 +86,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "retained-share",
         about: "one client fills the limit of retained messages",
-        open: Some("its share has not been measured under this attack"),
+        open: None,
         run: shares::retained,
     },
     Attack {
         name: "session-share",
         about: "one address fills the limit of sessions",
-        open: Some("its share has not been measured under this attack"),
+        open: None,
         run: shares::sessions,
     },
     Attack {
