@@ -10,7 +10,7 @@ use crate::filter_size::FilterSize;
 use crate::ids::ShardId;
 use crate::limits::{Limits, RESERVE_MAX, SHARDS_MAX};
 use crate::memory::Budget;
-use crate::shares::{Full, Table};
+use crate::shares::{Full, Held, Table};
 
 /// Everything a shard is made from.
 #[derive(Clone, Debug)]
@@ -204,6 +204,8 @@ struct ListenerTotal {
 pub(crate) enum NoPlace {
     /// `limits.connections_max`.
     Broker,
+    /// The share that an address has of it.
+    Address,
     /// The open files that the system allows, which are fewer.
     OpenFiles,
     /// `listeners.max_connections`.
@@ -234,21 +236,26 @@ impl Totals {
         }
     }
 
-    /// Takes a place for a connection.
-    pub(crate) fn enter(&self, listener: u16, connections_max: u32) -> Result<(), NoPlace> {
+    /// Takes a place for a connection whose address has so many.
+    pub(crate) fn enter(
+        &self,
+        listener: u16,
+        connections_max: u32,
+        held: Held,
+    ) -> Result<(), NoPlace> {
         if !self.enter_listener(listener) {
             return Err(NoPlace::Listener);
         }
         let max = connections_max.min(self.room.places);
-        if !self.connections.try_add(1, max.into()) {
+        let judge = |table: Table| table.judge(1, held);
+        self.connections.take(1, max.into(), judge).map_err(|full| {
             self.leave_listener(listener);
-            return Err(if max < connections_max {
-                NoPlace::OpenFiles
-            } else {
-                NoPlace::Broker
-            });
-        }
-        Ok(())
+            match full {
+                Full::Client | Full::Address => NoPlace::Address,
+                Full::Table if max < connections_max => NoPlace::OpenFiles,
+                Full::Table => NoPlace::Broker,
+            }
+        })
     }
 
     /// Connections of one of so many shards that have no place and have sent no CONNECT: so many

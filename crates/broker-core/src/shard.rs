@@ -54,6 +54,7 @@ use crate::routing::Router;
 use crate::session::{SessionShares, Sessions};
 use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
+use crate::shares::Shares;
 use crate::telemetry::{Event, Telemetry};
 use crate::timers::Timers;
 use announce::Announcer;
@@ -139,8 +140,9 @@ impl Shard {
             options.id,
             options.shards
         );
+        let places = Shares::new(options.seed, options.shards);
         let mut shard = Self {
-            connections: Connections::new(&options.totals, &options.limits),
+            connections: Connections::new(&options.totals, &options.limits, places),
             sessions: Sessions::new(options.seed),
             shares: SessionShares::new(options.seed, options.shards),
             access: AccessControl::default(),

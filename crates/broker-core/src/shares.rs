@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -116,6 +116,11 @@ impl Network {
         })
     }
 
+    /// That of a peer, if it has an address.
+    pub(crate) fn of_peer(address: Option<SocketAddr>) -> Option<Self> {
+        Some(Self::of(address?.ip()))
+    }
+
     fn of_v4(address: Ipv4Addr) -> NonZeroU64 {
         NonZeroU64::MIN.saturating_add(u64::from(address.to_bits()))
     }
@@ -150,6 +155,14 @@ const LOCAL_V6: NonZeroU64 = NonZeroU64::new(FIRST_V6 - 1).expect("it is not zer
 pub(crate) struct Taker<'a> {
     pub(crate) client: Option<&'a Arc<str>>,
     pub(crate) address: Option<Network>,
+}
+
+impl Taker<'static> {
+    /// All clients of an address together.
+    pub(crate) const fn at(address: Option<Network>) -> Self {
+        let client = None;
+        Self { client, address }
+    }
 }
 
 /// How much each client and address has of one table on one shard.

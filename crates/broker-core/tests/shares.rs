@@ -59,6 +59,39 @@ fn publish_many(broker: &mut Broker, client: Client, qos: QoS, ids: std::ops::Ra
 }
 
 #[test]
+fn an_address_has_nine_tenths_of_the_places_and_gets_back_what_it_leaves() {
+    const ATTACKER: [u8; 4] = [10, 0, 0, 1];
+    for shards in [1, 3] {
+        let mut broker = broker(shards, |limits| limits.connections_max = 60);
+        let (mut open, mut refused) = (Vec::new(), 0);
+        for number in 0..60 {
+            let (client, answer) = join_from(&mut broker, &format!("a{number}"), ATTACKER);
+            if answer == ["CONNACK 0 00"] {
+                open.push(client);
+            } else {
+                assert_eq!(answer, ["CONNACK 0 97"]);
+                refused += 1;
+            }
+        }
+        // Each shard takes the others to be like it.
+        assert!((50..=55).contains(&open.len()), "{} of 60", open.len());
+        assert_eq!(open.len() + refused, 60);
+        let mut others = Vec::new();
+        for number in 0..60 - open.len() {
+            let from = [10, 0, 1, number as u8];
+            let (client, answer) = join_from(&mut broker, &format!("b{number}"), from);
+            assert_eq!(answer, ["CONNACK 0 00"]);
+            others.push(client);
+        }
+        for client in open.drain(..).chain(others) {
+            broker.cut(client);
+        }
+        let (_, answer) = join_from(&mut broker, "again", ATTACKER);
+        assert_eq!(answer, ["CONNACK 0 00"]);
+    }
+}
+
+#[test]
 fn what_is_acknowledged_is_retained_and_what_is_refused_reaches_no_client() {
     for shards in [1, 3] {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {

@@ -96,6 +96,12 @@ pub(crate) const ATTACKS: &[Attack] = &[
         run: shares::sessions,
     },
     Attack {
+        name: "connection-share",
+        about: "one address fills the limit of connections",
+        open: None,
+        run: shares::connections,
+    },
+    Attack {
         name: "data-deleted",
         about: "the data directory is deleted under the running broker",
         open: None,

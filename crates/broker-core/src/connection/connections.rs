@@ -14,9 +14,10 @@ use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::limits::{Limits, SHORT_OUTPUT_BYTES, SMALL_BUFFER_BYTES_MAX, UNCOUNTED_BYTES};
 use crate::memory::Tally;
 use crate::settings::Totals;
+use crate::shares::{Held, Network, Shares, Taker};
 use crate::telemetry::Telemetry;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Connections {
     /// By the index of the [`ConnectionId`].
     table: Vec<Option<Box<Connection>>>,
@@ -26,6 +27,8 @@ pub(crate) struct Connections {
     /// Connections without a place that had sent no CONNECT when they were last looked at, the
     /// oldest first: at most as many as [`Totals::silent_max`](crate::Totals) says.
     silent: VecDeque<ConnectionId>,
+    /// How many of the broker's places each address has here.
+    places: Shares,
     /// What those hold that are not admitted.
     unadmitted: Tally,
     /// What the others hold.
@@ -41,12 +44,16 @@ pub(crate) struct Writer<'a> {
 }
 
 impl Connections {
-    /// Whose memory is counted in these.
-    pub(crate) fn new(totals: &Totals, limits: &Limits) -> Self {
+    /// Whose memory is counted in these totals. `places` is empty.
+    pub(crate) fn new(totals: &Totals, limits: &Limits, places: Shares) -> Self {
         Self {
+            table: Vec::new(),
+            dirty: VecDeque::new(),
+            buffers: BufferPool::default(),
+            silent: VecDeque::new(),
+            places,
             unadmitted: Tally::new(&totals.unadmitted, limits.unadmitted_bytes_max),
             memory: Tally::new(&totals.memory, limits.memory_bytes_max),
-            ..Self::default()
         }
     }
 
@@ -60,7 +67,32 @@ impl Connections {
             self.table[index].is_none(),
             "the driver reused an index too early"
         );
+        if connection.has_place() {
+            self.places.add(Taker::at(connection.network()), 1);
+        }
         self.table[index] = Some(connection);
+    }
+
+    /// How many of the broker's places an address has.
+    pub(crate) fn places_of(&self, address: Option<Network>) -> Held {
+        self.places.held(Taker::at(address))
+    }
+
+    /// The connection has got a place, or another connection has its.
+    pub(crate) fn set_place(&mut self, id: ConnectionId, has_place: bool) {
+        let Some(connection) = self.get_mut(id) else {
+            return;
+        };
+        if connection.has_place() == has_place {
+            return;
+        }
+        connection.counted = has_place;
+        let address = Taker::at(connection.network());
+        if has_place {
+            self.places.add(address, 1);
+        } else {
+            self.places.subtract(address, 1);
+        }
     }
 
     /// Notes one more connection without a place. If more than `most` of them have sent no CONNECT,
@@ -89,6 +121,9 @@ impl Connections {
         let connection = self.table.get_mut(id.index as usize)?.take()?;
         self.unadmitted.replace(connection.unadmitted_bytes, 0);
         self.memory.replace(connection.memory_bytes, 0);
+        if connection.has_place() {
+            self.places.subtract(Taker::at(connection.network()), 1);
+        }
         Some(connection)
     }
 

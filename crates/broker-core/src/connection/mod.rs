@@ -194,11 +194,6 @@ impl Connection {
         self.counted
     }
 
-    /// It has got a place, or another connection has its.
-    pub(crate) fn set_place(&mut self, counted: bool) {
-        self.counted = counted;
-    }
-
     /// Whether it has no session yet.
     const fn is_unadmitted(&self) -> bool {
         self.handshake.session().is_none()
@@ -336,7 +331,7 @@ impl Connection {
 
     /// Where the client is, as far as shares go.
     pub(crate) fn network(&self) -> Option<Network> {
-        Some(Network::of(self.peer.address?.ip()))
+        Network::of_peer(self.peer.address)
     }
 
     /// When it last showed that it is there.

@@ -31,7 +31,7 @@ impl SessionShares {
         totals: &Totals,
         limits: &Limits,
     ) -> Result<(), Full> {
-        let held = self.sessions.held(of(address));
+        let held = self.sessions.held(Taker::at(address));
         let judge = |table: Table| table.judge(1, held);
         totals.sessions.take(1, limits.sessions_max.into(), judge)
     }
@@ -40,15 +40,16 @@ impl SessionShares {
     pub(crate) fn attach(&mut self, session: &mut Session, address: Option<Network>) {
         let subscriptions = session.subscriptions.len() as u64;
         let before = session.set_address(address);
-        self.sessions.subtract(of(before), 1);
-        self.sessions.add(of(address), 1);
-        self.subscriptions.subtract(of(before), subscriptions);
-        self.subscriptions.add(of(address), subscriptions);
+        self.sessions.subtract(Taker::at(before), 1);
+        self.sessions.add(Taker::at(address), 1);
+        self.subscriptions
+            .subtract(Taker::at(before), subscriptions);
+        self.subscriptions.add(Taker::at(address), subscriptions);
     }
 
     /// The session has ended, its subscriptions before it.
     pub(crate) fn end_session(&mut self, session: &Session) {
-        let address = of(session.address());
+        let address = Taker::at(session.address());
         self.sessions.subtract(address, 1);
     }
 
@@ -61,7 +62,7 @@ impl SessionShares {
         totals: &Totals,
         limits: &Limits,
     ) -> Result<(), Full> {
-        let address = of(session.address());
+        let address = Taker::at(session.address());
         let mut held = self.subscriptions.held(address);
         held.client = Some(session.subscriptions.len() as u64);
         let judge = |table: Table| table.judge(1, held);
@@ -77,11 +78,6 @@ impl SessionShares {
 
     /// A subscription of this session has ended.
     pub(crate) fn end_subscription(&mut self, session: &Session) {
-        self.subscriptions.subtract(of(session.address()), 1);
+        self.subscriptions.subtract(Taker::at(session.address()), 1);
     }
-}
-
-fn of(address: Option<Network>) -> Taker<'static> {
-    let client = None;
-    Taker { client, address }
 }

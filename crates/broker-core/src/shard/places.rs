@@ -1,10 +1,10 @@
 //! The broker's places for connections: which have one, and what a connection without one may do.
 //!
 //! Invariants:
-//! - A connection gets one of the broker's places when it is opened, if there is one, or with its
-//!   CONNECT, or takes over that of its client's connection before. Without a place it has a short
-//!   CONNECT, little time, and no session. Whether its client id has a place decides only behind
-//!   the password.
+//! - A connection gets one of the broker's places when it is opened, if its address may have one
+//!   more (`shares.rs`), or with its CONNECT, or takes over that of its client's connection before.
+//!   Without a place it has a short CONNECT, little time, and no session. Whether its client id has
+//!   a place decides only behind the password.
 //! - Of connections that have sent no CONNECT the newest are read: silent ones keep no client out.
 //!
 //! Deliberately absent: how many connections there may be without a place. That is the driver's
@@ -22,6 +22,7 @@ use crate::policy::Peer;
 use crate::reason::Fault;
 use crate::settings::NoPlace;
 use crate::shard::Shard;
+use crate::shares::Network;
 use crate::timers::Timer;
 
 impl Shard {
@@ -29,7 +30,9 @@ impl Shard {
     pub(super) fn open(&mut self, now: Instant, id: ConnectionId, peer: Peer) {
         let mut patience = self.options.limits.connect_timeout;
         let max = self.options.limits.connections_max;
-        let counted = self.options.totals.enter(peer.listener, max).is_ok();
+        let held = self.connections.places_of(Network::of_peer(peer.address));
+        let entered = self.options.totals.enter(peer.listener, max, held);
+        let counted = entered.is_ok();
         if !counted {
             patience = patience.min(PATIENCE_WITHOUT_PLACE);
         }
@@ -81,11 +84,13 @@ impl Shard {
     /// Counts a connection that is not counted, if there is room.
     pub(crate) fn take_place(&mut self, id: ConnectionId) -> Result<(), NoPlace> {
         let max = self.options.limits.connections_max;
-        if let Some(connection) = self.connections.get_mut(id)
+        if let Some(connection) = self.connections.get(id)
             && !connection.has_place()
         {
-            self.options.totals.enter(connection.peer().listener, max)?;
-            connection.set_place(true);
+            let held = self.connections.places_of(connection.network());
+            let listener = connection.peer().listener;
+            self.options.totals.enter(listener, max, held)?;
+            self.connections.set_place(id, true);
         }
         Ok(())
     }
@@ -103,14 +108,13 @@ impl Shard {
         let totals = &self.options.totals;
         let old = old.and_then(|session| self.sessions.connection_of(session, &self.connections));
         if !counted
-            && let Some(old) = old.and_then(|old| self.connections.get_mut(old))
+            && let Some(old) = old.and_then(|old| self.connections.get(old))
             && old.has_place()
             && totals.hand_on_place(old.peer().listener, listener)
         {
-            old.set_place(false);
-            if let Some(new) = self.connections.get_mut(id) {
-                new.set_place(true);
-            }
+            let old = old.id();
+            self.connections.set_place(old, false);
+            self.connections.set_place(id, true);
         }
         self.take_place(id)
     }
@@ -120,6 +124,7 @@ impl Shard {
 pub(super) fn no_place(full: NoPlace) -> Fault {
     let detail = match full {
         NoPlace::Broker => "limits.connections_max is reached",
+        NoPlace::Address => "the share of the address in limits.connections_max is used up",
         NoPlace::OpenFiles => {
             "the system's limit of open files is reached; raise it (ulimit -Hn, LimitNOFILE=)"
         }

@@ -11,9 +11,11 @@ use crate::link::{Link, LinkError, PATIENCE};
 use crate::stage::{AttackError, Check, Outcome, Scale, Stage, unharmed};
 
 /// Small limits: what matters is who may fill them.
-const CONFIG: &str = "[limits]\nretained_messages_max = 20000\nsessions_max = 2000\n";
+const CONFIG: &str =
+    "[limits]\nretained_messages_max = 20000\nsessions_max = 2000\nconnections_max = 1000\n";
 const RETAINED: u64 = 25_000;
 const SESSIONS: u64 = 2_500;
+const CONNECTIONS: u64 = 1_100;
 const AT_ONCE: u16 = 500;
 /// Another address of this machine.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -122,16 +124,52 @@ pub(super) fn sessions(scale: Scale) -> Result<Outcome, AttackError> {
         }
     }
     println!("  {taken} sessions, {refused} refused");
-    let mut other = Link::open_from(ELSEWHERE, address)?;
-    let answer = other.log_in(&Connect::v5("other").persistent());
+    let connect = Connect::v5("other").persistent();
+    comes_from_elsewhere(
+        stage,
+        scale,
+        &connect,
+        "a client from another address gets a session",
+    )
+}
+
+pub(super) fn connections(scale: Scale) -> Result<Outcome, AttackError> {
+    let stage = Stage::set(setup())?;
+    let mut open = Vec::new();
+    let mut refused = 0u64;
+    for number in 0..CONNECTIONS {
+        match Link::connect(
+            stage.broker.address,
+            &Connect::v5(&format!("attacker-{number}")),
+        ) {
+            Ok(link) => open.push(link),
+            Err(LinkError::Refused(_) | LinkError::Closed) => refused += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    println!("  {} connections, {refused} refused", open.len());
+    comes_from_elsewhere(
+        stage,
+        scale,
+        &Connect::v5("other"),
+        "a client from another address connects",
+    )
+}
+
+/// Checks that a client from another address is let in, and that the honest one was unharmed.
+fn comes_from_elsewhere(
+    stage: Stage,
+    scale: Scale,
+    connect: &Connect,
+    what: &'static str,
+) -> Result<Outcome, AttackError> {
+    let mut other = Link::open_from(ELSEWHERE, stage.broker.address)?;
+    let answer = other.log_in(connect);
     let (_, honest) = stage.finish();
     let mut checks = unharmed(&honest, scale);
-    checks.push(Check::must(
-        "a client from another address gets a session",
-        answer
-            .as_ref()
-            .map_or_else(ToString::to_string, |()| "yes".to_owned()),
-        answer.is_ok(),
-    ));
+    let figure = answer
+        .as_ref()
+        .map_or_else(ToString::to_string, |()| "yes".to_owned());
+    checks.push(Check::must(what, figure, answer.is_ok()));
     Ok(Outcome::Measured(checks))
 }
