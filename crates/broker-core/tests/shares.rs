@@ -73,8 +73,8 @@ fn an_address_has_nine_tenths_of_the_places_and_gets_back_what_it_leaves() {
                 refused += 1;
             }
         }
-        // Each shard takes the others to be like it.
-        assert!((50..=55).contains(&open.len()), "{} of 60", open.len());
+        // Each shard takes the others to be like it, so a few more where they are not.
+        assert!((50..=57).contains(&open.len()), "{} of 60", open.len());
         assert_eq!(open.len() + refused, 60);
         let mut others = Vec::new();
         for number in 0..60 - open.len() {

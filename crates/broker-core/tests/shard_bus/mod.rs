@@ -59,6 +59,7 @@ pub(crate) struct Broker {
 }
 
 struct Link {
+    peer: Peer,
     shard: usize,
     id: ConnectionId,
     received: Vec<u8>,
@@ -152,6 +153,7 @@ impl Broker {
         self.links.push(Link {
             shard,
             id,
+            peer: peer.clone(),
             received: Vec::new(),
             version,
             open: true,
@@ -457,7 +459,7 @@ impl Broker {
                     let link = self.link(shard, connection).unwrap();
                     link.shard = usize::from(to.0);
                     link.id = id;
-                    let peer = Peer::default();
+                    let peer = link.peer.clone();
                     self.input_one(
                         usize::from(to.0),
                         Input::Opened {
