@@ -77,8 +77,8 @@ fn an_address_has_nine_tenths_of_the_places_and_gets_back_what_it_leaves() {
         assert!((50..=57).contains(&open.len()), "{} of 60", open.len());
         assert_eq!(open.len() + refused, 60);
         let mut others = Vec::new();
-        for number in 0..60 - open.len() {
-            let from = [10, 0, 1, number as u8];
+        for number in (0..60u8).skip(open.len()) {
+            let from = [10, 0, 1, number];
             let (client, answer) = join_from(&mut broker, &format!("b{number}"), from);
             assert_eq!(answer, ["CONNACK 0 00"]);
             others.push(client);
