@@ -455,20 +455,19 @@ impl Broker {
                     to,
                     unread,
                 } => {
-                    let id = self.next_id();
+                    let (to, id) = (usize::from(to.0), self.next_id());
                     let link = self.link(shard, connection).unwrap();
-                    link.shard = usize::from(to.0);
-                    link.id = id;
+                    (link.shard, link.id) = (to, id);
                     let peer = link.peer.clone();
                     self.input_one(
-                        usize::from(to.0),
+                        to,
                         Input::Opened {
                             connection: id,
                             peer,
                         },
                     );
                     self.input_one(
-                        usize::from(to.0),
+                        to,
                         Input::Received {
                             connection: id,
                             bytes: &unread,
