@@ -2,6 +2,7 @@
 //! tells a stranger nothing.
 
 use std::fs;
+use std::net::Ipv4Addr;
 
 use unbroken_acceptance::raw::{Connect, Version, reason};
 use unbroken_acceptance::{Broker, Client, Launch};
@@ -87,7 +88,14 @@ fn a_wrong_password_is_answered_the_same_whether_or_not_the_client_is_connected(
 #[test]
 fn the_limit_of_open_files_leaves_a_client_its_place_and_is_named() {
     let broker = Launch::config("").open_files(256).shards(1).start();
-    let mut clients: Vec<_> = (0..96).map(|n| broker.connect(&format!("c{n}"))).collect();
+    // One address alone would not get all places.
+    let connect_from = |n: u8| {
+        let connect = Connect::v5(&format!("c{n}"));
+        let mut client = broker.attempt_from(Ipv4Addr::new(127, 0, 0, n + 1), &connect);
+        assert_eq!(client.expect_connack().reason, 0);
+        client
+    };
+    let mut clients: Vec<_> = (0..96).map(connect_from).collect();
     let mut stranger = broker.attempt(&Connect::v5("stranger"));
     stranger.expect_connack_refusal(reason::QUOTA_EXCEEDED);
     let silent = silent(&broker, 100);

@@ -124,7 +124,9 @@ impl Shard {
 pub(super) fn no_place(full: NoPlace) -> Fault {
     let detail = match full {
         NoPlace::Broker => "limits.connections_max is reached",
-        NoPlace::Address => "the share of the address in limits.connections_max is used up",
+        NoPlace::Address => {
+            "the share that the address has of all connections is used up (limits.connections_max)"
+        }
         NoPlace::OpenFiles => {
             "the system's limit of open files is reached; raise it (ulimit -Hn, LimitNOFILE=)"
         }
