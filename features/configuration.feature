@@ -97,7 +97,7 @@ Feature: Configuration
       """
     When I run `unbroken check --acl acl`
     Then it ends with code 1
-    And its errors mention "acl:1:7: expected `read`, `write`, `readwrite` or `deny`"
+    And its errors mention "acl:1:7: expected `read`, `write`, `readwrite`, `deny` or `subscribe`"
 
   Scenario: The example file is a valid file
     Given I run `unbroken check --example`

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 mod authenticator;
 mod batching;
 mod bounds;

@@ -115,7 +115,9 @@ fn reload(broker: &BrokerHandle, sources: &Sources, logging: &Logging) {
         });
     match applied {
         Ok(changed) if changed.is_empty() => {
-            tracing::info!("configuration reloaded; no changes (password files re-read)");
+            tracing::info!(
+                "configuration reloaded; no changes (password files and access control lists re-read)"
+            );
         }
         Ok(changed) => {
             for change in changed {

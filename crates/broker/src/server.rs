@@ -29,12 +29,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use mio::net::TcpListener;
 use unbroken_broker_core::{LimitsError, PolicyError, Settings, Shard, Totals};
 
+use crate::access::AccessError;
 use crate::authenticator::{Authenticator, Verifier, authenticator, verifier_threads};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Batching, Config, Listener};
 use crate::disk::{Disk, DiskError, OpenedStore};
-use crate::handle::{BrokerHandle, InForce, Requests, auth_rules, listener_limits};
+use crate::handle::{Access, BrokerHandle, InForce, Requests, auth_rules, listener_limits};
 use crate::listener::{self, Acceptor, ConnectionPermits};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
@@ -101,6 +102,9 @@ pub enum StartError {
     /// Access rules cannot be compiled.
     #[error("{0}")]
     Policy(#[from] PolicyError),
+    /// The configuration's access rules cannot be used.
+    #[error("{0}")]
+    Access(#[from] AccessError),
     /// The data directory cannot be opened or used.
     #[error("{0}")]
     Disk(#[from] DiskError),
@@ -149,6 +153,8 @@ impl Server {
     pub fn start_with(config: Config, options: ServerOptions) -> Result<Self, StartError> {
         check(&config)?;
         let auth_rules = Arc::new(auth_rules(&config.listeners)?);
+        let access = Access::start(&config, options.access)?;
+        let policy = access.policy()?;
         let count = config.broker.shards.unwrap_or_else(default_shards);
         let count = count.clamp(1, SHARDS_MAX);
         let room = open_files::raise_limit(count);
@@ -179,7 +185,7 @@ impl Server {
         let totals = Arc::new(Totals::new(room, &listener_limits));
         let requests =
             Requests::new(wiring.event_channels_with(|| event_channel_of(HANDLE_REQUESTS)));
-        let in_force = InForce::new(config.clone(), permits, Arc::clone(&totals));
+        let in_force = InForce::new(config.clone(), access, permits, Arc::clone(&totals));
         let handle = BrokerHandle::new(requests, in_force);
         let mut server = Self {
             handle,
@@ -197,7 +203,9 @@ impl Server {
         let ended = ended;
         let was_killed = opened.as_ref().is_some_and(OpenedStore::was_killed);
         let mut shards = new_shards(settings(&config), &config, count, &totals, was_killed)?;
-        put_in_force(options.access, &mut shards)?;
+        if let Some(policy) = &policy {
+            put_in_force(policy, &mut shards);
+        }
         if let Some(opened) = opened {
             server.start_disk(opened, &config, &mut shards, &mut wiring)?;
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
+use unbroken_broker::access;
 use unbroken_broker::config::{self, Effective, Origin, Problem, Sources};
 use unbroken_broker::passwords::Passwords;
 
@@ -83,20 +84,24 @@ fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>) {
         Ok(effective) => effective,
         Err(error) => return (None, error.problems().to_vec()),
     };
-    let problems = effective
-        .config
-        .listeners
-        .iter()
-        .enumerate()
-        .filter_map(|(index, listener)| {
-            let error = Passwords::read(listener.password_file.as_ref()?).err()?;
-            Some(Problem {
-                origin: Some(effective.listener_origin(index, "password_file")),
-                message: error.to_string(),
-                help: Some("`unbroken passwd FILE USER` writes such a file".to_owned()),
-            })
-        })
-        .collect();
+    let mut problems = Vec::new();
+    for (index, listener) in effective.config.listeners.iter().enumerate() {
+        let mut wrong = |key, message, help: Option<&str>| {
+            problems.push(Problem {
+                origin: Some(effective.listener_origin(index, key)),
+                message,
+                help: help.map(str::to_owned),
+            });
+        };
+        let passwords = listener.password_file.as_deref().map(Passwords::read);
+        if let Some(Err(error)) = passwords {
+            let help = "`unbroken passwd FILE USER` writes such a file";
+            wrong("password_file", error.to_string(), Some(help));
+        }
+        if let Err(error) = access::remarks(listener) {
+            wrong("acl_file", error.to_string(), None);
+        }
+    }
     (Some(effective), problems)
 }
 
@@ -115,6 +120,11 @@ fn write_table(out: &mut dyn Write, effective: &Effective) -> io::Result<()> {
             listener.address(),
             listener.admits()
         )?;
+    }
+    for listener in &effective.config.listeners {
+        for remark in access::remarks(listener).unwrap_or_default() {
+            writeln!(out, "# note: {remark}")?;
+        }
     }
     let values = effective.values();
     let name_width = values

@@ -9,8 +9,8 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use crate::data::{backup, db, doctor, restore, retained, sessions};
 use crate::exit::{self, Failure};
 use crate::{
-    audit, bench, check, completions, demo, man, options_file, passwd, pipe, publish, ring, serve,
-    subscribe,
+    access, audit, bench, check, completions, demo, man, options_file, passwd, pipe, publish, ring,
+    serve, subscribe,
 };
 
 /// Message passing you can prove: an MQTT broker and its tools.
@@ -46,6 +46,7 @@ const VERSION: &str = env!("UNBROKEN_VERSION");
 enum Command {
     Serve(serve::Args),
     Check(check::Args),
+    Access(access::Args),
     Pub(Box<publish::Args>),
     Sub(Box<subscribe::Args>),
     Audit(audit::Args),
@@ -90,6 +91,7 @@ impl Command {
         match self {
             Self::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Check(args) => check::run(&args),
+            Self::Access(args) => access::run(&args),
             Self::Pub(args) => publish::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Sub(args) => subscribe::run(&args),
             Self::Audit(args) => audit::run(&args),

@@ -1,5 +1,6 @@
 //! The `unbroken` command: parse, run, report errors, exit.
 
+mod access;
 mod audit;
 mod bench;
 mod broker_args;

@@ -5,7 +5,8 @@
 //! name and client id.
 //!
 //! What the rules decide is Mosquitto's: a denial stands before all permissions of the same list,
-//! and what no rule names is denied.
+//! and what no rule names is denied. Mosquitto grants every SUBSCRIBE and filters what it delivers;
+//! `subscribe`, which it does not know, is a right of its own.
 
 use crate::filter;
 use crate::lex::{Lexer, Line, Token, each_line};
@@ -47,7 +48,7 @@ pub enum Who {
 /// What a rule allows or denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To subscribe and receive.
+    /// To receive.
     Read,
     /// To publish.
     Write,
@@ -55,6 +56,8 @@ pub enum Access {
     ReadWrite,
     /// Neither, whatever other rules say.
     Deny,
+    /// To subscribe. With such a rule no other filters are granted to its clients.
+    Subscribe,
 }
 
 /// A part of the filter of a `pattern` line.
@@ -86,6 +89,7 @@ impl Access {
             Self::Write => "write",
             Self::ReadWrite => "readwrite",
             Self::Deny => "deny",
+            Self::Subscribe => "subscribe",
         }
     }
 }
@@ -162,7 +166,8 @@ impl Reader<'_> {
     ) -> Result<Rule, Box<Mistake>> {
         let (access, topic) = match words {
             [] => {
-                let expected = "`read`, `write`, `readwrite`, `deny`, or a topic filter";
+                let expected =
+                    "`read`, `write`, `readwrite`, `deny`, `subscribe`, or a topic filter";
                 return Err(Box::new(self.source.ends(key, expected)));
             }
             [topic] => (Access::ReadWrite, *topic),
@@ -176,6 +181,12 @@ impl Reader<'_> {
             return Err(Box::new(self.source.wrong_at(topic, at, expected)));
         }
         let place = self.source.place(key.line, key.start as usize);
+        if access == Access::Subscribe {
+            self.findings.remark(Remark {
+                place: place.clone(),
+                text: format!("Mosquitto does not know the access `subscribe` of `{filter}`"),
+            });
+        }
         if is_pattern
             && parts(&filter)
                 .iter()
@@ -205,9 +216,10 @@ impl Reader<'_> {
             b"write" => Access::Write,
             b"readwrite" => Access::ReadWrite,
             b"deny" => Access::Deny,
+            b"subscribe" => Access::Subscribe,
             _ => {
-                let expected = "`read`, `write`, `readwrite` or `deny` before a topic filter \
-                                that has spaces";
+                let expected = "`read`, `write`, `readwrite`, `deny` or `subscribe` before a \
+                                topic filter that has spaces";
                 return Err(Box::new(self.source.wrong(word, expected)));
             }
         })
@@ -279,6 +291,7 @@ mod tests {
             ],
         );
         check("topic read", &["- readwrite read"]);
+        check("pattern subscribe a/%c", &["* subscribe a/%c"]);
     }
 
     #[test]
@@ -290,13 +303,13 @@ mod tests {
             ),
             (
                 "user a\ntopic rw a/b",
-                "acl:2:7: expected `read`, `write`, `readwrite` or `deny` before a topic filter \
-                 that has spaces, found `rw`",
+                "acl:2:7: expected `read`, `write`, `readwrite`, `deny` or `subscribe` before a \
+                 topic filter that has spaces, found `rw`",
             ),
             (
                 "topic  \n",
-                "acl:1:6: expected `read`, `write`, `readwrite`, `deny`, or a topic filter, \
-                 found the end of the line",
+                "acl:1:6: expected `read`, `write`, `readwrite`, `deny`, `subscribe`, or a topic \
+                 filter, found the end of the line",
             ),
             (
                 "topic read ä/b#\n",

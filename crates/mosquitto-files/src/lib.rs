@@ -10,7 +10,7 @@
 //!   line, column and what was expected there.
 //! - What Mosquitto 2.1 refuses while it reads a file is refused, and what it accepts is accepted;
 //!   where 2.0 differs, a [`Remark`] says so. `testdata` has the cases, which a real Mosquitto
-//!   judges in a test.
+//!   judges in a test. One thing more is accepted: [`acl::Access::Subscribe`].
 //! - No panic, whatever the bytes; memory is limited by the file's size and the limits in
 //!   [`bounds`].
 //! - Values that are secret cannot be printed.

@@ -12,6 +12,7 @@ pub mod disk;
 pub mod fake_broker;
 #[cfg(feature = "gherkin")]
 pub mod features;
+pub mod mosquitto;
 pub mod process;
 pub mod raw;
 pub mod server;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 pub use client::{Client, collect};
 pub use fake_broker::{FakeBroker, Guest};
+pub use mosquitto::Mosquitto;
 pub use process::{Broker, Launch, User};
 pub use server::Server;
 

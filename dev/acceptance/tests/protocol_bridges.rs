@@ -1,16 +1,10 @@
 //! Bridges before 5.0: the top bit of the protocol level, by which Mosquitto's make themselves
 //! known, means No Local and Retain As Published for all that they subscribe to.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
 use unbroken_acceptance::raw::{Connect, Publish, Subscribe, Version, field, frame};
-use unbroken_acceptance::{Broker, Client, DEADLINE, case, tools};
+use unbroken_acceptance::{Broker, Client, DEADLINE, Mosquitto, case};
 
 const BRIDGES: [Version; 2] = [Version::V3_1, Version::V3_1_1];
 
@@ -93,9 +87,7 @@ fn a_bridge_may_be_a_member_of_a_group() {
 /// With `topic # both` each side sends the other all that it hears.
 #[test]
 fn a_bridge_of_mosquitto_in_both_directions_does_not_loop() {
-    let Some(program) = mosquitto() else {
-        assert!(!tools::required(), "there is no mosquitto");
-        case("skipped: there is no mosquitto");
+    let Some(installed) = Mosquitto::installed() else {
         return;
     };
     for protocol in ["mqttv31", "mqttv311"] {
@@ -103,8 +95,8 @@ fn a_bridge_of_mosquitto_in_both_directions_does_not_loop() {
         let broker = Broker::start();
         let mut here = broker.connect("here");
         here.subscribe_to("#", 1);
-        let peer = Peer::bridged_to(program, &broker, protocol);
-        let mut there = Client::connect(peer.address, &Connect::v5("there"));
+        let peer = installed.start(&bridged_to(&broker, protocol), &[]);
+        let mut there = Client::connect(peer.address(), &Connect::v5("there"));
         there.subscribe_to("#", 1);
         let since = Instant::now();
         let mut tries = 0;
@@ -146,65 +138,13 @@ fn take(client: &mut Client) -> Publish {
     message
 }
 
-/// A Mosquitto that is a bridge to the broker.
-struct Peer {
-    child: Child,
-    address: SocketAddr,
-    _directory: TempDir,
-}
-
-impl Peer {
-    #[track_caller]
-    fn bridged_to(program: &Path, broker: &Broker, protocol: &str) -> Self {
-        // Mosquitto cannot choose a port itself, so one is chosen for it.
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .and_then(|listener| listener.local_addr())
-            .expect("a loopback port is free");
-        let directory = tempfile::tempdir().expect("a directory can be made");
-        let config = directory.path().join("bridge.conf");
-        let text = format!(
-            "listener {} 127.0.0.1\nallow_anonymous true\nuser root\nconnection there\n\
-             address {}\nbridge_protocol_version {protocol}\nnotifications false\n\
-             remote_clientid bridge\nrestart_timeout 1\ntopic # both 1\n",
-            address.port(),
-            broker.address(),
-        );
-        fs::write(&config, text).expect("its directory is writable");
-        let child = Command::new(program)
-            .arg("-c")
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("mosquitto starts");
-        let peer = Self {
-            child,
-            address,
-            _directory: directory,
-        };
-        let since = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(since.elapsed() < DEADLINE, "mosquitto does not listen");
-            thread::yield_now();
-        }
-        peer
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn mosquitto() -> Option<&'static Path> {
-    let places = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto"];
-    places
-        .map(Path::new)
-        .into_iter()
-        .find(|path| path.is_file())
+/// The lines that make a Mosquitto a bridge to the broker.
+fn bridged_to(broker: &Broker, protocol: &str) -> String {
+    format!(
+        "connection there\naddress {}\nbridge_protocol_version {protocol}\nnotifications false\n\
+         remote_clientid bridge\nrestart_timeout 1\ntopic # both 1\n",
+        broker.address(),
+    )
 }
 
 /// Time between two looks for the bridge.

@@ -15,13 +15,16 @@
 //! Invariants:
 //! - Without a policy everything is allowed but what the broker keeps for itself (`$SYS`,
 //!   `$audit`), and nothing is looked up.
-//! - A denial beats any permission; what no rule allows is denied.
+//! - Each rule set that is about a client must allow what it does; without one everything is
+//!   allowed.
+//! - In a set by [`Combining::DenyOverrides`] a denial beats any permission, and what no rule
+//!   allows is denied.
 //! - A verdict is found only by the policy, the roles and the names it was made for: never by
 //!   another client's. It is not kept with a route, except for the receivers in it, and these are
 //!   judged again when the policy or a session's subject changes.
 //! - A session with a connection has a subject of the policy in force. So what leaves is judged.
 //!
-//! Deliberately absent: files and syntax (the driver compiles its configuration into [`Role`]s),
+//! Deliberately absent: files and syntax (the driver compiles its configuration into [`RuleSet`]s),
 //! passwords, rates and quotas.
 
 mod access;
@@ -37,7 +40,7 @@ mod reference;
 
 pub(crate) use access::{AccessControl, is_reserved};
 pub use identity::{Identity, Peer};
-pub use role::{Member, Role, Rule};
+pub use role::{Combining, Member, Role, Rule, RuleSet};
 pub(crate) use rules::Subject;
 pub use rules::{Decision, Policy, PolicyError};
 pub use verdict::{Action, Actions, Denial, Effect, Verdict};

@@ -7,47 +7,120 @@ use unbroken_mqtt_proto::{TopicFilter, TopicName};
 use crate::ids::SessionId;
 
 use super::{
-    AccessControl, Action, Actions, Denial, Effect, Identity, Member, Policy, Role, Rule, Verdict,
+    AccessControl, Action, Actions, Combining, Denial, Effect, Identity, Member, Peer, Policy,
+    Role, Rule, RuleSet, Verdict,
 };
 
-/// What the rules say, read one by one.
-fn verdict(roles: &[Role], identity: &Identity, action: Action, filter: &str) -> Verdict {
+/// What the sets say, one by one.
+fn verdict(sets: &[RuleSet], identity: &Identity, action: Action, filter: &str) -> Verdict {
+    let is_about = |set: &&RuleSet| {
+        let listeners = set.listeners.as_ref();
+        listeners.is_none_or(|listeners| listeners.contains(&identity.peer.listener))
+    };
+    let verdicts = sets.iter().filter(is_about).map(|set| match set.combining {
+        Combining::DenyOverrides => deny_overrides(set, identity, action, filter),
+        Combining::FirstApplicable => first_applicable(set, identity, action, filter),
+    });
+    let mut denied = verdicts.filter(|verdict| verdict.is_denied());
+    denied.next().unwrap_or(Verdict::Allowed)
+}
+
+fn roles_of<'a>(set: &'a RuleSet, identity: &Identity) -> Vec<&'a Role> {
     let is_of = |role: &&Role| role.members.iter().any(|member| member.is(identity));
-    let roles: Vec<_> = roles.iter().filter(is_of).collect();
-    if roles.is_empty() {
-        return Verdict::Denied(Denial::NoRole);
-    }
-    let rules = || roles.iter().flat_map(|role| &role.rules);
-    let means_more = |name: &str| name.starts_with('$') || name.contains(['+', '#', '/']);
-    let names = [
-        ("{user}", identity.user.as_deref()),
-        ("{client}", Some(&*identity.client_id)),
-    ];
-    let is_unusable = |(placeholder, name): &(&str, Option<&str>)| {
-        name.is_some_and(means_more) && rules().any(|rule| rule.filter.contains(placeholder))
-    };
-    if names.iter().any(is_unusable) {
-        return Verdict::Denied(Denial::UnusableName);
-    }
-    let says = |effect| {
-        rules().any(|rule| {
-            let mut text = String::from(&*rule.filter);
-            for (placeholder, name) in names {
-                if text.contains(placeholder) {
-                    let Some(name) = name else { return false };
-                    text = text.replace(placeholder, name);
-                }
-            }
-            rule.effect == effect && rule.actions.has(action) && covers(&text, filter)
-        })
-    };
-    if says(Effect::Deny) {
-        Verdict::Denied(Denial::Rule)
-    } else if says(Effect::Allow) {
+    set.roles.iter().filter(is_of).collect()
+}
+
+fn undecided(set: &RuleSet, action: Action, denial: Denial) -> Verdict {
+    if set.unless_decided.has(action) {
         Verdict::Allowed
     } else {
-        Verdict::Denied(Denial::NoRule)
+        Verdict::Denied(denial)
     }
+}
+
+/// What the rules say, read one by one.
+fn deny_overrides(set: &RuleSet, identity: &Identity, action: Action, filter: &str) -> Verdict {
+    let roles = roles_of(set, identity);
+    let rules: Vec<_> = roles.iter().flat_map(|role| &role.rules).collect();
+    let means_more = |name: &str| name.starts_with('$') || name.contains(['+', '#', '/']);
+    if names_one_that(&rules, identity, means_more) {
+        return Verdict::Denied(Denial::UnusableName);
+    }
+    if says(&rules, identity, action, filter, Effect::Deny) {
+        Verdict::Denied(Denial::Rule)
+    } else if says(&rules, identity, action, filter, Effect::Allow) {
+        Verdict::Allowed
+    } else if roles.is_empty() {
+        undecided(set, action, Denial::NoRole)
+    } else {
+        undecided(set, action, Denial::NoRule)
+    }
+}
+
+/// What the roles say, one after the other.
+fn first_applicable(set: &RuleSet, identity: &Identity, action: Action, filter: &str) -> Verdict {
+    for role in roles_of(set, identity) {
+        let rules: Vec<_> = role.rules.iter().collect();
+        if names_one_that(&rules, identity, |name| name.contains(['+', '#'])) {
+            return undecided(set, action, Denial::UnusableName);
+        }
+        if says(&rules, identity, action, filter, Effect::Deny) {
+            return Verdict::Denied(Denial::Rule);
+        }
+        if says(&rules, identity, action, filter, Effect::Allow) {
+            return Verdict::Allowed;
+        }
+    }
+    undecided(set, action, Denial::NoRule)
+}
+
+/// The placeholders, and what they stand for.
+fn names(identity: &Identity) -> [(&'static str, Option<&str>); 2] {
+    [
+        ("{user}", identity.user.as_deref()),
+        ("{client}", Some(&*identity.client_id)),
+    ]
+}
+
+/// Whether the rules name the client by a name that is like this.
+fn names_one_that(rules: &[&Rule], identity: &Identity, is: impl Fn(&str) -> bool) -> bool {
+    names(identity).iter().any(|(placeholder, name)| {
+        name.is_some_and(&is) && rules.iter().any(|rule| rule.filter.contains(placeholder))
+    })
+}
+
+fn says(
+    rules: &[&Rule],
+    identity: &Identity,
+    action: Action,
+    filter: &str,
+    effect: Effect,
+) -> bool {
+    rules.iter().any(|rule| {
+        // A name is one level of a topic that is no `$` topic, or nothing.
+        let Some(levels) = rule
+            .filter
+            .split('/')
+            .enumerate()
+            .map(|(depth, level)| {
+                let mut text = level.to_owned();
+                for (placeholder, name) in names(identity) {
+                    if text.contains(placeholder) {
+                        let name = name.filter(|name| !name.contains(['/', '+', '#']))?;
+                        text = text.replace(placeholder, name);
+                        if depth == 0 && text.starts_with('$') {
+                            return None;
+                        }
+                    }
+                }
+                Some(text)
+            })
+            .collect::<Option<Vec<_>>>()
+        else {
+            return false;
+        };
+        rule.effect == effect && rule.actions.has(action) && covers(&levels.join("/"), filter)
+    })
 }
 
 /// Whether a rule's filter covers a topic or filter, level by level.
@@ -133,6 +206,30 @@ impl Random {
     }
 }
 
+impl Random {
+    /// At most three sets, most often of roles whose denials override.
+    fn sets(&mut self) -> Vec<RuleSet> {
+        let count = [1, 1, 2, 3][self.below(4)];
+        let mut set = |_| {
+            let roles = (0..=self.below(3)).map(|n| self.role(n)).collect();
+            let is_first = self.below(3) == 0;
+            RuleSet {
+                listeners: (self.below(3) == 0).then(|| vec![1, 2]),
+                combining: match is_first {
+                    true => Combining::FirstApplicable,
+                    false => Combining::DenyOverrides,
+                },
+                unless_decided: match self.below(4) {
+                    0 => Action::Subscribe.into(),
+                    _ => Actions::NONE,
+                },
+                roles,
+            }
+        };
+        (0..count).map(&mut set).collect()
+    }
+}
+
 const NAMES: &[&str] = &["a", "b", "ab", "x-a", "", "+", "#", "a/b", "$SYS"];
 const RULE_LEVELS: &[&str] = &[
     "a",
@@ -152,8 +249,8 @@ fn trees_and_tables_say_what_the_rules_say_one_by_one() {
     let mut allowed = 0;
     for seed in 0..400 {
         let mut random = Random(seed);
-        let roles: Vec<_> = (0..=random.below(3)).map(|n| random.role(n)).collect();
-        let policy = Arc::new(Policy::compile(1 + seed, roles.clone()).unwrap());
+        let sets = random.sets();
+        let policy = Arc::new(Policy::compile(1 + seed, sets.clone()).unwrap());
         let mut access = AccessControl::default();
         access.replace(Some(Arc::clone(&policy)));
         for _ in 0..100 {
@@ -161,7 +258,10 @@ fn trees_and_tables_say_what_the_rules_say_one_by_one() {
             let identity = Identity {
                 user: (random.below(3) > 0).then(|| user.into()),
                 client_id: random.one_of(NAMES).into(),
-                ..Identity::default()
+                peer: Peer {
+                    listener: [0, 1, 2][random.below(3)],
+                    ..Peer::default()
+                },
             };
             let subject = access.subject(|| identity.clone());
             let id = SessionId(3);
@@ -169,12 +269,12 @@ fn trees_and_tables_say_what_the_rules_say_one_by_one() {
             let topic = random.text(TOPIC_LEVELS, &[]);
             let filter = random.text(FILTER_LEVELS, &["#"]);
             let check = |action, text: &str, found: Verdict| {
-                let expected = verdict(&roles, &identity, action, text);
+                let expected = verdict(&sets, &identity, action, text);
                 let decided = policy.decide(&identity, action, text).verdict;
                 assert_eq!(
                     (found, decided),
                     (expected, expected),
-                    "seed {seed}: {identity:?} {action:?} {text} {roles:#?}"
+                    "seed {seed}: {identity:?} {action:?} {text} {sets:#?}"
                 );
                 u32::from(found == Verdict::Allowed)
             };
@@ -238,7 +338,7 @@ fn a_rule_that_cannot_be_meant_is_refused() {
             connect: Effect::Allow,
             rules: vec![rule],
         };
-        let compiled = Policy::compile(1, vec![role]);
+        let compiled = Policy::compile(1, vec![RuleSet::of(vec![role])]);
         compiled.map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(compile("a/{user}/#"), Ok(()));
@@ -270,7 +370,7 @@ fn a_decision_names_the_rule_that_made_it() {
     };
     let policy = Policy::compile(
         1,
-        vec![
+        vec![RuleSet::of(vec![
             role(
                 "all",
                 Effect::Allow,
@@ -287,7 +387,7 @@ fn a_decision_names_the_rule_that_made_it() {
                 vec![rule(Effect::Deny, "own/#", 3)],
             ),
             role("banned", Effect::Deny, Member::client("bad-*"), vec![]),
-        ],
+        ])],
     );
     let policy = policy.unwrap();
     let client = |user: &str, client_id: &str| Identity {

@@ -6,6 +6,43 @@ use std::sync::Arc;
 use super::{Action, Actions, Effect, Identity};
 use crate::name_pattern::is_like;
 
+/// Rules that decide together. Each set that is about a client must allow what it does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RuleSet {
+    /// The positions in the configuration of the listeners whose clients it is about; `None`: all.
+    pub listeners: Option<Vec<u16>>,
+    /// Which of several rules decides.
+    pub combining: Combining,
+    /// What is allowed where no rule decides.
+    pub unless_decided: Actions,
+    /// Whose rules they are.
+    pub roles: Vec<Role>,
+}
+
+/// Which of several rules decides, by the names of XACML 3.0, appendix C.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Combining {
+    /// One that denies, of whichever role. A client without a role may not connect, nor one with a
+    /// name that means more than itself in a filter where a rule names it.
+    DenyOverrides,
+    /// In the first of the client's roles that has one, one that denies, else one that allows.
+    /// Where a rule names a client whose name has a wildcard in it, the roles from that one on are
+    /// left out.
+    FirstApplicable,
+}
+
+impl RuleSet {
+    /// Roles for all clients, whose denials override, and which allow nothing by default.
+    pub const fn of(roles: Vec<Role>) -> Self {
+        Self {
+            listeners: None,
+            combining: Combining::DenyOverrides,
+            unless_decided: Actions::NONE,
+            roles,
+        }
+    }
+}
+
 /// What some clients may do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Role {
@@ -15,7 +52,7 @@ pub struct Role {
     pub members: Vec<Member>,
     /// Whether they may connect.
     pub connect: Effect,
-    /// What they may do then. The order does not matter.
+    /// What they may do then. Their order does not matter.
     pub rules: Vec<Rule>,
 }
 
@@ -66,6 +103,12 @@ impl Member {
         listener: None,
         network: None,
         certificate: None,
+    };
+
+    /// Everybody without a user name.
+    pub const ANONYMOUS: Self = Self {
+        user: Some(None),
+        ..Self::ANYBODY
     };
 
     /// Everybody who was admitted under this name.

@@ -1,19 +1,24 @@
-//! A policy: roles compiled to trees, and what they say of one client.
+//! A policy: rule sets, their roles compiled to trees, and what they say of one client.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
+use smallvec::SmallVec;
 use unbroken_mqtt_proto::TopicFilter;
 
+use super::access::is_reserved;
+use super::role::{Combining, RuleSet};
 use super::tree::{Names, RuleTree};
-use super::{Action, Denial, Effect, Identity, Role, Rule, Verdict};
-use crate::limits::{LEVELS_MAX, ROLES_MAX, RULES_MAX};
+use super::{Action, Actions, Denial, Effect, Identity, Role, Rule, Verdict};
+use crate::limits::{LEVELS_MAX, ROLES_MAX, RULE_SETS_MAX, RULES_MAX};
 
 /// What clients may do, compiled. The shards of a broker share it.
 pub struct Policy {
     generation: u64,
+    sets: Box<[CompiledSet]>,
+    /// The roles of all sets, set by set.
     roles: Box<[Compiled]>,
     /// Roles whose members are all named by their user names.
     by_user: HashMap<Arc<str>, Vec<u16>, FixedState>,
@@ -21,8 +26,17 @@ pub struct Policy {
     others: Vec<u16>,
 }
 
+/// A rule set without its roles.
+struct CompiledSet {
+    listeners: Option<Box<[u16]>>,
+    combining: Combining,
+    unless_decided: Actions,
+}
+
 struct Compiled {
     role: Role,
+    /// The number of its set.
+    set: u8,
     tree: RuleTree,
 }
 
@@ -30,6 +44,9 @@ struct Compiled {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
+    /// Too many rule sets.
+    #[error("there are {0} sets of rules; there can be at most {RULE_SETS_MAX}")]
+    Sets(usize),
     /// Too many roles.
     #[error("there are {0} roles; there can be at most {ROLES_MAX}")]
     Roles(usize),
@@ -49,11 +66,14 @@ pub enum PolicyError {
     Placeholder(Box<str>),
 }
 
-/// What the rules need to know of one client: which roles it has, and its names where a rule has a
-/// placeholder for them. Clients of one role without placeholders have equal subjects.
+/// What the rules need to know of one client: which rule sets are about it, which roles it has, and
+/// its names where a rule has a placeholder for them. Clients of one role without placeholders have
+/// equal subjects.
 #[derive(Debug)]
 pub(crate) struct Subject {
     generation: u64,
+    sets: SmallVec<[u8; 8]>,
+    /// In the order of the sets.
     roles: Box<[u16]>,
     user: Option<Arc<str>>,
     client_id: Option<Arc<str>>,
@@ -73,18 +93,24 @@ pub struct Decision<'a> {
 }
 
 impl Policy {
-    /// Compiles roles. `generation`: greater than that of each earlier policy of this broker.
-    pub fn compile(generation: u64, roles: Vec<Role>) -> Result<Self, PolicyError> {
-        let rules = roles.iter().map(|role| role.rules.len()).sum();
-        if roles.len() > ROLES_MAX {
-            return Err(PolicyError::Roles(roles.len()));
-        }
-        if rules > RULES_MAX {
-            return Err(PolicyError::Rules(rules));
+    /// Compiles rule sets. `generation`: greater than that of each earlier policy of this broker.
+    pub fn compile(generation: u64, sets: Vec<RuleSet>) -> Result<Self, PolicyError> {
+        check_sizes(&sets)?;
+        let mut compiled_sets = Vec::new();
+        let mut roles = Vec::new();
+        for (number, set) in (0..).zip(sets) {
+            for role in set.roles {
+                roles.push(Compiled::new(number, role)?);
+            }
+            compiled_sets.push(CompiledSet {
+                listeners: set.listeners.map(Into::into),
+                combining: set.combining,
+                unless_decided: set.unless_decided,
+            });
         }
         let mut by_user: HashMap<_, Vec<u16>, _> = HashMap::default();
         let mut others = Vec::new();
-        for (number, role) in (0..).zip(&roles) {
+        for (number, Compiled { role, .. }) in (0..).zip(&roles) {
             let users = role
                 .members
                 .iter()
@@ -98,10 +124,10 @@ impl Policy {
                 }
             }
         }
-        let roles = roles.into_iter().map(Compiled::new);
         Ok(Self {
             generation,
-            roles: roles.collect::<Result<_, _>>()?,
+            sets: compiled_sets.into(),
+            roles: roles.into(),
             by_user,
             others,
         })
@@ -123,6 +149,9 @@ impl Policy {
     /// Whether such a client may do something with a topic, or with a filter: of a shared
     /// subscription the one behind the group's name.
     pub fn decide(&self, identity: &Identity, action: Action, filter: &str) -> Decision<'_> {
+        if action == Action::Publish && is_reserved(filter) {
+            return Decision::by_default(Verdict::Denied(Denial::ReservedTopic));
+        }
         self.decide_for(&self.subject(identity), action, filter)
     }
 
@@ -137,9 +166,15 @@ impl Policy {
             .as_ref()
             .and_then(|user| self.by_user.get(user));
         let candidates = of_user.into_iter().flatten().chain(&self.others);
+        let sets = (0..).zip(&self.sets);
+        let sets = sets.filter_map(|(number, set)| set.is_about(identity).then_some(number));
+        let sets: SmallVec<[u8; 8]> = sets.collect();
         let mut roles: Vec<_> = candidates
             .copied()
-            .filter(|at| self.role(*at).is_some_and(|found| found.is_of(identity)))
+            .filter(|at| {
+                self.role(*at)
+                    .is_some_and(|found| sets.contains(&found.set) && found.is_of(identity))
+            })
             .collect();
         roles.sort_unstable();
         roles.dedup();
@@ -148,81 +183,124 @@ impl Policy {
         let names_client = trees().any(|tree| tree.names_client);
         let user = identity.user.clone().filter(|_| names_user);
         let client_id = names_client.then(|| Arc::clone(&identity.client_id));
-        let denies = |at: &u16| {
-            self.role(*at)
-                .is_some_and(|it| it.role.connect == Effect::Deny)
-        };
-        let connect = if roles.is_empty() {
-            Verdict::Denied(Denial::NoRole)
-        } else if roles.iter().any(denies) {
-            Verdict::Denied(Denial::Rule)
-        } else if [&user, &client_id]
-            .into_iter()
-            .flatten()
-            .any(|name| is_unusable(name))
-        {
-            Verdict::Denied(Denial::UnusableName)
-        } else {
-            Verdict::Allowed
-        };
-        Subject {
+        let mut subject = Subject {
             generation: self.generation,
-            hash: FixedState::default().hash_one((&roles, &user, &client_id)),
+            hash: FixedState::default().hash_one((&sets, &roles, &user, &client_id)),
+            sets,
             roles: roles.into(),
             user,
             client_id,
-            connect,
-        }
+            connect: Verdict::Allowed,
+        };
+        let mut verdicts = subject
+            .sets
+            .iter()
+            .map(|set| self.connect_by(*set, &subject));
+        subject.connect = verdicts
+            .find(|verdict| verdict.is_denied())
+            .unwrap_or(Verdict::Allowed);
+        subject
     }
 
-    /// What the rules say: one that denies decides, else one that allows.
+    /// What one set says of the connection of a client.
+    fn connect_by(&self, set: u8, subject: &Subject) -> Verdict {
+        let mut roles = self.roles_of(set, subject).peekable();
+        let combining = self.sets[usize::from(set)].combining;
+        if roles.peek().is_none() {
+            return match combining {
+                Combining::DenyOverrides => Verdict::Denied(Denial::NoRole),
+                Combining::FirstApplicable => Verdict::Allowed,
+            };
+        }
+        for Compiled { role, tree, .. } in roles {
+            if role.connect == Effect::Deny {
+                return Verdict::Denied(Denial::Rule);
+            }
+            if combining == Combining::DenyOverrides && subject.is_unusable_in(tree) {
+                return Verdict::Denied(Denial::UnusableName);
+            }
+        }
+        Verdict::Allowed
+    }
+
+    /// What the rules say: each set that is about the client must allow it.
     pub(super) fn decide_for(
         &self,
         subject: &Subject,
         action: Action,
         filter: &str,
     ) -> Decision<'_> {
-        let denied = |denial| Decision {
-            verdict: Verdict::Denied(denial),
-            role: None,
-            rule: None,
-        };
-        if subject.connect == Verdict::Denied(Denial::UnusableName) {
-            return denied(Denial::UnusableName);
-        }
-        let mut allowing = None;
-        for number in &subject.roles {
-            let Some(Compiled { role, tree }) = self.role(*number) else {
-                continue;
+        let mut last = Decision::by_default(Verdict::Allowed);
+        for set in &subject.sets {
+            last = match self.sets[usize::from(*set)].combining {
+                Combining::DenyOverrides => self.deny_overrides(*set, subject, action, filter),
+                Combining::FirstApplicable => self.first_applicable(*set, subject, action, filter),
             };
-            let mut denying = None;
-            tree.covering(filter, subject.names(), |at| {
-                let rule = role.rules.get(at as usize);
-                let rule = rule.filter(|rule| rule.is_about(action));
-                match rule {
-                    Some(rule) if rule.effect == Effect::Deny => denying = Some(rule),
-                    Some(rule) if allowing.is_none() => allowing = Some((role, rule)),
-                    _ => {}
-                }
-                denying.is_none()
-            });
-            if denying.is_some() {
-                return Decision {
-                    verdict: Verdict::Denied(Denial::Rule),
-                    role: Some(role),
-                    rule: denying,
-                };
+            if last.verdict.is_denied() {
+                break;
             }
         }
-        match allowing {
-            None if subject.roles.is_empty() => denied(Denial::NoRole),
-            None => denied(Denial::NoRule),
-            Some((role, rule)) => Decision {
-                verdict: Verdict::Allowed,
-                role: Some(role),
-                rule: Some(rule),
-            },
+        last
+    }
+
+    /// A rule that denies decides, else one that allows.
+    fn deny_overrides(
+        &self,
+        set: u8,
+        subject: &Subject,
+        action: Action,
+        filter: &str,
+    ) -> Decision<'_> {
+        let mut roles = self.roles_of(set, subject);
+        if roles.any(|role| subject.is_unusable_in(&role.tree)) {
+            return Decision::by_default(Verdict::Denied(Denial::UnusableName));
         }
+        let mut allowing = None;
+        let mut why = Denial::NoRole;
+        for compiled in self.roles_of(set, subject) {
+            let decision = compiled.decide(subject, action, filter);
+            if decision.is_some_and(|it| it.verdict.is_denied()) {
+                return decision.unwrap_or(Decision::by_default(Verdict::Denied(Denial::Rule)));
+            }
+            allowing = allowing.or(decision);
+            why = Denial::NoRule;
+        }
+        allowing.unwrap_or_else(|| self.undecided(set, action, why))
+    }
+
+    /// The first role with a rule about it decides.
+    fn first_applicable(
+        &self,
+        set: u8,
+        subject: &Subject,
+        action: Action,
+        filter: &str,
+    ) -> Decision<'_> {
+        for compiled in self.roles_of(set, subject) {
+            if subject.has_wildcard_in(&compiled.tree) {
+                return self.undecided(set, action, Denial::UnusableName);
+            }
+            if let Some(decision) = compiled.decide(subject, action, filter) {
+                return decision;
+            }
+        }
+        self.undecided(set, action, Denial::NoRule)
+    }
+
+    /// No rule of a set is about it.
+    fn undecided(&self, set: u8, action: Action, denial: Denial) -> Decision<'_> {
+        let is_allowed = self.sets[usize::from(set)].unless_decided.has(action);
+        Decision::by_default(if is_allowed {
+            Verdict::Allowed
+        } else {
+            Verdict::Denied(denial)
+        })
+    }
+
+    /// The client's roles of one set.
+    fn roles_of(&self, set: u8, subject: &Subject) -> impl Iterator<Item = &Compiled> {
+        let roles = subject.roles.iter().filter_map(|at| self.role(*at));
+        roles.filter(move |role| role.set == set)
     }
 
     fn role(&self, number: u16) -> Option<&Compiled> {
@@ -230,8 +308,41 @@ impl Policy {
     }
 }
 
+fn check_sizes(sets: &[RuleSet]) -> Result<(), PolicyError> {
+    let roles = || sets.iter().flat_map(|set| &set.roles);
+    let rules = roles().map(|role| role.rules.len()).sum();
+    if sets.len() > RULE_SETS_MAX {
+        Err(PolicyError::Sets(sets.len()))
+    } else if roles().count() > ROLES_MAX {
+        Err(PolicyError::Roles(roles().count()))
+    } else if rules > RULES_MAX {
+        Err(PolicyError::Rules(rules))
+    } else {
+        Ok(())
+    }
+}
+
+impl Decision<'_> {
+    /// No rule has decided.
+    const fn by_default(verdict: Verdict) -> Self {
+        let (role, rule) = (None, None);
+        Self {
+            verdict,
+            role,
+            rule,
+        }
+    }
+}
+
+impl CompiledSet {
+    fn is_about(&self, identity: &Identity) -> bool {
+        let listeners = self.listeners.as_ref();
+        listeners.is_none_or(|listeners| listeners.contains(&identity.peer.listener))
+    }
+}
+
 impl Compiled {
-    fn new(role: Role) -> Result<Self, PolicyError> {
+    fn new(set: u8, role: Role) -> Result<Self, PolicyError> {
         let mut tree = RuleTree::new();
         for (number, rule) in (0..).zip(&role.rules) {
             let problem = |problem: String| PolicyError::Filter {
@@ -245,7 +356,31 @@ impl Compiled {
             }
             tree.insert(filter.as_str(), number)?;
         }
-        Ok(Self { role, tree })
+        Ok(Self { role, set, tree })
+    }
+
+    /// What this role's rules say: one that denies decides, else one that allows.
+    fn decide(&self, subject: &Subject, action: Action, filter: &str) -> Option<Decision<'_>> {
+        let Self { role, tree, .. } = self;
+        let (mut allowing, mut denying) = (None, None);
+        tree.covering(filter, subject.names(), |at| {
+            let rule = role.rules.get(at as usize);
+            match rule.filter(|rule| rule.is_about(action)) {
+                Some(rule) if rule.effect == Effect::Deny => denying = Some(rule),
+                Some(rule) if allowing.is_none() => allowing = Some(rule),
+                _ => {}
+            }
+            denying.is_none()
+        });
+        let verdict = match denying {
+            Some(_) => Verdict::Denied(Denial::Rule),
+            None => Verdict::Allowed,
+        };
+        Some(Decision {
+            verdict,
+            role: Some(role),
+            rule: Some(denying.or(allowing)?),
+        })
     }
 
     fn is_of(&self, identity: &Identity) -> bool {
@@ -271,9 +406,26 @@ impl Subject {
     pub(crate) fn equals(&self, other: &Self) -> bool {
         self.generation == other.generation
             && self.hash == other.hash
+            && self.sets == other.sets
             && self.roles == other.roles
             && self.user == other.user
             && self.client_id == other.client_id
+    }
+
+    /// Whether a name of the client's that these rules name could mean more than itself there.
+    fn is_unusable_in(&self, tree: &RuleTree) -> bool {
+        self.named_in(tree).any(is_unusable)
+    }
+
+    /// Whether a name of the client's that these rules name has a wildcard in it.
+    fn has_wildcard_in(&self, tree: &RuleTree) -> bool {
+        self.named_in(tree).any(|name| name.contains(['+', '#']))
+    }
+
+    fn named_in(&self, tree: &RuleTree) -> impl Iterator<Item = &str> {
+        let user = self.user.as_deref().filter(|_| tree.names_user);
+        let client_id = self.client_id.as_deref().filter(|_| tree.names_client);
+        [user, client_id].into_iter().flatten()
     }
 
     fn names(&self) -> Names<'_> {
@@ -293,6 +445,7 @@ impl std::fmt::Debug for Policy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Policy")
             .field("generation", &self.generation)
+            .field("sets", &self.sets.len())
             .field("roles", &self.roles.len())
             .finish_non_exhaustive()
     }

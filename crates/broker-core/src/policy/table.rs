@@ -157,7 +157,7 @@ const _: () = assert!(size_of::<Place>() <= 64, "as limits.rs says");
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::{Identity, Member, Policy, Role};
+    use crate::policy::{Identity, Member, Policy, Role, RuleSet};
 
     use super::*;
 
@@ -168,7 +168,8 @@ mod tests {
             connect: crate::policy::Effect::Allow,
             rules: Vec::new(),
         };
-        let policy = Policy::compile(generation, vec![role("a"), role("b")]).unwrap();
+        let policy =
+            Policy::compile(generation, vec![RuleSet::of(vec![role("a"), role("b")])]).unwrap();
         ["a", "b"].map(|user| {
             let identity = Identity {
                 user: Some(user.into()),

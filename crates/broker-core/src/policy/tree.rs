@@ -114,7 +114,7 @@ impl RuleTree {
         let walk = Walk {
             tree: self,
             levels: filter.split('/').collect(),
-            // A leading wildcard does not reach the `$` topics.
+            // A leading wildcard or placeholder does not reach the `$` topics.
             is_dollar: filter.starts_with('$'),
             names,
         };
@@ -145,7 +145,7 @@ impl Walk<'_> {
         }
         let child = node.children.get(level).copied();
         let plus = node.plus.filter(|_| !is_hidden);
-        let named = node.named.iter();
+        let named = node.named.iter().filter(|_| !is_hidden);
         let named =
             named.filter_map(|(named, child)| named.is(level, self.names).then_some(*child));
         let mut next = child.into_iter().chain(plus).chain(named);

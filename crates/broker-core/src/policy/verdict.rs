@@ -13,6 +13,12 @@ pub enum Action {
 }
 
 impl Action {
+    /// The action with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Self::Publish, Self::Subscribe, Self::Receive];
+        all.into_iter().find(|action| action.name() == name)
+    }
+
     /// The action as a word for logs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -106,7 +112,7 @@ impl Denial {
     }
 
     /// The reason as a sentence for logs.
-    pub(crate) const fn detail(self) -> &'static str {
+    pub const fn detail(self) -> &'static str {
         match self {
             Self::ReservedTopic => "only the broker publishes to this topic",
             Self::NoRole => "no access rule gives the client a role",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unbroken_broker_core::{
-    Action, Actions, DropReason, Effect, Event, Input, Member, Policy, Role, Rule,
+    Action, Actions, DropReason, Effect, Event, Input, Member, Policy, Role, Rule, RuleSet,
 };
 use unbroken_mqtt_proto::{Connect, Packet, Property, PropertyBuf, QoS, Version};
 
@@ -50,7 +50,7 @@ pub(crate) fn policy(generation: u64, lines: &[(&str, &str, &str)]) -> Arc<Polic
             }],
         }
     });
-    Arc::new(Policy::compile(generation, roles.collect()).unwrap())
+    Arc::new(Policy::compile(generation, vec![RuleSet::of(roles.collect())]).unwrap())
 }
 
 pub(crate) fn set(broker: &mut Broker, policy: &Arc<Policy>) {

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::Config;
-use super::table::SECTIONS;
-use super::table_arrays::{LISTENER_KEYS, LISTENERS, RULES};
+use super::table::{Key, SECTIONS};
+use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULES};
+use super::{Config, Listener, Role};
 
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +18,11 @@ pub enum Applies {
 /// One value that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// `section.key`, `listeners.0.key`, or `listeners.1` for a whole listener.
+    /// `section.key`, `listeners.0.key`, or `listeners.1` for a whole table.
     pub name: String,
-    /// As it would stand in a config file; empty for a listener that was not there.
+    /// As it would stand in a config file; empty for a table that was not there.
     pub old: String,
-    /// As it would stand in a config file; empty for a listener that is gone.
+    /// As it would stand in a config file; empty for a table that is gone.
     pub new: String,
     /// When it takes effect.
     pub applies: Applies,
@@ -64,32 +64,13 @@ pub(crate) fn in_force(running: &Config, mut read: Config) -> Config {
 
 /// Everything that differs, in the order of the table.
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
-    let mut changes = Vec::new();
-    for index in 0..old.listeners.len().max(new.listeners.len()) {
-        let (old, new) = match (old.listeners.get(index), new.listeners.get(index)) {
-            (Some(old), Some(new)) => (old, new),
-            (old, new) => {
-                changes.push(Change {
-                    name: format!("{LISTENERS}.{index}"),
-                    old: old.map_or(String::new(), |listener| listener.address().to_string()),
-                    new: new.map_or(String::new(), |listener| listener.address().to_string()),
-                    applies: Applies::Restart,
-                });
-                continue;
-            }
-        };
-        for key in LISTENER_KEYS {
-            let (old, new) = ((key.get)(old), (key.get)(new));
-            if old != new {
-                changes.push(Change {
-                    name: format!("{LISTENERS}.{index}.{}", key.name),
-                    old: key.kind.show(&old),
-                    new: key.kind.show(&new),
-                    applies: key.applies,
-                });
-            }
-        }
-    }
+    let address = |listener: &Listener| listener.address().to_string();
+    let (was, is) = (&old.listeners, &new.listeners);
+    let mut changes = table_changes(LISTENERS, LISTENER_KEYS, was, is, Applies::Restart, address);
+    let name = |role: &Role| role.name.clone().unwrap_or_else(|| "a role".to_owned());
+    let (was, is) = (&old.roles, &new.roles);
+    let roles = table_changes(ROLES, ROLE_KEYS, was, is, Applies::Live, name);
+    changes.extend(roles);
     let rules = |config: &Config| format!("{} rules", config.audit.rules.len());
     if old.audit.rules != new.audit.rules {
         changes.push(Change {
@@ -105,6 +86,45 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
             if old != new {
                 changes.push(Change {
                     name: format!("{}.{}", section.name, key.name),
+                    old: key.kind.show(&old),
+                    new: key.kind.show(&new),
+                    applies: key.applies,
+                });
+            }
+        }
+    }
+    changes
+}
+
+/// What differs in an array of tables. `whole`: when a whole table that is new or gone takes
+/// effect, and what it is called.
+fn table_changes<T>(
+    section: &str,
+    keys: &[Key<T>],
+    old: &[T],
+    new: &[T],
+    whole: Applies,
+    called: impl Fn(&T) -> String,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for index in 0..old.len().max(new.len()) {
+        let (old, new) = match (old.get(index), new.get(index)) {
+            (Some(old), Some(new)) => (old, new),
+            (old, new) => {
+                changes.push(Change {
+                    name: format!("{section}.{index}"),
+                    old: old.map_or(String::new(), &called),
+                    new: new.map_or(String::new(), &called),
+                    applies: whole,
+                });
+                continue;
+            }
+        };
+        for key in keys {
+            let (old, new) = ((key.get)(old), (key.get)(new));
+            if old != new {
+                changes.push(Change {
+                    name: format!("{section}.{index}.{}", key.name),
                     old: key.kind.show(&old),
                     new: key.kind.show(&new),
                     applies: key.applies,

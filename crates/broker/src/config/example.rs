@@ -3,10 +3,13 @@
 use std::fmt::Write;
 
 use super::table::{Key, SECTIONS};
-use super::table_arrays::{LISTENER_KEYS, LISTENERS, LISTENERS_DOC, RULE_KEYS, RULES, RULES_DOC};
+use super::table_arrays::{
+    LISTENER_KEYS, LISTENERS, LISTENERS_DOC, ROLE_KEYS, ROLES, ROLES_DOC, RULE_KEYS, RULES,
+    RULES_DOC,
+};
 use unbroken_broker_core::AuditRule;
 
-use super::{Config, Listener};
+use super::{Config, Listener, Role};
 
 /// The text of the example file. It is valid and, as it stands, changes nothing.
 pub fn example() -> String {
@@ -21,6 +24,8 @@ pub fn example() -> String {
     // Writing to a String cannot fail, here and below.
     let _ = write!(text, "\n# {LISTENERS_DOC}\n[[{LISTENERS}]]\n");
     push_keys(&mut text, LISTENER_KEYS, &listener);
+    let _ = write!(text, "\n# {ROLES_DOC}\n#[[{ROLES}]]\n");
+    push_keys(&mut text, ROLE_KEYS, &Role::default());
     for section in SECTIONS {
         let _ = write!(text, "\n# {}\n[{}]\n", section.doc, section.name);
         push_keys(&mut text, section.keys, &config);
@@ -100,6 +105,7 @@ mod tests {
             assert_eq!(effective.config.listeners, [Listener::default()]);
             let rules = effective.config.audit.rules;
             assert!(rules.is_empty() || rules == [AuditRule::any()]);
+            assert!(effective.config.roles.len() <= 1);
         }
     }
 }

@@ -156,22 +156,6 @@ const UNSUPPORTED: &[Feature] = &[
         ],
     ),
     (
-        "a list of access rights",
-        Some(
-            "`password_file` of a listener says which users may connect, and each of them may use all topics",
-        ),
-        &[
-            "acl",
-            "acl_*",
-            "acls",
-            "authorization",
-            "authorisation",
-            "authz",
-            "permissions",
-            "rights",
-        ],
-    ),
-    (
         "a plugin",
         Some("`password_file` of a listener says which users may connect"),
         &[
@@ -271,6 +255,22 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "what clients may do is in `[[roles]]`, or in a list of Mosquitto's that `acl_file` of a \
+         listener names",
+        &[
+            "access",
+            "acl",
+            "acls",
+            "acl_rules",
+            "authorization",
+            "authorisation",
+            "authz",
+            "permissions",
+            "rights",
+            "role",
+        ],
+    ),
+    (
         "persistent data is on disk unless `in_memory` in `[storage]` is set; \
          `directory` chooses where",
         &[
@@ -310,7 +310,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
 mod tests {
     use super::*;
     use crate::config::table::SECTIONS;
-    use crate::config::table_arrays::{LISTENER_KEYS, RULE_KEYS};
+    use crate::config::table_arrays::{LISTENER_KEYS, ROLE_KEYS, RULE_KEYS};
 
     #[test]
     fn a_mosquitto_conf_is_known_by_its_first_setting() {
@@ -357,8 +357,11 @@ mod tests {
             assert_eq!(unsupported(name), None, "{name}");
             assert_eq!(instead_of(name), None, "{name}");
         }
+        // `users` is a key of a role, and has an answer where it is none.
+        for key in ROLE_KEYS {
+            assert_eq!(unsupported(key.name), None, "{}", key.name);
+        }
         let feature = |name| unsupported(name).map(|it| it.feature);
         assert_eq!(feature("plugin_opt_file"), Some("a plugin"));
-        assert_eq!(feature("ACL-File"), Some("a list of access rights"));
     }
 }

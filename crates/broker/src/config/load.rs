@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::RoleError;
 use super::error::{ConfigError, Problem};
 use super::table::{Key, SECTIONS};
-use super::table_arrays::{LISTENER_KEYS, LISTENERS, RULE_KEYS, RULES};
+use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULE_KEYS, RULES};
 use super::value::{Kind, Value};
 use super::written::{FlagValue, Origin, Place, Raw, Written};
-use super::{Config, Listener};
+use super::{Config, Listener, Role};
 use crate::logging::Logging;
 use unbroken_broker_core::AuditRule;
 use unbroken_mqtt_proto::TopicName;
@@ -76,27 +77,9 @@ impl Effective {
             value: kind.show(value),
             origin: self.origins.get(&place).cloned().unwrap_or(Origin::Default),
         };
-        let mut values = Vec::new();
-        for (index, listener) in self.config.listeners.iter().enumerate() {
-            for key in LISTENER_KEYS {
-                let place = Place {
-                    section: LISTENERS,
-                    index: Some(index),
-                    key: key.name,
-                };
-                values.push(one(place, key.kind, &(key.get)(listener)));
-            }
-        }
-        for (index, rule) in self.config.audit.rules.iter().enumerate() {
-            for key in RULE_KEYS {
-                let place = Place {
-                    section: RULES,
-                    index: Some(index),
-                    key: key.name,
-                };
-                values.push(one(place, key.kind, &(key.get)(rule)));
-            }
-        }
+        let mut values = each_value(LISTENERS, LISTENER_KEYS, &self.config.listeners, one);
+        values.extend(each_value(ROLES, ROLE_KEYS, &self.config.roles, one));
+        values.extend(each_value(RULES, RULE_KEYS, &self.config.audit.rules, one));
         for section in SECTIONS {
             for key in section.keys {
                 let place = Place {
@@ -121,20 +104,38 @@ impl Effective {
     }
 }
 
+/// Every value of an array of tables.
+fn each_value<T>(
+    section: &'static str,
+    keys: &[Key<T>],
+    tables: &[T],
+    one: impl Fn(Place, Kind, &Value) -> EffectiveValue,
+) -> Vec<EffectiveValue> {
+    let mut values = Vec::new();
+    for (index, table) in tables.iter().enumerate() {
+        for key in keys {
+            let place = Place {
+                section,
+                index: Some(index),
+                key: key.name,
+            };
+            values.push(one(place, key.kind, &(key.get)(table)));
+        }
+    }
+    values
+}
+
 pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
-    let Written {
-        values,
-        listeners,
-        rules,
-        problems,
-    } = written;
+    let count = |section| written.count(section);
+    let (listeners, rules, roles) = (count(LISTENERS), count(RULES), count(ROLES));
     let mut reader = Reader {
-        values,
+        values: written.values,
         origins: BTreeMap::new(),
-        problems,
+        problems: written.problems,
     };
     let mut config = Config {
         listeners: vec![Listener::default(); listeners.max(1)],
+        roles: vec![Role::default(); roles],
         ..Config::default()
     };
     for section in SECTIONS {
@@ -162,29 +163,10 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
         admit(index, listener, &mut reader);
     }
     for index in 0..rules {
-        let mut rule = AuditRule::any();
-        for key in RULE_KEYS {
-            let place = Place {
-                section: RULES,
-                index: Some(index),
-                key: key.name,
-            };
-            reader.read(place, key, &mut rule);
-        }
-        if !rule.has_valid_topic() {
-            let message = format!(
-                "`{RULES}.{index}.topic`: `{}` is not a topic filter",
-                rule.topic
-            );
-            let place = Place {
-                section: RULES,
-                index: Some(index),
-                key: "topic",
-            };
-            let origin = reader.origins.get(&place).cloned();
-            reader.problems.push(Problem::new(origin, message));
-        }
-        config.audit.rules.push(rule);
+        config.audit.rules.push(reader.audit_rule(index));
+    }
+    for (index, role) in config.roles.iter_mut().enumerate() {
+        reader.role(index, role, &config.listeners);
     }
     let Reader {
         origins,
@@ -239,6 +221,51 @@ impl Reader {
             Err(why) => format!("`{place}`: {why}"),
         };
         self.problems.push(Problem::new(Some(origin), problem));
+    }
+
+    fn audit_rule(&mut self, index: usize) -> AuditRule {
+        let mut rule = AuditRule::any();
+        for key in RULE_KEYS {
+            let place = Place {
+                section: RULES,
+                index: Some(index),
+                key: key.name,
+            };
+            self.read(place, key, &mut rule);
+        }
+        if !rule.has_valid_topic() {
+            let message = format!(
+                "`{RULES}.{index}.topic`: `{}` is not a topic filter",
+                rule.topic
+            );
+            let place = Place {
+                section: RULES,
+                index: Some(index),
+                key: "topic",
+            };
+            let origin = self.origins.get(&place).cloned();
+            self.problems.push(Problem::new(origin, message));
+        }
+        rule
+    }
+
+    fn role(&mut self, index: usize, role: &mut Role, listeners: &[Listener]) {
+        let place = |key| Place {
+            section: ROLES,
+            index: Some(index),
+            key,
+        };
+        for key in ROLE_KEYS {
+            self.read(place(key.name), key, role);
+        }
+        let origin = |key| self.origins.get(&place(key)).map(Origin::to_string);
+        role.allow_origin = origin("allow").unwrap_or_default();
+        role.deny_origin = origin("deny").unwrap_or_default();
+        if let Err(RoleError { key, problem }) = role.compile(listeners) {
+            let message = format!("`{}`: {problem}", place(key));
+            let origin = self.origins.get(&place(key)).cloned();
+            self.problems.push(Problem::new(origin, message));
+        }
     }
 
     /// The place of a listener's value, or of any other of its values.

@@ -19,6 +19,7 @@ mod error;
 mod example;
 mod foreign;
 mod load;
+mod roles;
 mod setting;
 mod table;
 mod table_arrays;
@@ -30,7 +31,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unbroken_broker_core::{AuditRule, Limits};
+use unbroken_broker_core::{AuditRule, Effect, Limits};
 use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
 
@@ -39,6 +40,7 @@ pub use changes::{Applies, Change, changes};
 pub use error::{ConfigError, Problem};
 pub use example::example;
 pub use load::{Effective, EffectiveValue, Sources};
+pub use roles::RoleError;
 pub use written::{FlagValue, Origin};
 
 /// The configuration in use: complete and cross-checked.
@@ -48,6 +50,8 @@ pub struct Config {
     pub broker: Broker,
     /// The listeners and their access rules. Never empty.
     pub listeners: Vec<Listener>,
+    /// What clients may do; without roles everything that the listeners' lists allow.
+    pub roles: Vec<Role>,
     /// Choices that the protocol leaves to the broker.
     pub mqtt: Mqtt,
     /// Every limit.
@@ -107,6 +111,8 @@ pub struct Listener {
     pub allow_anonymous: bool,
     /// Users and passwords of clients that may connect; `None`: none.
     pub password_file: Option<PathBuf>,
+    /// An access control list of Mosquitto for its clients; `None`: there is none.
+    pub acl_file: Option<PathBuf>,
     /// Open connections of this listener; `None`: only `limits.connections_max` applies.
     pub max_connections: Option<u32>,
 }
@@ -119,6 +125,7 @@ impl Default for Listener {
             port: 1883,
             allow_anonymous: true,
             password_file: None,
+            acl_file: None,
             max_connections: None,
         }
     }
@@ -136,6 +143,51 @@ impl Listener {
             (true, None) => "anonymous allowed",
             (true, Some(_)) => "anonymous allowed, or user name and password",
             (false, _) => "user name and password",
+        }
+    }
+}
+
+/// One of `[[roles]]`: what some clients may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Its name, for logs and explanations.
+    pub name: Option<String>,
+    /// Users that have it; with [`Self::anonymous`]: these, or clients without a name.
+    pub users: Vec<String>,
+    /// Whether clients without a name have it.
+    pub anonymous: bool,
+    /// Patterns of client ids; empty: all. This and what follows holds as well as the users.
+    pub clients: Vec<String>,
+    /// Names of listeners; empty: all.
+    pub listeners: Vec<String>,
+    /// Addresses and networks; empty: all.
+    pub addresses: Vec<String>,
+    /// Whether its clients may connect.
+    pub connect: Effect,
+    /// What they may do, as `ACTION,ACTION FILTER`.
+    pub allow: Vec<String>,
+    /// What they may not do.
+    pub deny: Vec<String>,
+    /// Where `allow` is written.
+    pub allow_origin: String,
+    /// Where `deny` is written.
+    pub deny_origin: String,
+}
+
+impl Default for Role {
+    fn default() -> Self {
+        Self {
+            name: None,
+            users: Vec::new(),
+            anonymous: false,
+            clients: Vec::new(),
+            listeners: Vec::new(),
+            addresses: Vec::new(),
+            connect: Effect::Allow,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            allow_origin: String::new(),
+            deny_origin: String::new(),
         }
     }
 }

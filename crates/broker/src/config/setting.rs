@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unbroken_broker_core::{AuditAction, QueueFull, StoreFull};
+use unbroken_broker_core::{AuditAction, Effect, QueueFull, StoreFull};
 
 use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
@@ -73,6 +73,18 @@ impl Setting for String {
     }
 }
 
+impl Setting for Vec<String> {
+    fn to_value(&self) -> Value {
+        Value::List(self.clone())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::List(texts) => Some(texts),
+            _ => None,
+        }
+    }
+}
+
 impl Setting for PathBuf {
     fn to_value(&self) -> Value {
         Value::Text(self.display().to_string())
@@ -132,6 +144,7 @@ word_settings! {
     QueueFull { DropOldest = "drop_oldest", Refuse = "refuse" }
     StoreFull { DropOldest = "drop_oldest", Refuse = "refuse" }
     LogFormat { Human = "human", Json = "json" }
+    Effect { Allow = "allow", Deny = "deny" }
     AuditAction { Stamp = "stamp", Verify = "verify", Off = "off" }
 }
 

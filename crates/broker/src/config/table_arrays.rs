@@ -1,12 +1,12 @@
-//! The keys of tables of which there can be many: `[[listeners]]` and `[[audit.rule]]`.
+//! The keys of tables of which there can be many: `[[listeners]]`, `[[roles]]`, `[[audit.rule]]`.
 
 use unbroken_broker_core::AuditRule;
 
-use super::Listener;
 use super::changes::Applies;
 use super::setting::Setting;
 use super::table::{Key, key};
 use super::value::Kind;
+use super::{Listener, Role};
 
 /// The name of the array of tables whose keys are [`LISTENER_KEYS`].
 pub(super) const LISTENERS: &str = "listeners";
@@ -18,6 +18,12 @@ pub(super) const RULES: &str = "audit.rule";
 /// What [`RULES`] is about.
 pub(super) const RULES_DOC: &str = "Treatment of messages by client and topic. The first matching rule applies; other messages\n\
      # are stamped, and verified if their publisher stamps them. As many tables as needed.";
+/// The name of the array of tables whose keys are [`ROLE_KEYS`].
+pub(super) const ROLES: &str = "roles";
+/// What [`ROLES`] is about.
+pub(super) const ROLES_DOC: &str = "What clients may do. With roles, what none of them allows is denied, and a denial beats any\n\
+     # permission. A client has each role whose keys fit it; without keys a role is all clients'.\n\
+     # As many tables as needed. Read again on SIGHUP.";
 /// Stands for `bind` and `port` together.
 pub(super) const ADDRESS: &str = "address";
 
@@ -47,6 +53,77 @@ pub(super) const RULE_KEYS: &[Key<AuditRule>] = &[
         Restart,
         ["Whether 5.0 receivers get number and hash, in the user property `audit`."],
         forward_stamp
+    ),
+];
+
+/// The keys of one `[[roles]]` table.
+pub(super) const ROLE_KEYS: &[Key<Role>] = &[
+    key!(
+        "name",
+        Kind::Text,
+        Live,
+        ["A name, for logs and `unbroken access explain`."],
+        name
+    ),
+    key!(
+        "users",
+        Kind::List,
+        Live,
+        ["Names of users that have it."],
+        users
+    ),
+    key!(
+        "anonymous",
+        Kind::Flag,
+        Live,
+        ["Whether clients without a user name have it."],
+        anonymous
+    ),
+    key!(
+        "clients",
+        Kind::List,
+        Live,
+        ["Client ids that have it; * matches any characters."],
+        clients
+    ),
+    key!(
+        "listeners",
+        Kind::List,
+        Live,
+        ["Names of listeners whose clients have it."],
+        listeners
+    ),
+    key!(
+        "addresses",
+        Kind::List,
+        Live,
+        ["Addresses and networks whose clients have it, such as \"10.0.0.0/8\"."],
+        addresses
+    ),
+    key!(
+        "connect",
+        Kind::Choice(&["allow", "deny"]),
+        Live,
+        ["Whether its clients may connect."],
+        connect
+    ),
+    key!(
+        "allow",
+        Kind::List,
+        Live,
+        [
+            "Actions and topic filters, such as \"publish plant/{user}/#\" or",
+            "\"subscribe,receive plant/#\". The actions are publish, subscribe, receive, and all.",
+            "{user} and {client} are the client's own names; a brace is written {{."
+        ],
+        allow
+    ),
+    key!(
+        "deny",
+        Kind::List,
+        Live,
+        ["The same, whatever other roles allow."],
+        deny
     ),
 ];
 
@@ -99,6 +176,17 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
             "Relative to the directory of this file. Read again on SIGHUP."
         ],
         password_file
+    ),
+    key!(
+        "acl_file",
+        Kind::Path,
+        Live,
+        [
+            "What its clients may publish and receive, in the format of Mosquitto's acl_file, where",
+            "`subscribe` is an access of its own. Relative to the directory of this file. Read again",
+            "on SIGHUP."
+        ],
+        acl_file
     ),
     key!(
         "max_connections",

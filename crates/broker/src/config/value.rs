@@ -14,6 +14,7 @@ pub(super) enum Value {
     Number(u64),
     Time(Duration),
     Text(String),
+    List(Vec<String>),
     /// The value for "not set": auto, off, never, unlimited.
     Absent,
 }
@@ -47,6 +48,8 @@ pub(super) enum Kind {
     Address,
     /// One of these.
     Choice(&'static [&'static str]),
+    /// Texts.
+    List,
 }
 
 /// The form of a value in its source: environment variables and flags are always text.
@@ -55,7 +58,9 @@ pub(super) enum Form {
     Text,
     Integer,
     Flag,
-    /// A table, an array, a date: no key takes one.
+    /// An array as the file has it.
+    Array,
+    /// A table, a date: no key takes one.
     Other,
 }
 
@@ -63,8 +68,11 @@ impl Kind {
     /// Parses `text`; an error is one sentence.
     pub(super) fn parse(self, text: &str, form: Form) -> Result<Value, String> {
         let text = text.trim();
-        let wrong = || Err(format!("`{text}` is not {}", self.expects()));
-        if form == Form::Other {
+        let wrong = || {
+            let shown = if form == Form::Array { "[…]" } else { text };
+            Err(format!("`{shown}` is not {}", self.expects()))
+        };
+        if form == Form::Other || form == Form::Array && !matches!(self, Self::List) {
             return wrong();
         }
         match self {
@@ -103,6 +111,7 @@ impl Kind {
             },
             Self::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Self::Choice(_) => wrong(),
+            Self::List => texts(text).map_or_else(wrong, |texts| Ok(Value::List(texts))),
         }
     }
 
@@ -144,6 +153,7 @@ impl Kind {
                 .map(|word| format!("\"{word}\""))
                 .collect::<Vec<_>>()
                 .join(" or "),
+            Self::List => "a list of texts such as [\"a\", \"b\"]".to_owned(),
         }
     }
 
@@ -155,6 +165,10 @@ impl Kind {
             (_, Value::Flag(flag)) => flag.to_string(),
             (_, Value::Time(time)) => quoted(&show_duration(*time)),
             (_, Value::Text(text)) => quoted(text),
+            (_, Value::List(texts)) => {
+                let texts: Vec<_> = texts.iter().map(|text| quoted(text)).collect();
+                format!("[{}]", texts.join(", "))
+            }
             (
                 Self::Count {
                     absent: Some(word), ..
@@ -178,6 +192,17 @@ fn range(min: u64, max: u64, show: impl Fn(u64) -> String) -> String {
         }
         _ => format!("from {} to {}", show(min), show(max)),
     }
+}
+
+/// The texts of an array of TOML, which a variable can hold too.
+fn texts(text: &str) -> Option<Vec<String>> {
+    if !text.starts_with('[') {
+        return None;
+    }
+    let mut table = toml::from_str::<toml::Table>(&format!("texts = {text}")).ok()?;
+    let texts = table.remove("texts")?;
+    let texts = texts.as_array().filter(|_| table.is_empty())?.iter();
+    texts.map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
 fn quoted(text: &str) -> String {
@@ -274,6 +299,23 @@ mod tests {
             let shown = SIZE.show(&value);
             assert_eq!(SIZE.parse(shown.trim_matches('"'), Form::Text), Ok(value));
         }
+    }
+
+    #[test]
+    fn a_list_has_texts_only() {
+        let parse = |text, form| Kind::List.parse(text, form);
+        let list = Value::List(vec!["a".to_owned(), "b\"".to_owned()]);
+        let shown = Kind::List.show(&list);
+        for form in [Form::Array, Form::Text] {
+            assert_eq!(parse(&shown, form), Ok(list.clone()));
+            assert_eq!(parse("[]", form), Ok(Value::List(Vec::new())));
+        }
+        for text in ["[1]", "a", "", "[\"a\"]\nb = 1", "[\"a\""] {
+            assert!(parse(text, Form::Text).is_err(), "{text}");
+        }
+        let wrong = parse("[1]", Form::Array).unwrap_err();
+        assert_eq!(wrong, "`[…]` is not a list of texts such as [\"a\", \"b\"]");
+        assert!(Kind::Text.parse("[\"a\"]", Form::Array).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::error::Problem;
 use super::foreign::{instead_of, is_mosquitto, mosquitto_line, not_yet, protocol, unsupported};
 use super::table::SECTIONS;
-use super::table_arrays::{ADDRESS, LISTENER_KEYS, LISTENERS, RULE_KEYS, RULES};
+use super::table_arrays::{ADDRESS, LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULE_KEYS, RULES};
 use super::value::Form;
 
 /// Where an effective value comes from.
@@ -98,10 +98,9 @@ pub(super) struct Raw {
 #[derive(Default)]
 pub(super) struct Written {
     pub(super) values: BTreeMap<Place, Raw>,
-    /// One for each table of the file; values of the environment and of flags may add one.
-    pub(super) listeners: usize,
-    /// The same for the rules of the audit.
-    pub(super) rules: usize,
+    /// How many tables each array of tables has: one for each of the file; values of the
+    /// environment and of flags may add one.
+    tables: BTreeMap<&'static str, usize>,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -143,29 +142,19 @@ impl Written {
         for (section, content) in document.get_ref() {
             let origin = at(section.span().start);
             match (section.get_ref().as_ref(), content.get_ref()) {
-                (LISTENERS, DeValue::Array(tables)) => {
-                    for table in tables {
-                        let index = self.listeners;
-                        self.listeners += 1;
-                        match table.get_ref() {
-                            DeValue::Table(keys) => {
-                                self.read_keys(LISTENERS, Some(index), keys, &at);
-                            }
-                            _ => self.wrong_shape(at(table.span().start), LISTENERS),
-                        }
-                    }
-                }
-                (LISTENERS, _) => self.wrong_shape(origin, LISTENERS),
+                (LISTENERS, tables) => self.read_tables(LISTENERS, tables, origin, text, &at),
+                (ROLES, tables) => self.read_tables(ROLES, tables, origin, text, &at),
                 (AUDIT, DeValue::Table(keys)) => {
                     let mut keys = keys.clone();
                     let rules = keys.remove(RULE);
-                    self.read_keys(AUDIT, None, &keys, &at);
+                    self.read_keys(AUDIT, None, &keys, text, &at);
                     if let Some(rules) = rules {
-                        self.read_rules(&rules, &at);
+                        let origin = at(rules.span().start);
+                        self.read_tables(RULES, rules.get_ref(), origin, text, &at);
                     }
                 }
                 (name, DeValue::Table(keys)) if section_names().any(|known| known == name) => {
-                    self.read_keys(name, None, keys, &at);
+                    self.read_keys(name, None, keys, text, &at);
                 }
                 (name, DeValue::Table(_)) => self.problems.push(unknown_section(origin, name)),
                 (name, _) if unsupported(name).is_some() => {
@@ -192,19 +181,31 @@ impl Written {
         }
     }
 
-    fn read_rules(&mut self, rules: &toml::Spanned<DeValue<'_>>, at: &dyn Fn(usize) -> Origin) {
-        let DeValue::Array(tables) = rules.get_ref() else {
-            return self.wrong_shape(at(rules.span().start), RULES);
+    /// Reads an array of tables.
+    fn read_tables(
+        &mut self,
+        section: &'static str,
+        tables: &DeValue<'_>,
+        origin: Origin,
+        text: &str,
+        at: &dyn Fn(usize) -> Origin,
+    ) {
+        let DeValue::Array(tables) = tables else {
+            return self.wrong_shape(origin, section);
         };
         for table in tables {
-            let DeValue::Table(keys) = table.get_ref() else {
-                self.wrong_shape(at(table.span().start), RULES);
-                continue;
-            };
-            let index = self.rules;
-            self.rules += 1;
-            self.read_keys(RULES, Some(index), keys, at);
+            let index = self.count(section);
+            self.tables.insert(section, index + 1);
+            match table.get_ref() {
+                DeValue::Table(keys) => self.read_keys(section, Some(index), keys, text, at),
+                _ => self.wrong_shape(at(table.span().start), section),
+            }
         }
+    }
+
+    /// How many tables an array of tables has.
+    pub(super) fn count(&self, section: &str) -> usize {
+        self.tables.get(section).copied().unwrap_or(0)
     }
 
     fn read_keys(
@@ -212,26 +213,34 @@ impl Written {
         section: &str,
         index: Option<usize>,
         keys: &DeTable<'_>,
+        text: &str,
         at: &dyn Fn(usize) -> Origin,
     ) {
         for (key, value) in keys {
-            let (text, form) = match value.get_ref() {
+            let (written, form) = match value.get_ref() {
                 DeValue::String(text) => (text.to_string(), Form::Text),
                 DeValue::Integer(n) if n.radix() == 10 => (n.as_str().to_owned(), Form::Integer),
                 DeValue::Boolean(flag) => (flag.to_string(), Form::Flag),
-                DeValue::Array(_) => ("[…]".to_owned(), Form::Other),
+                DeValue::Array(_) => {
+                    let written = text.get(value.span()).unwrap_or_default();
+                    (written.to_owned(), Form::Array)
+                }
                 DeValue::Table(_) => ("{…}".to_owned(), Form::Other),
                 DeValue::Integer(n) => (n.as_str().to_owned(), Form::Other),
                 DeValue::Float(n) => (n.as_str().to_owned(), Form::Other),
                 DeValue::Datetime(time) => (time.to_string(), Form::Other),
             };
-            let origin = at(key.span().start);
-            self.put(section, index, key.get_ref(), Raw { text, form, origin });
+            let raw = Raw {
+                text: written,
+                form,
+                origin: at(key.span().start),
+            };
+            self.put(section, index, key.get_ref(), raw);
         }
     }
 
     fn wrong_shape(&mut self, origin: Origin, section: &str) {
-        let header = if section == LISTENERS || section == RULES {
+        let header = if [LISTENERS, RULES, ROLES].contains(&section) {
             format!("[[{section}]]")
         } else {
             format!("[{section}]")
@@ -312,15 +321,14 @@ impl Written {
         let parts: Vec<&str> = name.split('.').collect();
         match *parts.as_slice() {
             [LISTENERS, index, key] => match index.parse::<usize>() {
-                Ok(index) if index <= self.listeners => {
-                    self.listeners = self.listeners.max(index + 1);
-                    self.put(LISTENERS, Some(index), key, raw);
+                Ok(index) if index <= self.count(LISTENERS) => {
+                    self.put_in_table(LISTENERS, index, key, raw);
                 }
                 Ok(index) => self.problems.push(Problem::new(
                     Some(raw.origin),
                     format!(
                         "there is no listener {index}; the next one is {}",
-                        self.listeners
+                        self.count(LISTENERS)
                     ),
                 )),
                 Err(_) => self.problems.push(
@@ -331,19 +339,11 @@ impl Written {
                     .help("listeners are numbered from 0: UNBROKEN__LISTENERS__0__PORT"),
                 ),
             },
-            [AUDIT, RULE, index, key] => match index.parse::<usize>() {
-                Ok(index) if index <= self.rules => {
-                    self.rules = self.rules.max(index + 1);
-                    self.put(RULES, Some(index), key, raw);
-                }
-                _ => {
-                    let next = self.rules;
-                    let message =
-                        format!("`{index}` is not the number of a rule; the next is {next}");
-                    self.problems.push(Problem::new(Some(raw.origin), message));
-                }
-            },
-            [section, key] if section != LISTENERS => self.put(section, None, key, raw),
+            [AUDIT, RULE, index, key] => self.put_numbered(RULES, "rule", index, key, raw),
+            [ROLES, index, key] => self.put_numbered(ROLES, "role", index, key, raw),
+            [section, key] if section != LISTENERS && section != ROLES => {
+                self.put(section, None, key, raw)
+            }
             _ => self.problems.push(
                 Problem::new(
                     Some(raw.origin),
@@ -352,6 +352,32 @@ impl Written {
                 .help("names are UNBROKEN__SECTION__KEY, or UNBROKEN__LISTENERS__0__KEY"),
             ),
         }
+    }
+
+    fn put_numbered(
+        &mut self,
+        section: &'static str,
+        what: &str,
+        index: &str,
+        key: &str,
+        raw: Raw,
+    ) {
+        let next = self.count(section);
+        match index.parse::<usize>() {
+            Ok(index) if index <= next => self.put_in_table(section, index, key, raw),
+            _ => {
+                let message =
+                    format!("`{index}` is not the number of a {what}; the next is {next}");
+                self.problems.push(Problem::new(Some(raw.origin), message));
+            }
+        }
+    }
+
+    /// Puts a value in a table that is there, or is the next one.
+    fn put_in_table(&mut self, section: &'static str, index: usize, key: &str, raw: Raw) {
+        let count = self.count(section).max(index + 1);
+        self.tables.insert(section, count);
+        self.put(section, Some(index), key, raw);
     }
 
     fn put(&mut self, section: &str, index: Option<usize>, key: &str, raw: Raw) {
@@ -463,7 +489,7 @@ fn section_names() -> impl Iterator<Item = &'static str> {
     SECTIONS
         .iter()
         .map(|section| section.name)
-        .chain([LISTENERS, RULES])
+        .chain([LISTENERS, RULES, ROLES])
 }
 
 fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
@@ -474,9 +500,11 @@ fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
         .find(|s| s.name == section)
         .map_or(&[][..], |s| s.keys);
     let rule_keys = if section == RULES { RULE_KEYS } else { &[] };
+    let role_keys = if section == ROLES { ROLE_KEYS } else { &[] };
     keys.iter()
         .map(|key| key.name)
         .chain(rule_keys.iter().map(|key| key.name))
+        .chain(role_keys.iter().map(|key| key.name))
         .chain(listener_keys.iter().map(|key| key.name))
         .chain(listeners.then_some(ADDRESS))
 }

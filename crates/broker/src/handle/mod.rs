@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 pub use unbroken_broker_core::{
     Action, Actions, ClientInfo, Denial, DropReason, Effect, Event, Forget, Member, OwnMessage,
-    Role, Rule, SessionInfo, Stats, SubscriptionInfo,
+    Role, Rule, RuleSet, SessionInfo, Stats, SubscriptionInfo,
 };
 use unbroken_broker_core::{Page, Place, ShardId};
 pub use unbroken_mqtt_proto::QoS;
@@ -36,7 +36,7 @@ use crate::config::{Change, Config};
 use crate::request::{Answer, PageRequest, Request};
 pub use events::{Events, EventsError};
 pub use reload::ReloadError;
-pub(crate) use reload::{FIRST_POLICY, InForce, auth_rules, listener_limits};
+pub(crate) use reload::{Access, InForce, auth_rules, listener_limits};
 pub(crate) use requests::Requests;
 use requests::receive;
 
@@ -223,15 +223,12 @@ impl BrokerHandle {
         self.in_force.reload(config, &self.requests)
     }
 
-    /// Puts access rules in force, or none: then everything is allowed. Clients that may not
-    /// connect any more are disconnected, and subscriptions that are not allowed any more end. What
-    /// clients do after it returns is judged by the new rules.
-    pub fn set_access(
-        &self,
-        roles: Option<Vec<Role>>,
-        timeout: Duration,
-    ) -> Result<(), ReloadError> {
-        self.in_force.set_access(roles, &self.requests, timeout)
+    /// Puts access rules in force beside those of the configuration, in place of those of the last
+    /// call. A client must be allowed by each set that is about it. Clients that may not connect
+    /// any more are disconnected, and subscriptions that are not allowed any more end. What clients
+    /// do after it returns is judged by the new rules.
+    pub fn set_access(&self, sets: Vec<RuleSet>, timeout: Duration) -> Result<(), ReloadError> {
+        self.in_force.set_access(sets, &self.requests, timeout)
     }
 
     /// The configuration in force: values that need a restart are as at the start. Its listeners

@@ -8,9 +8,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use unbroken_broker_core::{LimitsError, Policy, PolicyError, Role, Totals};
+use unbroken_broker_core::{LimitsError, Policy, PolicyError, RuleSet, Totals};
 
 use super::{HandleError, Requests};
+use crate::access::{self, AccessError};
 use crate::authenticator::{AuthRules, ListenerAuth};
 use crate::channel::DriverEvent;
 use crate::config::{Change, Config, Listener, changes, in_force};
@@ -21,7 +22,7 @@ use crate::request::Request;
 /// How long a reload waits for busy shards.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
 /// The number of the policy that a broker starts with.
-pub(crate) const FIRST_POLICY: u64 = 1;
+const FIRST_POLICY: u64 = 1;
 
 /// What is in force while the broker runs.
 #[derive(Debug)]
@@ -29,10 +30,39 @@ pub(crate) struct InForce {
     /// Values that need a restart are as at the start. Its listeners are the open ones, in the
     /// order in which they were opened.
     config: Mutex<Arc<Config>>,
-    /// Numbers policies. Held while the shards are given one, so that all get them in one order.
-    policies: Mutex<u64>,
+    /// Held while the shards are given a policy, so that all get them in one order.
+    access: Mutex<Access>,
     permits: Arc<ConnectionPermits>,
     totals: Arc<Totals>,
+}
+
+/// The access rules in force: a client must be allowed by both.
+#[derive(Debug)]
+pub(crate) struct Access {
+    /// The number of the policy.
+    generation: u64,
+    of_config: Vec<RuleSet>,
+    of_program: Vec<RuleSet>,
+}
+
+impl Access {
+    /// The rules that a broker starts with.
+    pub(crate) fn start(config: &Config, of_program: Vec<RuleSet>) -> Result<Self, AccessError> {
+        Ok(Self {
+            generation: FIRST_POLICY,
+            of_config: access::rule_sets(&config.listeners, &config.roles)?,
+            of_program,
+        })
+    }
+
+    /// Compiles them; `None`: there are none.
+    pub(crate) fn policy(&self) -> Result<Option<Arc<Policy>>, PolicyError> {
+        let sets = [&*self.of_config, &*self.of_program].concat();
+        if sets.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(Policy::compile(self.generation, sets)?)))
+    }
 }
 
 /// Why a changed configuration was not applied. Nothing was changed.
@@ -51,17 +81,21 @@ pub enum ReloadError {
     /// Access rules cannot be compiled.
     #[error("{0}")]
     Policy(#[from] PolicyError),
+    /// The configuration's access rules cannot be used.
+    #[error("{0}")]
+    Access(#[from] AccessError),
 }
 
 impl InForce {
     pub(crate) fn new(
         config: Config,
+        access: Access,
         permits: Arc<ConnectionPermits>,
         totals: Arc<Totals>,
     ) -> Self {
         Self {
             config: Mutex::new(Arc::new(config)),
-            policies: Mutex::new(FIRST_POLICY),
+            access: Mutex::new(access),
             permits,
             totals,
         }
@@ -90,6 +124,7 @@ impl InForce {
             let mut running = self.lock();
             let rules = rules(&running.listeners, &config.listeners);
             let auth_rules = Arc::new(auth_rules(&rules)?);
+            self.reload_access(access::rule_sets(&rules, &config.roles)?, requests)?;
             let changed = changes(&running, &config);
             let listener_limits = listener_limits(&rules);
             requests.send_all(|| DriverEvent::Reconfigured {
@@ -111,27 +146,56 @@ impl InForce {
         Ok(changed)
     }
 
+    /// The rules of the program that embeds the broker are others.
     pub(super) fn set_access(
         &self,
-        roles: Option<Vec<Role>>,
+        sets: Vec<RuleSet>,
         requests: &Requests,
         timeout: Duration,
     ) -> Result<(), ReloadError> {
-        let mut latest = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
-        let generation = *latest + 1;
-        let compile = |roles| Policy::compile(generation, roles);
-        let policy = roles.map(compile).transpose()?.map(Arc::new);
-        *latest = generation;
-        requests.ask_all(timeout, |answer| Request::SetAccess {
-            policy: policy.clone(),
-            answer,
-        })?;
-        Ok(())
+        let mut access = self.access.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_config = access.of_config.clone();
+        replace(&mut access, of_config, sets, requests, timeout)
+    }
+
+    /// Those of the configuration may be others.
+    fn reload_access(&self, sets: Vec<RuleSet>, requests: &Requests) -> Result<(), ReloadError> {
+        let mut access = self.access.lock().unwrap_or_else(PoisonError::into_inner);
+        if access.of_config == sets {
+            return Ok(());
+        }
+        let of_program = access.of_program.clone();
+        match replace(&mut access, sets, of_program, requests, RELOAD_WAIT) {
+            // A busy shard puts them in force when it comes to it.
+            Err(ReloadError::Handle(HandleError::Timeout(_))) => Ok(()),
+            replaced => replaced,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Config>> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn replace(
+    access: &mut Access,
+    of_config: Vec<RuleSet>,
+    of_program: Vec<RuleSet>,
+    requests: &Requests,
+    timeout: Duration,
+) -> Result<(), ReloadError> {
+    let next = Access {
+        generation: access.generation + 1,
+        of_config,
+        of_program,
+    };
+    let policy = next.policy()?;
+    *access = next;
+    requests.ask_all(timeout, |answer| Request::SetAccess {
+        policy: policy.clone(),
+        answer,
+    })?;
+    Ok(())
 }
 
 /// The rules of the open listeners once `listeners` is configured: matched by address, since a

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Input, Policy, PolicyError, Role, Settings, Shard, ShardId, ShardOptions, Totals,
+    Input, Policy, RuleSet, Settings, Shard, ShardId, ShardOptions, Totals,
 };
 
 use crate::config::Config;
-use crate::handle::FIRST_POLICY;
 
 /// What a broker is started with that no configuration file has.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// What clients may do; `None`: everything. [`crate::BrokerHandle::set_access`] replaces it.
-    pub access: Option<Vec<Role>>,
+    /// What clients may do, beside what the configuration says.
+    /// [`crate::BrokerHandle::set_access`] replaces it.
+    pub access: Vec<RuleSet>,
 }
 
 pub(super) fn new_shards(
@@ -43,18 +43,10 @@ pub(super) fn new_shards(
 }
 
 /// Gives shards that have no clients yet the rules for them.
-pub(super) fn put_in_force(
-    roles: Option<Vec<Role>>,
-    shards: &mut [Shard],
-) -> Result<(), PolicyError> {
-    let Some(roles) = roles else {
-        return Ok(());
-    };
-    let policy = Arc::new(Policy::compile(FIRST_POLICY, roles)?);
+pub(super) fn put_in_force(policy: &Arc<Policy>, shards: &mut [Shard]) {
     for shard in shards {
-        let input = Input::PolicyReplaced(Some(Arc::clone(&policy)));
+        let input = Input::PolicyReplaced(Some(Arc::clone(policy)));
         let outputs = shard.handle(Instant::now(), input).count();
         debug_assert_eq!(outputs, 0, "there is no client yet");
     }
-    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use unbroken_broker::handle::{Action, Actions, Effect, Event, Member, Role, Rule};
+use unbroken_broker::handle::{Action, Actions, Effect, Event, Member, Role, Rule, RuleSet};
 use unbroken_broker::{ReloadError, Server, ServerOptions};
 
 use crate::client::{Client, Received, connect_as, packet, string, subscribe};
@@ -49,7 +49,7 @@ fn roles() -> Vec<Role> {
 
 fn start(shards: u8, access: Vec<Role>) -> (Server, SocketAddr) {
     let mut options = ServerOptions::default();
-    options.access = Some(access);
+    options.access = vec![RuleSet::of(access)];
     let server = Server::start_with(config(shards), options).unwrap();
     let address = server.listeners()[0].address;
     (server, address)
@@ -135,7 +135,10 @@ fn each_client_gets_its_own_verdict_before_and_after_other_rules() {
                 &[(Effect::Deny, Action::Subscribe, "#")],
             ),
         ];
-        server.handle().set_access(Some(other), PATIENCE).unwrap();
+        server
+            .handle()
+            .set_access(vec![RuleSet::of(other)], PATIENCE)
+            .unwrap();
         assert!(
             matches!(guest.receive(), Received::Packet(0xe0, body) if body[0] == NOT_AUTHORIZED)
         );
@@ -156,13 +159,15 @@ fn each_client_gets_its_own_verdict_before_and_after_other_rules() {
             Effect::Allow,
             &[(Effect::Allow, Action::Publish, "#/x")],
         );
-        let refused = server.handle().set_access(Some(vec![wrong]), PATIENCE);
+        let refused = server
+            .handle()
+            .set_access(vec![RuleSet::of(vec![wrong])], PATIENCE);
         assert!(
             matches!(refused, Err(ReloadError::Policy(_))),
             "{refused:?}"
         );
         assert_eq!(publish(&mut a, "of/a/x", b"a"), NOT_AUTHORIZED);
-        server.handle().set_access(None, PATIENCE).unwrap();
+        server.handle().set_access(Vec::new(), PATIENCE).unwrap();
         assert_eq!(publish(&mut a, "of/a/x", b"a"), NO_MATCHING_SUBSCRIBERS);
         assert_eq!(try_subscribe(&mut all, "#"), SUCCESS);
         assert_eq!(publish(&mut b, "of/a/x", b"b"), SUCCESS);
@@ -203,7 +208,7 @@ fn a_role_is_given_by_user_listener_and_address() {
         let role = role(member, Effect::Allow, &[]);
         server
             .handle()
-            .set_access(Some(vec![role]), PATIENCE)
+            .set_access(vec![RuleSet::of(vec![role])], PATIENCE)
             .unwrap();
         let mut client = Client::open(address);
         // No password file is asked about the name, so it is nobody's.

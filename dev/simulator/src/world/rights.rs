@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use unbroken_broker_core::{Action, Actions, Effect, Input, Member, Policy, Role, Rule, Shard};
+use unbroken_broker_core::{
+    Action, Actions, Effect, Input, Member, Policy, Role, Rule, RuleSet, Shard,
+};
 
 use super::World;
 use crate::message::{MessageId, SHARED_TOPICS, TOPICS};
@@ -59,7 +61,10 @@ impl Rights {
                 .map(|filter| rule(Effect::Allow, Actions::ALL, filter))
                 .into(),
         };
-        let policy = Policy::compile(self.generation, denials.chain([all]).collect());
+        let policy = Policy::compile(
+            self.generation,
+            vec![RuleSet::of(denials.chain([all]).collect())],
+        );
         let policy = policy.unwrap_or_else(|error| panic!("{error}"));
         self.policy = Some(Arc::new(policy));
     }

@@ -424,11 +424,6 @@ fn unsupported_features_are_reported_as_such() {
             "[[bridge]]\naddress = \"a\"\n",
             "a bridge to another broker is not",
         ),
-        (
-            "[broker]\nacl_file = \"a\"\n",
-            "a list of access rights is not",
-        ),
-        ("acl_file = \"a\"\n", "a list of access rights is not"),
         ("[cluster]\n", "a cluster is not"),
     ] {
         check(
@@ -462,7 +457,7 @@ fn sections_of_other_brokers_are_answered_with_alternatives() {
         ("[tls]\n", "proxy"),
         ("[websocket]\n", "TCP"),
         ("[bridge]\n", "bridge of another broker"),
-        ("[acl]\n", "password_file"),
+        ("[acl]\n", "[[roles]]"),
         ("[server]\nport = 1883\n", "[[listeners]]"),
         ("[logging]\n", "[log]"),
     ] {

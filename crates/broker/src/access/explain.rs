@@ -1,0 +1,188 @@
+//! What the access rules of a configuration say of one question, and why.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use unbroken_broker_core::{Action, Decision, Identity, Peer, Policy, Verdict};
+
+use super::{AccessError, rule_sets};
+use crate::config::Config;
+
+/// The compiled access rules of a configuration, to be asked.
+#[derive(Debug)]
+pub struct AccessRules {
+    policy: Policy,
+    has_rules: bool,
+}
+
+/// Whether a client may do something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Its user name; `None`: it has none.
+    pub user: Option<String>,
+    /// Its client id.
+    pub client_id: String,
+    /// The position of its listener in the configuration.
+    pub listener: u16,
+    /// Its address; `None`: no rule about addresses fits it.
+    pub address: Option<SocketAddr>,
+    /// What it wants to do; `None`: to connect.
+    pub action: Option<Action>,
+    /// The topic, or for [`Action::Subscribe`] the topic filter.
+    pub topic: String,
+}
+
+/// The answer, and what gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Whether the client may.
+    pub is_allowed: bool,
+    /// The name of the role that decided, if one did.
+    pub role: Option<String>,
+    /// Where the rule is written that decided, if one did.
+    pub rule: Option<String>,
+    /// Why, in a few words.
+    pub reason: &'static str,
+}
+
+/// A line of a table of expectations: `allow|deny USER CLIENT ACTION TOPIC`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// What is asked; its listener and address are not in the line.
+    pub question: Question,
+    /// The expected answer.
+    pub is_allowed: bool,
+}
+
+/// Why a line of a table of expectations is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected `allow|deny USER CLIENT publish|subscribe|receive TOPIC` or `allow|deny USER CLIENT \
+     connect`, with `-` for a client without a user name"
+)]
+pub struct ExpectationError;
+
+impl AccessRules {
+    /// Reads and compiles the access rules of a configuration.
+    pub fn load(config: &Config) -> Result<Self, AccessError> {
+        let sets = rule_sets(&config.listeners, &config.roles)?;
+        Ok(Self {
+            has_rules: !sets.is_empty(),
+            policy: Policy::compile(0, sets)?,
+        })
+    }
+
+    /// What the rules say. The broker's own topics (`$SYS/`, `$audit/`) are published by no client.
+    pub fn explain(&self, question: &Question) -> Explanation {
+        let identity = Identity {
+            user: question.user.as_deref().map(Into::into),
+            client_id: question.client_id.as_str().into(),
+            peer: Peer {
+                address: question.address,
+                listener: question.listener,
+                ..Peer::default()
+            },
+        };
+        let connect = self.policy.connect(&identity);
+        let decision = match question.action {
+            Some(action) if !connect.verdict.is_denied() => {
+                self.policy.decide(&identity, action, &question.topic)
+            }
+            _ => connect,
+        };
+        self.explanation(decision)
+    }
+
+    fn explanation(&self, decision: Decision<'_>) -> Explanation {
+        Explanation {
+            is_allowed: !decision.verdict.is_denied(),
+            role: decision.role.map(|role| role.name.to_string()),
+            rule: decision.rule.map(|rule| rule.origin.to_string()),
+            reason: match decision.verdict {
+                Verdict::Denied(denial) => denial.detail(),
+                Verdict::Allowed if !self.has_rules => "there are no access rules",
+                Verdict::Allowed if decision.rule.is_some() => "an access rule allows it",
+                Verdict::Allowed => "no access rule is against it",
+            },
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.is_allowed { "allowed" } else { "denied" };
+        write!(f, "{verdict}: {}", self.reason)?;
+        match (&self.rule, &self.role) {
+            (Some(rule), Some(role)) => write!(f, ": {rule}, role {role}"),
+            (None, Some(role)) => write!(f, ": role {role}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Expectation {
+    type Err = ExpectationError;
+
+    fn from_str(line: &str) -> Result<Self, Self::Err> {
+        let mut words = line.trim_end_matches('\r').splitn(5, ' ');
+        let mut next = || {
+            words
+                .next()
+                .filter(|word| !word.is_empty())
+                .ok_or(ExpectationError)
+        };
+        let is_allowed = match next()? {
+            "allow" => true,
+            "deny" => false,
+            _ => return Err(ExpectationError),
+        };
+        let user = Some(next()?).filter(|user| *user != "-");
+        let client_id = next()?;
+        let (action, topic) = match next()? {
+            "connect" => (None, ""),
+            word => (Some(Action::named(word).ok_or(ExpectationError)?), next()?),
+        };
+        if words.next().is_some() {
+            return Err(ExpectationError);
+        }
+        Ok(Self {
+            question: Question {
+                user: user.map(str::to_owned),
+                client_id: client_id.to_owned(),
+                listener: 0,
+                address: None,
+                action,
+                topic: topic.to_owned(),
+            },
+            is_allowed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expectation_is_a_line() {
+        let read = |line: &str| line.parse::<Expectation>();
+        let plain = read("allow - c-1 publish a b/#").unwrap();
+        assert!(plain.is_allowed);
+        assert_eq!(plain.question.user, None);
+        assert_eq!(plain.question.topic, "a b/#");
+        let connect = read("deny ann c connect").unwrap();
+        assert_eq!((connect.question.action, connect.is_allowed), (None, false));
+        for line in [
+            "",
+            "allow",
+            "permit ann c connect",
+            "allow ann c connect now",
+            "allow ann c write a",
+            "allow ann c publish",
+            "allow ann  publish a",
+        ] {
+            assert_eq!(read(line), Err(ExpectationError), "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Access rules of the configuration, as rule sets for the core.
+//!
+//! ```text
+//! `acl_file` of a listener ── acl_file ──▶ a set for its clients, first applicable role
+//! `[[roles]]`              ── compile ───▶ a set for all clients, denials override
+//! ```
+//!
+//! A client must be allowed by each set that is about it. Without any, everything is allowed.
+//!
+//! Deliberately absent: who a client is ([`crate::authenticator`]).
+
+mod acl_file;
+mod explain;
+
+pub use acl_file::AclFileError;
+pub use explain::{AccessRules, Expectation, ExpectationError, Explanation, Question};
+pub use unbroken_broker_core::Action;
+
+use unbroken_broker_core::{PolicyError, RuleSet};
+use unbroken_mosquitto_files::Remark;
+
+use crate::config::{Listener, Role, RoleError};
+
+/// Why access rules cannot be put in force.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// An access control list cannot be used.
+    #[error("{0}")]
+    AclFile(#[from] AclFileError),
+    /// A role cannot be used.
+    #[error("`roles.{index}`: {source}")]
+    Role {
+        /// Its position.
+        index: usize,
+        /// What is wrong.
+        source: RoleError,
+    },
+    /// The rules cannot be compiled.
+    #[error("{0}")]
+    Policy(#[from] PolicyError),
+}
+
+/// The rule sets of a configuration; reads its access control lists.
+pub(crate) fn rule_sets(
+    listeners: &[Listener],
+    roles: &[Role],
+) -> Result<Vec<RuleSet>, AccessError> {
+    let mut sets = Vec::new();
+    for (number, listener) in (0..).zip(listeners) {
+        if let Some(path) = &listener.acl_file {
+            sets.push(acl_file::read(path)?.rule_set(number));
+        }
+    }
+    if !roles.is_empty() {
+        let role = |(index, role): (usize, &Role)| {
+            let compiled = role.compile(listeners);
+            compiled.map_err(|source| AccessError::Role { index, source })
+        };
+        let roles = roles.iter().enumerate().map(role);
+        sets.push(RuleSet::of(roles.collect::<Result<_, _>>()?));
+    }
+    Ok(sets)
+}
+
+/// Hints about lines of a listener's access control list that may not mean what they seem to.
+pub fn remarks(listener: &Listener) -> Result<Vec<Remark>, AclFileError> {
+    match &listener.acl_file {
+        Some(path) => Ok(acl_file::read(path)?.into_remarks()),
+        None => Ok(Vec::new()),
+    }
+}

@@ -1,0 +1,266 @@
+//! `[[roles]]` of the configuration as roles of the core.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use unbroken_broker_core::{self as core, Action, Actions, Effect, Member, Policy, Rule, RuleSet};
+
+use super::{Listener, Role};
+
+/// What is wrong with a role, and with which of its keys.
+#[derive(Debug, thiserror::Error)]
+#[error("`{key}`: {problem}")]
+pub struct RoleError {
+    pub(super) key: &'static str,
+    pub(super) problem: String,
+}
+
+impl Role {
+    /// The role as the core knows it. `listeners`: in the order in which they are numbered.
+    pub(crate) fn compile(&self, listeners: &[Listener]) -> Result<core::Role, RoleError> {
+        let allow = rules("allow", Effect::Allow, &self.allow, &self.allow_origin)?;
+        let deny = rules("deny", Effect::Deny, &self.deny, &self.deny_origin)?;
+        Ok(core::Role {
+            name: self.name.as_deref().unwrap_or("a role").into(),
+            members: members(self, listeners)?,
+            connect: self.connect,
+            rules: [allow, deny].concat(),
+        })
+    }
+}
+
+/// Each combination of what the role's keys name.
+fn members(role: &Role, listeners: &[Listener]) -> Result<Vec<Member>, RoleError> {
+    let users = role.users.iter().map(|user| Some(Arc::from(&**user)));
+    let users: Vec<_> = users.chain(role.anonymous.then_some(None)).collect();
+    let clients = role.clients.iter().map(|pattern| Arc::from(&**pattern));
+    let networks = role.addresses.iter().map(|text| {
+        network(text).ok_or_else(|| RoleError {
+            key: "addresses",
+            problem: format!("`{text}` is neither an address nor a network such as \"10.0.0.0/8\""),
+        })
+    });
+    let positions = role.listeners.iter().map(|name| {
+        let called = |listener: &Listener| listener.name.as_ref() == Some(name);
+        let position = (0..).zip(listeners).find(|(_, listener)| called(listener));
+        position.map(|(number, _)| number).ok_or_else(|| RoleError {
+            key: "listeners",
+            problem: format!(
+                "no listener has the name `{name}`; give it one with `name = \"{name}\"`"
+            ),
+        })
+    });
+    let clients = or_any(clients.collect());
+    let networks = or_any(networks.collect::<Result<Vec<_>, _>>()?);
+    let positions = or_any(positions.collect::<Result<Vec<_>, _>>()?);
+    let users = or_any(users);
+    let count = [users.len(), clients.len(), networks.len(), positions.len()]
+        .into_iter()
+        .fold(1, usize::saturating_mul);
+    if count > MEMBERS_MAX {
+        return Err(RoleError {
+            key: "users",
+            problem: format!(
+                "users, clients, addresses and listeners of the role make {count} combinations; there \
+                 can be at most {MEMBERS_MAX}; divide the role"
+            ),
+        });
+    }
+    let mut members = Vec::with_capacity(count);
+    for user in &users {
+        for client_id in &clients {
+            for network in &networks {
+                for listener in &positions {
+                    members.push(Member {
+                        user: user.clone(),
+                        client_id: client_id.clone(),
+                        listener: *listener,
+                        network: *network,
+                        certificate: None,
+                    });
+                }
+            }
+        }
+    }
+    Ok(members)
+}
+
+/// Combinations of what the keys of one role name, of which each is compared with each client.
+const MEMBERS_MAX: usize = 10_000;
+
+/// Each of them, or one that fits all.
+fn or_any<T>(named: Vec<T>) -> Vec<Option<T>> {
+    if named.is_empty() {
+        vec![None]
+    } else {
+        named.into_iter().map(Some).collect()
+    }
+}
+
+/// An address with the number of its leading bits that count.
+fn network(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let width = if address.is_ipv4() { 32 } else { 128 };
+    let bits = bits.unwrap_or(width);
+    (bits <= width).then_some((address, bits))
+}
+
+fn rules(
+    key: &'static str,
+    effect: Effect,
+    lines: &[String],
+    origin: &str,
+) -> Result<Vec<Rule>, RoleError> {
+    let rule = |line: &String| {
+        let error = |problem: String| RoleError { key, problem };
+        let shape = || {
+            error(format!(
+                "`{line}` is not a list of actions and a topic filter, such as \
+                 \"publish a/#\" or \"subscribe,receive a/#\""
+            ))
+        };
+        let (actions, filter) = line.split_once(' ').ok_or_else(shape)?;
+        let actions = actions.split(',').try_fold(Actions::NONE, |all, word| {
+            let unknown = || {
+                error(format!(
+                    "`{line}`: `{word}` is not publish, subscribe, receive or all"
+                ))
+            };
+            Ok(match word {
+                "all" => Actions::ALL,
+                _ => all.and(Action::named(word).ok_or_else(unknown)?),
+            })
+        })?;
+        let rule = Rule {
+            effect,
+            actions,
+            filter: filter.trim_start().into(),
+            origin: format!("{origin} ({key} \"{line}\")").into(),
+        };
+        compile(&rule).map_err(|problem| error(format!("`{line}`: {problem}")))?;
+        Ok(rule)
+    };
+    lines.iter().map(rule).collect()
+}
+
+/// Whether a rule alone can be compiled.
+fn compile(rule: &Rule) -> Result<(), String> {
+    let role = core::Role {
+        name: "".into(),
+        members: Vec::new(),
+        connect: Effect::Allow,
+        rules: vec![Rule {
+            origin: "its filter".into(),
+            ..rule.clone()
+        }],
+    };
+    let compiled = Policy::compile(0, vec![RuleSet::of(vec![role])]);
+    compiled.map(drop).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use unbroken_broker_core::{Identity, Peer, Verdict};
+
+    use super::*;
+
+    fn texts(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    fn listeners() -> [Listener; 2] {
+        ["a", "b"].map(|name| Listener {
+            name: Some(name.to_owned()),
+            ..Listener::default()
+        })
+    }
+
+    #[test]
+    fn a_role_is_that_of_clients_that_all_its_keys_fit() {
+        let plant = Role {
+            users: texts(&["ann", "bob"]),
+            anonymous: true,
+            clients: texts(&["c-*"]),
+            listeners: texts(&["b"]),
+            addresses: texts(&["10.0.0.0/8", "::1"]),
+            allow: texts(&["publish,receive plant/{user}/#"]),
+            ..Role::default()
+        };
+        let role = plant.compile(&listeners()).unwrap();
+        assert_eq!(role.members.len(), 6);
+        let policy = Policy::compile(1, vec![RuleSet::of(vec![role])]).unwrap();
+        let check = |user: Option<&str>, client_id: &str, listener, address: &str, expected| {
+            let identity = Identity {
+                user: user.map(Into::into),
+                client_id: client_id.into(),
+                peer: Peer {
+                    address: Some(address.parse().unwrap()),
+                    listener,
+                    ..Peer::default()
+                },
+            };
+            let allowed = policy.connect(&identity).verdict == Verdict::Allowed;
+            assert_eq!(allowed, expected, "{identity:?}");
+        };
+        check(Some("ann"), "c-1", 1, "10.1.1.1:1", true);
+        check(Some("bob"), "c-1", 1, "[::1]:1", true);
+        check(None, "c-1", 1, "10.1.1.1:1", true);
+        check(Some("eve"), "c-1", 1, "10.1.1.1:1", false);
+        check(Some("ann"), "d", 1, "10.1.1.1:1", false);
+        check(Some("ann"), "c-1", 0, "10.1.1.1:1", false);
+        check(Some("ann"), "c-1", 1, "11.1.1.1:1", false);
+    }
+
+    #[test]
+    fn a_mistake_names_the_key_and_what_is_meant() {
+        let check = |change: fn(&mut Role), key, words: &str| {
+            let mut wrong = Role::default();
+            change(&mut wrong);
+            let error = wrong.compile(&listeners()).unwrap_err();
+            assert_eq!(error.key, key);
+            assert!(error.problem.contains(words), "{}", error.problem);
+        };
+        check(
+            |it| it.allow = texts(&["a/#"]),
+            "allow",
+            "is not a list of actions and a topic filter",
+        );
+        check(
+            |it| it.allow = texts(&["write a/#"]),
+            "allow",
+            "`write` is not publish, subscribe, receive or all",
+        );
+        check(
+            |it| it.deny = texts(&["all a/#/b"]),
+            "deny",
+            "'#' must be the last level",
+        );
+        check(
+            |it| it.deny = texts(&["all a/{role}"]),
+            "deny",
+            "only {user} and {client}",
+        );
+        check(
+            |it| it.addresses = texts(&["10.0.0.0/33"]),
+            "addresses",
+            "`10.0.0.0/33` is neither an address nor a network",
+        );
+        check(
+            |it| it.listeners = texts(&["c"]),
+            "listeners",
+            "no listener has the name `c`",
+        );
+        check(
+            |it| {
+                it.users = (0..200).map(|n| n.to_string()).collect();
+                it.clients = it.users.clone();
+            },
+            "users",
+            "40000 combinations; there can be at most 10000",
+        );
+    }
+}
