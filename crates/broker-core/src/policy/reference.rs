@@ -215,9 +215,10 @@ impl Random {
             let is_first = self.below(3) == 0;
             RuleSet {
                 listeners: (self.below(3) == 0).then(|| vec![1, 2]),
-                combining: match is_first {
-                    true => Combining::FirstApplicable,
-                    false => Combining::DenyOverrides,
+                combining: if is_first {
+                    Combining::FirstApplicable
+                } else {
+                    Combining::DenyOverrides
                 },
                 unless_decided: match self.below(4) {
                     0 => Action::Subscribe.into(),
@@ -413,7 +414,9 @@ fn a_decision_names_the_rule_that_made_it() {
         denied(Denial::Rule),
         Some("acl:3"),
     );
-    check(&client("ann", "1"), "$SYS/x", denied(Denial::NoRule), None);
+    check(&client("ann", "1"), "$x", denied(Denial::NoRule), None);
+    let reserved = denied(Denial::ReservedTopic);
+    check(&client("ann", "1"), "$SYS/x", reserved, None);
     check(&client("a/b", "1"), "a", denied(Denial::UnusableName), None);
     let connect = |identity: &Identity| {
         let decision = policy.connect(identity);

@@ -87,9 +87,10 @@ impl AclFile {
         RuleSet {
             listeners: Some(vec![listener]),
             combining: Combining::FirstApplicable,
-            unless_decided: match has_subscribe {
-                true => Actions::NONE,
-                false => Action::Subscribe.into(),
+            unless_decided: if has_subscribe {
+                Actions::NONE
+            } else {
+                Action::Subscribe.into()
             },
             roles: named.chain([patterns]).collect(),
         }

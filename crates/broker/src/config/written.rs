@@ -342,7 +342,7 @@ impl Written {
             [AUDIT, RULE, index, key] => self.put_numbered(RULES, "rule", index, key, raw),
             [ROLES, index, key] => self.put_numbered(ROLES, "role", index, key, raw),
             [section, key] if section != LISTENERS && section != ROLES => {
-                self.put(section, None, key, raw)
+                self.put(section, None, key, raw);
             }
             _ => self.problems.push(
                 Problem::new(
