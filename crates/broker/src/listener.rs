@@ -18,6 +18,8 @@
 //! This module only limits the connections beyond that, which are not admitted yet or are being
 //! refused. `SO_REUSEPORT`, a listening socket for each shard: see `docs/scaling.md`.
 
+mod open;
+mod permits;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -25,192 +27,18 @@ use std::io::{self, ErrorKind};
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Registry, Token};
-use socket2::{Domain, Protocol, Socket, Type};
-use unbroken_broker_core::{Limits, Peer, Room, ShardId};
+use mio::{Registry, Token};
+use unbroken_broker_core::{Peer, ShardId};
 
-use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, BACKLOG, LISTENERS};
+use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, LISTENERS};
 use crate::channel::IncomingConnection;
-use crate::transport::{Transform, Transport};
-#[cfg(any(target_os = "android", target_os = "linux"))]
-use crate::tuning::UNSENT_BYTES;
-
-/// Opens a listening socket.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
-    if cfg!(unix) {
-        // A restarted broker can bind while old connections are in TIME_WAIT.
-        socket.set_reuse_address(true)?;
-    }
-    if address.is_ipv6() {
-        // `[::]` beside `0.0.0.0` is two listeners, each with its own rules.
-        socket.set_only_v6(true)?;
-    }
-    // A turn writes once to each connection, so Nagle's algorithm could gather nothing. Accepted
-    // connections inherit the option.
-    socket.set_tcp_nodelay(true)?;
-    // What waits for a slow client stays with the shard, where answers can pass it.
-    #[cfg(any(target_os = "android", target_os = "linux"))]
-    socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    Ok(TcpListener::from_std(socket.into()))
-}
-
-/// Counts the connections of the whole broker and of each listener.
-#[derive(Debug)]
-pub(crate) struct ConnectionPermits {
-    room: Room,
-    all: Arc<Count>,
-    listeners: Vec<Arc<Count>>,
-}
-
-#[derive(Debug)]
-struct Count {
-    taken: AtomicU32,
-    /// Admitted connections, and the reserve beside them.
-    limit: AtomicU32,
-    /// Above this count, connections that only wait for their peer to close are closed.
-    reserve_from: AtomicU32,
-}
-
-/// Counts one open connection, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct ConnectionPermit {
-    all: Arc<Count>,
-    listener: Arc<Count>,
-}
-
-/// Which limit was reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LimitReached {
-    /// `limits.connections_max`, or the limit of open files, and the reserve.
-    Broker,
-    /// `listeners.max_connections` and the reserve.
-    Listener,
-}
-
-impl ConnectionPermits {
-    pub(crate) fn new(room: Room, limits: &Limits, listener_limits: &[Option<u32>]) -> Self {
-        let permits = Self {
-            room,
-            all: Arc::new(Count::new()),
-            listeners: listener_limits
-                .iter()
-                .map(|_| Arc::new(Count::new()))
-                .collect(),
-        };
-        permits.set_limits(limits, listener_limits);
-        permits
-    }
-
-    /// Connections above a lowered limit stay.
-    pub(crate) fn set_limits(&self, limits: &Limits, listener_limits: &[Option<u32>]) {
-        let Room { places, reserve } = self.room;
-        self.all
-            .set_limit(limits.connections_max.min(places), reserve);
-        for (count, limit) in self.listeners.iter().zip(listener_limits) {
-            count.set_limit(limit.unwrap_or(u32::MAX), reserve);
-        }
-    }
-
-    /// The limit that applies when a listener's own does not.
-    fn broker_limit(&self) -> &'static str {
-        let limit = self.all.limit.load(Ordering::Relaxed);
-        if limit < self.room.places.saturating_add(self.room.reserve) {
-            "limits.connections_max"
-        } else {
-            "open files of the system (raise it: ulimit -Hn, LimitNOFILE=)"
-        }
-    }
-
-    /// Open connections.
-    pub(crate) fn taken(&self) -> u32 {
-        self.all.taken.load(Ordering::Relaxed)
-    }
-
-    fn is_full(&self, listener: usize) -> bool {
-        let of_listener = self.listeners.get(listener);
-        self.all.is_full() || of_listener.is_none_or(|count| count.is_full())
-    }
-
-    fn take(&self, listener: usize) -> Result<ConnectionPermit, LimitReached> {
-        let of_listener = self.listeners.get(listener).ok_or(LimitReached::Listener)?;
-        if !self.all.take() {
-            return Err(LimitReached::Broker);
-        }
-        if !of_listener.take() {
-            self.all.release();
-            return Err(LimitReached::Listener);
-        }
-        Ok(ConnectionPermit {
-            all: Arc::clone(&self.all),
-            listener: Arc::clone(of_listener),
-        })
-    }
-}
-
-impl Count {
-    fn new() -> Self {
-        Self {
-            taken: AtomicU32::new(0),
-            limit: AtomicU32::new(0),
-            reserve_from: AtomicU32::new(0),
-        }
-    }
-
-    fn set_limit(&self, places: u32, reserve: u32) {
-        let limit = places.saturating_add(reserve);
-        self.limit.store(limit, Ordering::Relaxed);
-        let reserve_from = places.saturating_add(reserve / 4);
-        self.reserve_from.store(reserve_from, Ordering::Relaxed);
-    }
-
-    fn is_reserve_used(&self) -> bool {
-        self.taken.load(Ordering::Relaxed) > self.reserve_from.load(Ordering::Relaxed)
-    }
-
-    fn is_full(&self) -> bool {
-        self.taken.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed)
-    }
-
-    fn take(&self) -> bool {
-        // Only the acceptor takes, so nothing changes between the check and the addition.
-        if self.is_full() {
-            return false;
-        }
-        self.taken.fetch_add(1, Ordering::Relaxed);
-        true
-    }
-
-    fn release(&self) {
-        self.taken.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl ConnectionPermit {
-    /// Whether the reserve is needed for connections other than one that only waits for its peer to
-    /// close.
-    pub(crate) fn is_needed_elsewhere(&self) -> bool {
-        self.all.is_reserve_used() || self.listener.is_reserve_used()
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.all.release();
-        self.listener.release();
-    }
-}
+use crate::config::Address;
+use crate::transport::{Socket, Transform, Transport};
+pub(crate) use open::OpenSocket;
+use permits::LimitReached;
+pub(crate) use permits::{ConnectionPermit, ConnectionPermits};
 
 /// The shard whose thread has the listeners.
 pub(crate) const ACCEPTOR_SHARD: ShardId = ShardId(0);
@@ -232,8 +60,8 @@ pub(crate) struct Acceptor {
 
 #[derive(Debug)]
 struct ListeningSocket {
-    socket: TcpListener,
-    address: SocketAddr,
+    socket: OpenSocket,
+    address: Address,
     /// An edge came, and the queue of connections was not seen empty since.
     ready: bool,
     /// The system refuses more connections, and this was logged.
@@ -244,14 +72,14 @@ struct ListeningSocket {
 impl Acceptor {
     /// For so many shards. Registers the listeners with this poll.
     pub(crate) fn new(
-        sockets: Vec<(TcpListener, SocketAddr)>,
+        sockets: Vec<(OpenSocket, Address)>,
         permits: Arc<ConnectionPermits>,
         shards: u8,
         registry: &Registry,
     ) -> io::Result<Self> {
         let mut listeners = Vec::with_capacity(sockets.len());
         for (index, (mut socket, address)) in sockets.into_iter().enumerate() {
-            registry.register(&mut socket, token_of(index), Interest::READABLE)?;
+            socket.register(registry, token_of(index))?;
             listeners.push(ListeningSocket {
                 socket,
                 address,
@@ -451,16 +279,16 @@ impl ListeningSocket {
 }
 
 fn incoming(
-    socket: TcpStream,
-    address: SocketAddr,
+    socket: Socket,
+    address: Option<SocketAddr>,
     listener: usize,
     permit: ConnectionPermit,
 ) -> IncomingConnection {
     let listener = u16::try_from(listener).expect("Server::start refuses more listeners");
     IncomingConnection {
-        transport: Transport::tcp(socket, transforms()),
+        transport: Transport::new(socket, transforms()),
         peer: Peer {
-            address: Some(address),
+            address,
             listener,
             certificate: None,
         },

@@ -39,8 +39,10 @@ pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
     for listener in server.listeners() {
         write!(
             out,
-            "listening on {} (mqtt, {})",
-            listener.address, listener.admits
+            "listening on {} ({}, {})",
+            listener.address,
+            listener.protocol.as_str(),
+            listener.admits
         )?;
         match &listener.name {
             Some(name) => writeln!(out, " as {name}")?,

@@ -18,7 +18,6 @@ pub(crate) mod wiring;
 
 use std::any::Any;
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,17 +25,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use mio::net::TcpListener;
 use unbroken_broker_core::{LimitsError, PolicyError, Settings, Shard, Totals};
 
 use crate::access::AccessError;
 use crate::authenticator::{Authenticator, Verifier, authenticator, verifier_threads};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
-use crate::config::{Batching, Config, Listener};
+use crate::config::{Address, Batching, Config, Listener, Protocol};
 use crate::disk::{Disk, DiskError, OpenedStore};
 use crate::handle::{Access, BrokerHandle, InForce, Requests, auth_rules, listener_limits};
-use crate::listener::{self, Acceptor, ConnectionPermits};
+use crate::listener::{self, Acceptor, ConnectionPermits, OpenSocket};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
@@ -67,8 +65,10 @@ pub struct Server {
 /// A listener that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenListener {
-    /// Its address; never port 0.
-    pub address: SocketAddr,
+    /// Where it listens; never port 0.
+    pub address: Address,
+    /// What clients speak.
+    pub protocol: Protocol,
     /// As configured.
     pub name: Option<String>,
     /// Who may connect, as text.
@@ -83,7 +83,7 @@ pub enum StartError {
     #[error("cannot listen on {address}: {source}{}", bind_help(.source))]
     Bind {
         /// The address.
-        address: SocketAddr,
+        address: Address,
         /// Why not.
         source: io::Error,
     },
@@ -163,7 +163,7 @@ impl Server {
             Some(directory) => Some(OpenedStore::open(&config.storage, &directory, count)?),
             None => None,
         };
-        let sockets = bind_all(&config.listeners)?;
+        let sockets = open_all(&config.listeners)?;
         if let Some((socket, _)) = sockets.first() {
             open_files::preallocate_table(socket, config.limits.connections_max, count);
         }
@@ -403,25 +403,24 @@ fn check(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
-fn bind_all(listeners: &[Listener]) -> Result<Vec<(TcpListener, SocketAddr)>, StartError> {
-    let bind = |listener: &Listener| {
-        let address = listener.address();
-        listener::bind(address)
-            .and_then(|socket| {
-                let actual = socket.local_addr()?;
-                Ok((socket, actual))
-            })
-            .map_err(|source| StartError::Bind { address, source })
+fn open_all(listeners: &[Listener]) -> Result<Vec<(OpenSocket, Address)>, StartError> {
+    let open = |listener: &Listener| {
+        let opened = OpenSocket::open(listener).and_then(|socket| {
+            let actual = socket.address()?;
+            Ok((socket, actual))
+        });
+        opened.map_err(|source| StartError::Bind {
+            address: listener.address(),
+            source,
+        })
     };
-    listeners.iter().map(bind).collect()
+    listeners.iter().map(open).collect()
 }
 
-fn open_listeners(
-    sockets: &[(TcpListener, SocketAddr)],
-    listeners: &[Listener],
-) -> Vec<OpenListener> {
-    let open = |((_, address), listener): (&(_, SocketAddr), &Listener)| OpenListener {
-        address: *address,
+fn open_listeners(sockets: &[(OpenSocket, Address)], listeners: &[Listener]) -> Vec<OpenListener> {
+    let open = |((_, address), listener): (&(_, Address), &Listener)| OpenListener {
+        address: address.clone(),
+        protocol: listener.protocol,
         name: listener.name.clone(),
         admits: listener.admits(),
     };
@@ -573,7 +572,8 @@ mod tests {
     fn a_port_in_use_is_reported_with_a_remedy() {
         let mut config = config();
         let server = Server::start(config.clone()).unwrap();
-        config.listeners[0].port = server.listeners()[0].address.port();
+        let address = server.listeners()[0].address.tcp();
+        config.listeners[0].port = address.unwrap().port();
         let error = Server::start(config).unwrap_err().to_string();
         assert!(
             error.contains("cannot listen on 127.0.0.1:") && error.contains("-p PORT"),

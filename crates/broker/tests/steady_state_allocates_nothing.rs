@@ -100,7 +100,7 @@ fn allocations_in_the_steady_state(shards: u8, qos: u8) -> u64 {
         ..Listener::default()
     }];
     let server = Server::start(config).unwrap();
-    let address = server.listeners()[0].address;
+    let address = server.listeners()[0].address.tcp().unwrap();
     let mut pairs: Vec<_> = (0..PAIRS)
         .map(|n| Pair::connect(address, n, shards, qos))
         .collect();

@@ -116,8 +116,9 @@ fn write_table(out: &mut dyn Write, effective: &Effective) -> io::Result<()> {
     for listener in &effective.config.listeners {
         writeln!(
             out,
-            "# {} (mqtt, {})",
+            "# {} ({}, {})",
             listener.address(),
+            listener.protocol.as_str(),
             listener.admits()
         )?;
     }

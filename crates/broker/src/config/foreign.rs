@@ -55,7 +55,7 @@ pub(super) fn unsupported(name: &str) -> Option<Unsupported> {
     found.map(|&(feature, instead, _)| Unsupported { feature, instead })
 }
 
-/// The feature that the `protocol` of a listener needs, or that there is no such protocol.
+/// The unsupported feature that the `protocol` of a listener needs.
 pub(super) fn protocol(name: &str) -> Option<Unsupported> {
     unsupported(match name {
         "mqtts" => "tls",
@@ -215,11 +215,6 @@ const UNSUPPORTED: &[Feature] = &[
     ),
     ("a rule engine", None, &["rule_engine"]),
     (
-        "a Unix socket",
-        Some("a listener on 127.0.0.1 takes connections of this machine only"),
-        &["unix", "unix_socket", "unix_*", "socket", "socket_path"],
-    ),
-    (
         "QUIC",
         Some("clients connect with MQTT over TCP"),
         &["quic", "quic_*"],
@@ -295,6 +290,10 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
             "tcp",
             "transport",
         ],
+    ),
+    (
+        "a listener on a unix socket has `socket`, and may have `socket_mode` and `socket_owner`",
+        &["unix", "unix_*", "socket_path", "mode", "owner"],
     ),
     (
         "how much a session may keep, and for how long, is in `[limits]`",

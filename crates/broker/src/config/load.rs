@@ -1,11 +1,11 @@
 //! From written values to the configuration: every value parsed, then all of them checked together.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::RoleError;
 use super::error::{ConfigError, Problem};
+use super::listener_checks::{check_addresses, complete};
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULE_KEYS, RULES};
 use super::value::{Kind, Value};
@@ -160,7 +160,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
             };
             reader.read(place, key, listener);
         }
-        admit(index, listener, &mut reader);
+        complete(index, listener, &mut reader);
     }
     for index in 0..rules {
         config.audit.rules.push(reader.audit_rule(index));
@@ -192,10 +192,10 @@ fn check_whole(config: &Config, origins: &BTreeMap<Place, Origin>, problems: &mu
     problems.extend(check_prefix(config, origins));
 }
 
-struct Reader {
+pub(super) struct Reader {
     values: BTreeMap<Place, Raw>,
-    origins: BTreeMap<Place, Origin>,
-    problems: Vec<Problem>,
+    pub(super) origins: BTreeMap<Place, Origin>,
+    pub(super) problems: Vec<Problem>,
 }
 
 impl Reader {
@@ -269,7 +269,7 @@ impl Reader {
     }
 
     /// The place of a listener's value, or of any other of its values.
-    fn near(&self, index: usize, keys: &[&'static str]) -> Option<Origin> {
+    pub(super) fn near(&self, index: usize, keys: &[&'static str]) -> Option<Origin> {
         keys.iter()
             .find_map(|key| origin_of(&self.origins, index, key))
     }
@@ -286,84 +286,17 @@ fn beside(origin: &Origin, path: String) -> String {
     }
 }
 
-/// The default for anonymous clients; refuses a listener that would admit all or none by accident.
-fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
-    let said = Place {
-        section: LISTENERS,
-        index: Some(index),
-        key: "allow_anonymous",
-    };
-    let loopback = listener.bind.is_loopback();
-    if !reader.origins.contains_key(&said) {
-        listener.allow_anonymous = loopback && listener.password_file.is_none();
-    }
-    if listener.allow_anonymous || listener.password_file.is_some() {
-        return;
-    }
-    let address = listener.address();
-    let message = if loopback {
-        format!(
-            "no client could connect to {address}: anonymous clients are refused, and there is no \
-             password file"
-        )
-    } else {
-        format!(
-            "the listener on {address} is reachable from other machines, and does not specify \
-             which clients may connect"
-        )
-    };
-    let anonymous = if loopback {
-        "remove `allow_anonymous = false`"
-    } else {
-        "`allow_anonymous = true`"
-    };
-    let origin = reader.near(index, &["allow_anonymous", "bind", "port"]);
-    let help = if matches!(origin, Some(Origin::Flag { .. })) && !loopback {
-        "add --password-file FILE (make one with `unbroken passwd FILE USER`), or \
-         --allow-anonymous to admit every client"
-            .to_owned()
-    } else {
-        format!(
-            "in its `[[listeners]]` table add `password_file = \"FILE\"` (make one with \
-             `unbroken passwd FILE USER`)\n        or {anonymous} to admit every client; without a \
-             config file: UNBROKEN__LISTENERS__{index}__PASSWORD_FILE=FILE\n        \
-             or UNBROKEN__LISTENERS__{index}__ALLOW_ANONYMOUS=true"
-        )
-    };
-    reader
-        .problems
-        .push(Problem::new(origin, message).help(help));
-}
-
-fn origin_of(origins: &BTreeMap<Place, Origin>, index: usize, key: &'static str) -> Option<Origin> {
+pub(super) fn origin_of(
+    origins: &BTreeMap<Place, Origin>,
+    index: usize,
+    key: &'static str,
+) -> Option<Origin> {
     let place = Place {
         section: LISTENERS,
         index: Some(index),
         key,
     };
     origins.get(&place).cloned()
-}
-
-fn check_addresses(
-    listeners: &[Listener],
-    origins: &BTreeMap<Place, Origin>,
-    has_address: impl Fn(usize) -> bool,
-) -> Vec<Problem> {
-    let mut seen: BTreeMap<SocketAddr, usize> = BTreeMap::new();
-    let mut problems = Vec::new();
-    let listeners = listeners.iter().enumerate();
-    for (index, listener) in listeners.filter(|(index, l)| l.port != 0 && has_address(*index)) {
-        if let Some(first) = seen.insert(listener.address(), index) {
-            let keys = ["port", "bind"];
-            let origin = keys.iter().find_map(|key| origin_of(origins, index, key));
-            let message = format!(
-                "listeners {first} and {index} are both on {}",
-                listener.address()
-            );
-            problems.push(Problem::new(origin, message).help("give each its own port"));
-        }
-    }
-    problems
 }
 
 fn check_limits(config: &Config, origins: &BTreeMap<Place, Origin>) -> Option<Problem> {

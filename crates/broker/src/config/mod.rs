@@ -18,6 +18,8 @@ mod changes;
 mod error;
 mod example;
 mod foreign;
+mod listener;
+mod listener_checks;
 mod load;
 mod roles;
 mod setting;
@@ -27,11 +29,10 @@ mod units;
 mod value;
 mod written;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unbroken_broker_core::{AuditRule, Effect, Limits};
+use unbroken_broker_core::{AuditRule, Limits};
 use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
 
@@ -39,8 +40,9 @@ pub(crate) use changes::in_force;
 pub use changes::{Applies, Change, changes};
 pub use error::{ConfigError, Problem};
 pub use example::example;
+pub use listener::{Address, FileMode, Listener, Protocol};
 pub use load::{Effective, EffectiveValue, Sources};
-pub use roles::RoleError;
+pub use roles::{Role, RoleError};
 pub use written::{FlagValue, Origin};
 
 /// The configuration in use: complete and cross-checked.
@@ -94,100 +96,6 @@ impl Default for Broker {
             sys_interval: Some(Duration::from_secs(10)),
             drain_timeout: Duration::from_secs(5),
             batching: Batching::default(),
-        }
-    }
-}
-
-/// One of `[[listeners]]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listener {
-    /// Its name in logs and `$SYS`; `None`: its address.
-    pub name: Option<String>,
-    /// The address to listen on.
-    pub bind: IpAddr,
-    /// The port; 0: one that is free.
-    pub port: u16,
-    /// Whether clients without a user name may connect.
-    pub allow_anonymous: bool,
-    /// Users and passwords of clients that may connect; `None`: none.
-    pub password_file: Option<PathBuf>,
-    /// An access control list of Mosquitto for its clients; `None`: there is none.
-    pub acl_file: Option<PathBuf>,
-    /// Open connections of this listener; `None`: only `limits.connections_max` applies.
-    pub max_connections: Option<u32>,
-}
-
-impl Default for Listener {
-    fn default() -> Self {
-        Self {
-            name: None,
-            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            port: 1883,
-            allow_anonymous: true,
-            password_file: None,
-            acl_file: None,
-            max_connections: None,
-        }
-    }
-}
-
-impl Listener {
-    /// The address and port.
-    pub fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.bind, self.port)
-    }
-
-    /// Describes which clients may connect, for the start message.
-    pub fn admits(&self) -> &'static str {
-        match (self.allow_anonymous, &self.password_file) {
-            (true, None) => "anonymous allowed",
-            (true, Some(_)) => "anonymous allowed, or user name and password",
-            (false, _) => "user name and password",
-        }
-    }
-}
-
-/// One of `[[roles]]`: what some clients may do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Role {
-    /// Its name, for logs and explanations.
-    pub name: Option<String>,
-    /// Users that have it; with [`Self::anonymous`]: these, or clients without a name.
-    pub users: Vec<String>,
-    /// Whether clients without a name have it.
-    pub anonymous: bool,
-    /// Patterns of client ids; empty: all. This and what follows holds as well as the users.
-    pub clients: Vec<String>,
-    /// Names of listeners; empty: all.
-    pub listeners: Vec<String>,
-    /// Addresses and networks; empty: all.
-    pub addresses: Vec<String>,
-    /// Whether its clients may connect.
-    pub connect: Effect,
-    /// What they may do, as `ACTION,ACTION FILTER`.
-    pub allow: Vec<String>,
-    /// What they may not do.
-    pub deny: Vec<String>,
-    /// Where `allow` is written.
-    pub allow_origin: String,
-    /// Where `deny` is written.
-    pub deny_origin: String,
-}
-
-impl Default for Role {
-    fn default() -> Self {
-        Self {
-            name: None,
-            users: Vec::new(),
-            anonymous: false,
-            clients: Vec::new(),
-            listeners: Vec::new(),
-            addresses: Vec::new(),
-            connect: Effect::Allow,
-            allow: Vec::new(),
-            deny: Vec::new(),
-            allow_origin: String::new(),
-            deny_origin: String::new(),
         }
     }
 }

@@ -5,7 +5,52 @@ use std::sync::Arc;
 
 use unbroken_broker_core::{self as core, Action, Actions, Effect, Member, Policy, Rule, RuleSet};
 
-use super::{Listener, Role};
+use super::Listener;
+
+/// One of `[[roles]]`: what some clients may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Its name, for logs and explanations.
+    pub name: Option<String>,
+    /// Users that have it; with [`Self::anonymous`]: these, or clients without a name.
+    pub users: Vec<String>,
+    /// Whether clients without a name have it.
+    pub anonymous: bool,
+    /// Patterns of client ids; empty: all. This and what follows holds as well as the users.
+    pub clients: Vec<String>,
+    /// Names of listeners; empty: all.
+    pub listeners: Vec<String>,
+    /// Addresses and networks; empty: all.
+    pub addresses: Vec<String>,
+    /// Whether its clients may connect.
+    pub connect: Effect,
+    /// What they may do, as `ACTION,ACTION FILTER`.
+    pub allow: Vec<String>,
+    /// What they may not do.
+    pub deny: Vec<String>,
+    /// Where `allow` is written.
+    pub allow_origin: String,
+    /// Where `deny` is written.
+    pub deny_origin: String,
+}
+
+impl Default for Role {
+    fn default() -> Self {
+        Self {
+            name: None,
+            users: Vec::new(),
+            anonymous: false,
+            clients: Vec::new(),
+            listeners: Vec::new(),
+            addresses: Vec::new(),
+            connect: Effect::Allow,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            allow_origin: String::new(),
+            deny_origin: String::new(),
+        }
+    }
+}
 
 /// What is wrong with a role, and with which of its keys.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
-use super::{Batching, LogFormat, LogLevel, OnError};
+use super::{Batching, FileMode, LogFormat, LogLevel, OnError, Protocol};
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
 /// through.
@@ -103,6 +103,15 @@ impl Setting for IpAddr {
     }
 }
 
+impl Setting for FileMode {
+    fn to_value(&self) -> Value {
+        Value::Text(self.to_string())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        Self::parse(&String::from_value(value)?)
+    }
+}
+
 impl<T: Setting> Setting for Option<T> {
     fn to_value(&self) -> Value {
         self.as_ref().map_or(Value::Absent, T::to_value)
@@ -145,6 +154,7 @@ word_settings! {
     StoreFull { DropOldest = "drop_oldest", Refuse = "refuse" }
     LogFormat { Human = "human", Json = "json" }
     Effect { Allow = "allow", Deny = "deny" }
+    Protocol { Mqtt = "mqtt" }
     AuditAction { Stamp = "stamp", Verify = "verify", Off = "off" }
 }
 

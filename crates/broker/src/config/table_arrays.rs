@@ -137,6 +137,13 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         name
     ),
     key!(
+        "protocol",
+        Kind::Choice(&["mqtt"]),
+        Restart,
+        ["What clients speak."],
+        protocol
+    ),
+    key!(
         "bind",
         Kind::Address,
         Restart,
@@ -156,6 +163,32 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         Restart,
         ["Port; 0 chooses a free one and prints it."],
         port
+    ),
+    key!(
+        "socket",
+        Kind::Path,
+        Restart,
+        [
+            "A unix socket to listen on instead of bind and port. Its directory must exist. A file",
+            "of that name is replaced if it is a socket on which no program answers."
+        ],
+        socket
+    ),
+    key!(
+        "socket_mode",
+        Kind::Mode,
+        Restart,
+        ["Permissions of the unix socket: the users who may write to it may connect."],
+        socket_mode
+    ),
+    key!(
+        "socket_owner",
+        Kind::Text,
+        Restart,
+        [
+            "Owner of the unix socket: \"user\", \"user:group\" or \":group\". Default: the broker's."
+        ],
+        socket_owner
     ),
     key!(
         "allow_anonymous",

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use super::FileMode;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
 
 /// A value that fits its kind.
@@ -46,6 +47,8 @@ pub(super) enum Kind {
     Path,
     /// An IP address, or `localhost`.
     Address,
+    /// Permissions of a file, in octal digits.
+    Mode,
     /// One of these.
     Choice(&'static [&'static str]),
     /// Texts.
@@ -109,6 +112,10 @@ impl Kind {
                 Err(_) if text == "localhost" => Ok(Value::Text(Ipv4Addr::LOCALHOST.to_string())),
                 Err(_) => wrong(),
             },
+            Self::Mode => match FileMode::parse(text) {
+                Some(mode) if form == Form::Text => Ok(Value::Text(mode.to_string())),
+                _ => wrong(),
+            },
             Self::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Self::Choice(_) => wrong(),
             Self::List => texts(text).map_or_else(wrong, |texts| Ok(Value::List(texts))),
@@ -147,6 +154,10 @@ impl Kind {
             Self::Path => "a file name in quotes".to_owned(),
             Self::Address => {
                 "an IP address such as \"127.0.0.1\" or \"::\", or \"localhost\"".to_owned()
+            }
+            Self::Mode => {
+                "permissions in octal digits and quotes, from \"000\" to \"0777\", such as \"0660\""
+                    .to_owned()
             }
             Self::Choice(words) => words
                 .iter()

@@ -389,8 +389,11 @@ impl Written {
             self.put_address(index, raw);
             return;
         }
-        if section == LISTENERS && key == PROTOCOL {
-            self.problems.extend(wrong_protocol(raw));
+        if section == LISTENERS
+            && key == PROTOCOL
+            && let Some(problem) = wrong_protocol(&raw)
+        {
+            self.problems.push(problem);
             return;
         }
         let Some(known_key) = key_names(section).find(|name| *name == key) else {
@@ -431,16 +434,10 @@ impl Written {
     }
 }
 
-/// There is only one protocol; it may be left out.
-fn wrong_protocol(raw: Raw) -> Option<Problem> {
-    let Raw { text, origin, .. } = raw;
-    if text == "mqtt" {
-        return None;
-    }
-    let Some(what) = protocol(&text) else {
-        let message = format!("`{PROTOCOL}` in `{LISTENERS}`: `{text}` is not a protocol");
-        return Some(Problem::new(Some(origin), message).help("it is `mqtt`, and may be left out"));
-    };
+/// A protocol of listeners of other brokers that is not supported.
+fn wrong_protocol(raw: &Raw) -> Option<Problem> {
+    let what = protocol(&raw.text)?;
+    let origin = raw.origin.clone();
     let feature = what.feature;
     let message = format!("`{PROTOCOL}` in `{LISTENERS}`: {feature} is not supported yet");
     Some(not_yet(Problem::new(Some(origin), message), &what))

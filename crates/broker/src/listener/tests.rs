@@ -2,10 +2,12 @@
 
 use std::net;
 
+use mio::net::TcpStream;
 use mio::{Events, Poll};
-use unbroken_broker_core::RESERVE_MAX;
+use unbroken_broker_core::{Limits, RESERVE_MAX, Room};
 
 use super::*;
+use crate::config::Listener;
 
 /// A permit of a broker that has no other connection.
 pub(crate) fn any_permit() -> ConnectionPermit {
@@ -37,10 +39,20 @@ pub(crate) fn incoming_over(transport: Transport) -> IncomingConnection {
     }
 }
 
+/// A listening socket on a port that is free.
+pub(crate) fn free_port() -> OpenSocket {
+    OpenSocket::open(&Listener {
+        port: 0,
+        ..Listener::default()
+    })
+    .unwrap()
+}
+
 /// A connection whose peer is silent.
 pub(crate) fn any_incoming(unread: Vec<u8>) -> IncomingConnection {
-    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let listener = free_port();
+    let address = listener.address().unwrap().tcp().unwrap();
+    let socket = TcpStream::connect(address).unwrap();
     let incoming = incoming_over(Transport::tcp(socket, Vec::new()));
     IncomingConnection { unread, ..incoming }
 }
@@ -51,8 +63,8 @@ fn acceptor(shards: u8, limit: Option<u32>) -> (Acceptor, Poll) {
 
 fn acceptor_of(shards: u8, limits: &[Option<u32>]) -> (Acceptor, Poll) {
     let sockets = limits.iter().map(|_| {
-        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = socket.local_addr().unwrap();
+        let socket = free_port();
+        let address = socket.address().unwrap();
         (socket, address)
     });
     let sockets = sockets.collect();
@@ -77,7 +89,7 @@ fn connect_to(
     listener: usize,
     count: usize,
 ) -> Vec<net::TcpStream> {
-    let address = acceptor.listeners[listener].address;
+    let address = acceptor.listeners[listener].address.tcp().unwrap();
     let peers = (0..count).map(|_| net::TcpStream::connect(address).unwrap());
     let peers = peers.collect();
     let mut events = Events::with_capacity(4);
@@ -294,7 +306,11 @@ fn closed_connections_are_logged_at_most_once_a_second() {
 
 #[test]
 fn a_port_that_is_taken_is_an_error() {
-    let first = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let error = bind(first.local_addr().unwrap()).unwrap_err();
+    let first = free_port();
+    let taken = Listener {
+        port: first.address().unwrap().tcp().unwrap().port(),
+        ..Listener::default()
+    };
+    let error = OpenSocket::open(&taken).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
 }

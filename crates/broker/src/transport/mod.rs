@@ -2,7 +2,7 @@
 //! speaks on the other.
 //!
 //! ```text
-//! socket (TCP, memory) ──▶ transforms, none or several ──▶ the bytes of MQTT packets
+//! socket (TCP, unix) ──▶ transforms, none or several ──▶ the bytes of MQTT packets
 //! ```
 //!
 //! TLS and WebSocket are [`Transform`]s. They hold their own state, know no socket, and move with
@@ -26,6 +26,7 @@ mod transform;
 
 use std::io::{self, ErrorKind};
 
+#[cfg(test)]
 use mio::net::TcpStream;
 use mio::{Registry, Token};
 use unbroken_broker_core::CloseCause;
@@ -70,11 +71,13 @@ pub(crate) enum WriteOutcome {
 }
 
 impl Transport {
-    /// A connection over TCP, and what its listener speaks above, from the socket upwards.
+    /// A connection over TCP alone.
+    #[cfg(test)]
     pub(crate) fn tcp(socket: TcpStream, transforms: Vec<Box<dyn Transform>>) -> Self {
         Self::new(Socket::Tcp(socket), transforms)
     }
 
+    /// A connection, and what its listener speaks above the socket, from there upwards.
     pub(crate) fn new(socket: Socket, transforms: Vec<Box<dyn Transform>>) -> Self {
         let stack = (!transforms.is_empty()).then(|| Box::new(Stack::new(transforms)));
         Self { socket, stack }
@@ -165,7 +168,7 @@ impl Transport {
     pub(crate) fn tcp_stream(&self) -> &TcpStream {
         match &self.socket {
             Socket::Tcp(socket) => socket,
-            other @ Socket::Memory(_) => panic!("{other:?}"),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What carries a connection's bytes: a socket of the kernel, or memory in tests.
+//! What carries a connection's bytes: a socket of the kernel (TCP, unix), or memory in tests.
 //!
 //! Invariant: a socket never blocks; it reports itself when it has no more, or takes no more.
 
@@ -9,6 +9,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 
 use mio::net::TcpStream;
+#[cfg(unix)]
+use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use unbroken_broker_core::CloseCause;
 
@@ -18,6 +20,8 @@ use super::{ReadOutcome, WriteOutcome};
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
     #[cfg(test)]
     Memory(memory::Memory),
 }
@@ -33,6 +37,8 @@ impl Socket {
         loop {
             let read = match self {
                 Self::Tcp(socket) => socket.read(into),
+                #[cfg(unix)]
+                Self::Unix(socket) => socket.read(into),
                 #[cfg(test)]
                 Self::Memory(memory) => memory.read(into),
             };
@@ -60,6 +66,9 @@ impl Socket {
                     !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
                 }
             },
+            // The standard library cannot peek into these: only a read finds the end.
+            #[cfg(unix)]
+            Self::Unix(_) => false,
             #[cfg(test)]
             Self::Memory(_) => false,
         }
@@ -70,6 +79,8 @@ impl Socket {
         loop {
             let written = match self {
                 Self::Tcp(socket) => socket.write(bytes),
+                #[cfg(unix)]
+                Self::Unix(socket) => socket.write(bytes),
                 #[cfg(test)]
                 Self::Memory(memory) => memory.write(bytes),
             };
@@ -95,6 +106,8 @@ impl Socket {
     pub(super) fn shut_down(&mut self) {
         match self {
             Self::Tcp(socket) => drop(socket.shutdown(Shutdown::Write)),
+            #[cfg(unix)]
+            Self::Unix(socket) => drop(socket.shutdown(Shutdown::Write)),
             #[cfg(test)]
             Self::Memory(memory) => memory.shut_down(),
         }
@@ -105,6 +118,8 @@ impl Socket {
         let edges = Interest::READABLE | Interest::WRITABLE;
         match self {
             Self::Tcp(socket) => registry.register(socket, token, edges),
+            #[cfg(unix)]
+            Self::Unix(socket) => registry.register(socket, token, edges),
             #[cfg(test)]
             Self::Memory(_) => Ok(()),
         }
@@ -114,6 +129,8 @@ impl Socket {
     pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => registry.deregister(socket),
+            #[cfg(unix)]
+            Self::Unix(socket) => registry.deregister(socket),
             #[cfg(test)]
             Self::Memory(_) => Ok(()),
         }

@@ -51,7 +51,7 @@ fn start(shards: u8, access: Vec<Role>) -> (Server, SocketAddr) {
     let mut options = ServerOptions::default();
     options.access = vec![RuleSet::of(access)];
     let server = Server::start_with(config(shards), options).unwrap();
-    let address = server.listeners()[0].address;
+    let address = server.listeners()[0].address.tcp().unwrap();
     (server, address)
 }
 

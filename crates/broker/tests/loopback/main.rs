@@ -38,7 +38,7 @@ fn listener() -> Listener {
 
 fn start(config: Config) -> (Server, SocketAddr) {
     let server = Server::start(config).unwrap();
-    let address = server.listeners()[0].address;
+    let address = server.listeners()[0].address.tcp().unwrap();
     (server, address)
 }
 
@@ -352,7 +352,7 @@ fn connections_beyond_a_listeners_limit_are_refused_with_a_reason() {
         listener(),
     ];
     let (server, address) = start(config);
-    let elsewhere = server.listeners()[1].address;
+    let elsewhere = server.listeners()[1].address.tcp().unwrap();
     let first = Client::connect(address, "first");
     let mut second = Client::connect(address, "second");
     let refuse = |id: &str| {

@@ -43,10 +43,7 @@ fn a_prefix_of_the_audit_that_begins_no_topic_of_clients_is_refused() {
 fn the_default_is_one_loopback_listener_that_allows_anonymous_clients() {
     let config = load("", &[]).unwrap().config;
     assert_eq!(config.listeners, [Listener::default()]);
-    assert_eq!(
-        config.listeners[0].address(),
-        "127.0.0.1:1883".parse().unwrap()
-    );
+    assert_eq!(config.listeners[0].address().to_string(), "127.0.0.1:1883");
     assert!(config.listeners[0].allow_anonymous);
 }
 
@@ -63,7 +60,7 @@ fn values_of_a_file_arrive_with_their_lines() {
     let config = &effective.config;
     assert_eq!(config.broker.shards, Some(3));
     assert_eq!(config.broker.sys_interval, None);
-    assert_eq!(config.listeners[0].address(), "[::1]:1884".parse().unwrap());
+    assert_eq!(config.listeners[0].address().to_string(), "[::1]:1884");
     assert_eq!(config.limits.packet_bytes_max, 256 * 1024);
     assert_eq!(config.limits.session_expiry_max_s, 172_800);
     assert_eq!(config.log.format, LogFormat::Json);
@@ -470,7 +467,31 @@ fn the_protocol_of_a_listener_may_be_named_and_is_mqtt() {
     assert!(load("[[listeners]]\nprotocol = \"mqtt\"\n", &[]).is_ok());
     let of = |name| format!("[[listeners]]\nprotocol = \"{name}\"\n");
     check(&of("mqtts"), &["broker.toml:2", "TLS is not supported yet"]);
-    check(&of("amqp"), &["`amqp` is not a protocol", "`mqtt`"]);
+    check(&of("amqp"), &["`amqp` is not", "\"mqtt\""]);
+}
+
+#[test]
+fn a_unix_socket_has_no_port_and_takes_anonymous_clients_of_this_machine() {
+    let text = "[[listeners]]\nsocket = \"run/mqtt.sock\"\nsocket_mode = \"600\"\n";
+    let config = load(text, &[]).unwrap().config;
+    let listener = &config.listeners[0];
+    assert_eq!(listener.address().to_string(), "unix:run/mqtt.sock");
+    assert_eq!(listener.socket_mode.to_string(), "0600");
+    assert!(listener.allow_anonymous);
+    check(
+        &format!("{text}port = 1\n"),
+        &["broker.toml:4", "`listeners.0.port` has no effect"],
+    );
+    check(
+        "[[listeners]]\nsocket_mode = \"0600\"\n",
+        &["broker.toml:2", "needs a `socket`"],
+    );
+    for mode in ["\"0888\"", "\"66\"", "\"1777\"", "\"rw\"", "660"] {
+        let text = format!("[[listeners]]\nsocket = \"a\"\nsocket_mode = {mode}\n");
+        check(&text, &["broker.toml:3", "octal"]);
+    }
+    let twice = "[[listeners]]\nsocket = \"a\"\n".repeat(2);
+    check(&twice, &["both on unix:a"]);
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! What one key of a listener alone does not show: defaults that depend on other keys, listeners
+//! that would admit all clients or none by accident, and two listeners in one place.
+
+use std::collections::BTreeMap;
+
+use super::error::Problem;
+use super::load::{Reader, origin_of};
+use super::table_arrays::{LISTENER_KEYS, LISTENERS};
+use super::written::{Origin, Place};
+use super::{Address, Listener};
+
+/// Sets the defaults that depend on other keys, and checks the keys against each other.
+pub(super) fn complete(index: usize, listener: &mut Listener, reader: &mut Reader) {
+    let is_written = |key| origin_of(&reader.origins, index, key).is_some();
+    if !is_written("port") {
+        listener.port = listener.protocol.default_port();
+    }
+    let ineffective = if listener.socket.is_some() {
+        (
+            &["bind", "port"][..],
+            "the listener has a unix `socket`: remove one of them",
+        )
+    } else {
+        (&["socket_mode", "socket_owner"][..], "it needs a `socket`")
+    };
+    refuse_ineffective(index, listener, ineffective, reader);
+    admit(index, listener, reader);
+}
+
+/// Reports keys that have another value than their default and no effect.
+fn refuse_ineffective(
+    index: usize,
+    listener: &Listener,
+    (keys, why): (&[&'static str], &str),
+    reader: &mut Reader,
+) {
+    let default = Listener::default();
+    let is_changed = |name| {
+        let key = LISTENER_KEYS.iter().find(|key| key.name == name);
+        key.is_some_and(|key| (key.get)(listener) != (key.get)(&default))
+    };
+    for key in keys.iter().filter(|key| is_changed(**key)) {
+        if let Some(origin) = origin_of(&reader.origins, index, key) {
+            let message = format!("`{LISTENERS}.{index}.{key}` has no effect");
+            let problem = Problem::new(Some(origin), message).help(why);
+            reader.problems.push(problem);
+        }
+    }
+}
+
+/// The default for anonymous clients; refuses a listener that would admit all or none by accident.
+fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
+    let said = Place {
+        section: LISTENERS,
+        index: Some(index),
+        key: "allow_anonymous",
+    };
+    let local = listener.is_local();
+    if !reader.origins.contains_key(&said) {
+        listener.allow_anonymous = local && listener.password_file.is_none();
+    }
+    if listener.allow_anonymous || listener.password_file.is_some() {
+        return;
+    }
+    let address = listener.address();
+    let message = if local {
+        format!(
+            "no client could connect to {address}: anonymous clients are refused, and there is no \
+             password file"
+        )
+    } else {
+        format!(
+            "the listener on {address} is reachable from other machines, and does not specify \
+             which clients may connect"
+        )
+    };
+    let anonymous = if local {
+        "remove `allow_anonymous = false`"
+    } else {
+        "`allow_anonymous = true`"
+    };
+    let origin = reader.near(index, &["allow_anonymous", "bind", "port"]);
+    let help = if matches!(origin, Some(Origin::Flag { .. })) && !local {
+        "add --password-file FILE (make one with `unbroken passwd FILE USER`), or \
+         --allow-anonymous to admit every client"
+            .to_owned()
+    } else {
+        format!(
+            "in its `[[listeners]]` table add `password_file = \"FILE\"` (make one with \
+             `unbroken passwd FILE USER`)\n        or {anonymous} to admit every client; without a \
+             config file: UNBROKEN__LISTENERS__{index}__PASSWORD_FILE=FILE\n        \
+             or UNBROKEN__LISTENERS__{index}__ALLOW_ANONYMOUS=true"
+        )
+    };
+    reader
+        .problems
+        .push(Problem::new(origin, message).help(help));
+}
+
+/// Each place may have one listener; a free port is none yet.
+pub(super) fn check_addresses(
+    listeners: &[Listener],
+    origins: &BTreeMap<Place, Origin>,
+    has_address: impl Fn(usize) -> bool,
+) -> Vec<Problem> {
+    let mut seen: BTreeMap<Address, usize> = BTreeMap::new();
+    let mut problems = Vec::new();
+    let listeners = listeners.iter().enumerate();
+    let is_fixed = |listener: &Listener| listener.socket.is_some() || listener.port != 0;
+    for (index, listener) in listeners.filter(|(index, l)| is_fixed(l) && has_address(*index)) {
+        if let Some(first) = seen.insert(listener.address(), index) {
+            let keys = ["socket", "port", "bind"];
+            let origin = keys.iter().find_map(|key| origin_of(origins, index, key));
+            let message = format!(
+                "listeners {first} and {index} are both on {}",
+                listener.address()
+            );
+            problems.push(Problem::new(origin, message).help("give each its own port or socket"));
+        }
+    }
+    problems
+}
