@@ -24,6 +24,14 @@ pub enum Input<'a> {
         /// Who is on the other side.
         peer: Peer,
     },
+    /// What the transport knows of the other side by now: the name in a certificate that was
+    /// verified. Comes before any bytes; a connection that has moved was opened with it.
+    Identified {
+        /// Whose other side.
+        connection: ConnectionId,
+        /// It replaces the one that the connection was opened with; the listener is the same.
+        peer: Peer,
+    },
     /// Bytes came, after TLS or WebSocket were taken off. The shard keeps what is incomplete.
     Received {
         /// From whom.

@@ -50,6 +50,8 @@ pub(crate) struct AuthRules(pub(crate) Vec<ListenerAuth>);
 /// The rules of one listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerAuth {
+    /// Its name or address, for the log.
+    pub(crate) label: Arc<str>,
     pub(crate) allow_anonymous: bool,
     pub(crate) passwords: Option<Arc<Passwords>>,
 }
@@ -96,6 +98,11 @@ impl Authenticator {
         let Some(listener_auth) = auth_rules.0.get(usize::from(credentials.peer.listener)) else {
             return Some(refused(ReasonCode::NotAuthorized)); // a listener that is gone since
         };
+        // The transport gives a name only where certificates name users.
+        if let Some(user) = &credentials.peer.certificate {
+            let user = Some(Arc::clone(user));
+            return Some(Admission::Granted { user });
+        }
         match (&credentials.user_name, &listener_auth.passwords) {
             (Some(_), Some(passwords)) => {
                 self.check_password(passwords, (connection, credentials), now, timeout)
@@ -233,6 +240,7 @@ mod tests {
 
     fn rules(users: &Path) -> AuthRules {
         AuthRules(vec![ListenerAuth {
+            label: "test".into(),
             allow_anonymous: false,
             passwords: Some(Arc::new(Passwords::read(users).unwrap())),
         }])

@@ -132,6 +132,9 @@ pub(crate) const FIN_GRACE: Duration = Duration::from_millis(500);
 /// Connections accepted in one turn of the first shard. The others wait in the kernel. No memory.
 pub(crate) const ACCEPTS: usize = 64;
 
+/// Pause of a listener that has as many unfinished handshakes as it may.
+pub(crate) const HANDSHAKES_PAUSE: Duration = Duration::from_millis(10);
+
 /// Pause of the acceptor after the system has run out of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

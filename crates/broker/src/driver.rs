@@ -23,6 +23,7 @@ use crate::disk::StoreHandle;
 use crate::log::Tallies;
 use crate::request::Watch;
 use crate::sockets::Sockets;
+use crate::transport::{Guess, guess};
 
 /// Everything except the shard, so that a shard's outputs can be carried out while they borrow it.
 #[derive(Debug)]
@@ -151,6 +152,22 @@ impl Driver {
         }
     }
 
+    /// A connection has sent these, which are no packet yet. If it is refused for them, the log has
+    /// what they are.
+    #[cold]
+    pub(crate) fn note_first_bytes(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
+        if !self.closing.iter().any(|(closing, _)| *closing == id) {
+            return;
+        }
+        let seen = guess(bytes).and_then(Guess::on_mqtt);
+        if let (Some(seen), Some(peer)) = (seen, self.sockets.peer(id)) {
+            let listener = self.auth_rules.0.get(usize::from(peer.listener));
+            let label = listener.map_or("", |listener| &listener.label);
+            self.log
+                .refused_by_transport(now, label, peer.address, seen);
+        }
+    }
+
     /// Lets the next read end a connection that waits for its login, if its peer has closed it.
     pub(crate) fn end_login_if_closed(&mut self, connection: ConnectionId) {
         if self.sockets.is_at_end(connection) {
@@ -169,6 +186,11 @@ impl Driver {
 
     /// Closes a connection that has ended.
     pub(crate) fn close_ended(&mut self, now: Instant, connection: ConnectionId) {
+        if let Some((peer, why)) = self.sockets.refusal(connection) {
+            let listener = self.auth_rules.0.get(usize::from(peer.listener));
+            let label = listener.map_or("", |listener| &listener.label);
+            self.log.refused_by_transport(now, label, peer.address, why);
+        }
         self.sockets
             .close_ended(self.close_deadline(now), connection);
         if self.drain_until.is_none() {

@@ -37,6 +37,7 @@ mod server;
 mod shard_thread;
 mod signals;
 mod sockets;
+mod tls;
 mod transport;
 mod tuning;
 
@@ -46,3 +47,4 @@ pub use handle::{BrokerHandle, ReloadError};
 pub use logging::LogError;
 pub use serve::{ServeError, serve};
 pub use server::{OpenListener, Server, ServerError, ServerOptions, StartError};
+pub use tls::TlsError;

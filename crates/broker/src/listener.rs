@@ -32,10 +32,11 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use unbroken_broker_core::{Peer, ShardId};
 
-use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, LISTENERS};
+use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, HANDSHAKES_PAUSE, LISTENERS};
 use crate::channel::IncomingConnection;
 use crate::config::Address;
-use crate::transport::{Socket, Transform, Transport};
+use crate::tls::TlsListener;
+use crate::transport::{Socket, Transport};
 pub(crate) use open::OpenSocket;
 use permits::LimitReached;
 pub(crate) use permits::{ConnectionPermit, ConnectionPermits};
@@ -56,12 +57,24 @@ pub(crate) struct Acceptor {
     retry_at: Option<Instant>,
     /// When to log the connections that were closed meanwhile.
     report_at: Option<Instant>,
+    /// When to see whether handshakes have ended, which connections wait for.
+    handshakes_at: Option<Instant>,
+}
+
+/// A listener that is open, to be served by the acceptor.
+#[derive(Debug)]
+pub(crate) struct OpenedListener {
+    pub(crate) socket: OpenSocket,
+    pub(crate) address: Address,
+    pub(crate) tls: Option<Arc<TlsListener>>,
 }
 
 #[derive(Debug)]
 struct ListeningSocket {
     socket: OpenSocket,
     address: Address,
+    /// Of a listener whose clients speak TLS.
+    tls: Option<Arc<TlsListener>>,
     /// An edge came, and the queue of connections was not seen empty since.
     ready: bool,
     /// The system refuses more connections, and this was logged.
@@ -72,17 +85,23 @@ struct ListeningSocket {
 impl Acceptor {
     /// For so many shards. Registers the listeners with this poll.
     pub(crate) fn new(
-        sockets: Vec<(OpenSocket, Address)>,
+        opened: Vec<OpenedListener>,
         permits: Arc<ConnectionPermits>,
         shards: u8,
         registry: &Registry,
     ) -> io::Result<Self> {
-        let mut listeners = Vec::with_capacity(sockets.len());
-        for (index, (mut socket, address)) in sockets.into_iter().enumerate() {
+        let mut listeners = Vec::with_capacity(opened.len());
+        for (index, opened) in opened.into_iter().enumerate() {
+            let OpenedListener {
+                mut socket,
+                address,
+                tls,
+            } = opened;
             socket.register(registry, token_of(index))?;
             listeners.push(ListeningSocket {
                 socket,
                 address,
+                tls,
                 ready: false,
                 exhausted: false,
                 rejected: Rejected::default(),
@@ -96,6 +115,7 @@ impl Acceptor {
             first_listener: 0,
             retry_at: None,
             report_at: None,
+            handshakes_at: None,
         })
     }
 
@@ -115,14 +135,17 @@ impl Acceptor {
 
     /// Whether [`accept`](Self::accept) has something to do now.
     pub(crate) fn has_work(&self, now: Instant) -> bool {
-        let is_pending = || self.listeners.iter().any(|listening| listening.ready);
+        let is_pending = || self.listeners.iter().any(ListeningSocket::may_accept);
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        self.retry_at.map_or_else(is_pending, |at| at <= now) || is_due(self.report_at)
+        self.retry_at.map_or_else(is_pending, |at| at <= now)
+            || is_due(self.report_at)
+            || is_due(self.handshakes_at)
     }
 
     /// When it has, without an event of a listener.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        [self.retry_at, self.report_at].into_iter().flatten().min()
+        let deadlines = [self.retry_at, self.report_at, self.handshakes_at];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Accepts from each listener until its queue is empty or [`ACCEPTS`] were accepted, and gives
@@ -140,6 +163,9 @@ impl Acceptor {
             self.retry_at = is_refused.then(|| now + ACCEPT_PAUSE);
         }
         self.report_at = self.report_rejected(now).map(|wait| now + wait);
+        let waits = |listening: &ListeningSocket| listening.ready && !listening.may_accept();
+        let has_waiting = self.listeners.iter().any(waits);
+        self.handshakes_at = has_waiting.then(|| now + HANDSHAKES_PAUSE);
     }
 
     /// Each turn begins with another listener, so that none starves the others. When the last
@@ -151,7 +177,10 @@ impl Acceptor {
         self.first_listener = (self.first_listener + 1) % count.max(1);
         for index in (self.first_listener..count).chain(0..self.first_listener) {
             let listening = &mut self.listeners[index];
-            while listening.ready && budget > 0 && !(has_accepted && self.permits.is_full(index)) {
+            while listening.may_accept()
+                && budget > 0
+                && !(has_accepted && self.permits.is_full(index))
+            {
                 match listening.socket.accept() {
                     Ok((socket, address)) => {
                         budget -= 1;
@@ -165,7 +194,11 @@ impl Acceptor {
                         };
                         has_accepted = true;
                         let to = ShardId(self.next_shard);
-                        hand_over(to, incoming(socket, address, index, permit));
+                        let Some(incoming) = listening.incoming(socket, address, index, permit)
+                        else {
+                            continue;
+                        };
+                        hand_over(to, incoming);
                         self.next_shard = (self.next_shard + 1) % self.shards;
                     }
                     Err(error) => match AcceptFailure::of(&error) {
@@ -245,6 +278,45 @@ impl Rejected {
 }
 
 impl ListeningSocket {
+    /// Whether a connection waits, and may begin its handshake.
+    fn may_accept(&self) -> bool {
+        let is_full = |tls: &Arc<TlsListener>| tls.is_full();
+        self.ready && !self.tls.as_ref().is_some_and(is_full)
+    }
+
+    /// A connection with the protocol layers of this listener, from the socket upwards.
+    fn incoming(
+        &self,
+        socket: Socket,
+        address: Option<SocketAddr>,
+        listener: usize,
+        permit: ConnectionPermit,
+    ) -> Option<IncomingConnection> {
+        let listener = u16::try_from(listener).expect("Server::start refuses more listeners");
+        let tls = self.tls.as_ref().map(TlsListener::accept).transpose();
+        let transforms = match tls {
+            Ok(tls) => tls.into_iter().collect(),
+            Err(error) => {
+                tracing::error!(
+                    listener = %self.address,
+                    %error,
+                    "cannot begin a TLS handshake; the connection was closed"
+                );
+                return None;
+            }
+        };
+        Some(IncomingConnection {
+            transport: Transport::new(socket, transforms),
+            peer: Peer {
+                address,
+                listener,
+                certificate: None,
+            },
+            permit,
+            unread: Vec::new(),
+        })
+    }
+
     #[cold]
     fn exhausted(&mut self, error: &io::Error) {
         if !self.exhausted {
@@ -276,30 +348,6 @@ impl ListeningSocket {
             );
         }
     }
-}
-
-fn incoming(
-    socket: Socket,
-    address: Option<SocketAddr>,
-    listener: usize,
-    permit: ConnectionPermit,
-) -> IncomingConnection {
-    let listener = u16::try_from(listener).expect("Server::start refuses more listeners");
-    IncomingConnection {
-        transport: Transport::new(socket, transforms()),
-        peer: Peer {
-            address,
-            listener,
-            certificate: None,
-        },
-        permit,
-        unread: Vec::new(),
-    }
-}
-
-/// The protocol layers above TCP, from the socket upwards: MQTT only, so far.
-const fn transforms() -> Vec<Box<dyn Transform>> {
-    Vec::new()
 }
 
 fn token_of(listener: usize) -> Token {

@@ -11,7 +11,8 @@
 //!
 //! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`,
 //! `return_code`, `detail`, `count`, `kind`; `full`: the client whose full session caused the drop;
-//! of faults `kind`, `first`, `lane`.
+//! `listener`, where a connection was refused before its CONNECT; of faults `kind`, `first`,
+//! `lane`.
 
 mod tallies;
 

@@ -118,7 +118,7 @@ fn reload(broker: &BrokerHandle, sources: &Sources, logging: &Logging) {
     match applied {
         Ok(changed) if changed.is_empty() => {
             tracing::info!(
-                "configuration reloaded; no changes (password files and access control lists re-read)"
+                "configuration reloaded; no changes (files that it names were read again)"
             );
         }
         Ok(changed) => {

@@ -33,12 +33,15 @@ use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Address, Batching, Config, Listener, Protocol};
 use crate::disk::{Disk, DiskError, OpenedStore};
-use crate::handle::{Access, BrokerHandle, InForce, Requests, auth_rules, listener_limits};
-use crate::listener::{self, Acceptor, ConnectionPermits, OpenSocket};
+use crate::handle::{
+    Access, BrokerHandle, InForce, Requests, auth_rules, listener_limits, tls_listeners,
+};
+use crate::listener::{self, Acceptor, ConnectionPermits, OpenSocket, OpenedListener};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
 use crate::signals::Signal;
+use crate::tls::{TlsError, TlsListener};
 pub use shards::ServerOptions;
 use shards::{new_shards, put_in_force};
 use wiring::Wiring;
@@ -99,6 +102,9 @@ pub enum StartError {
     /// A password file cannot be used.
     #[error("{0}")]
     Passwords(#[from] PasswordFileError),
+    /// Certificates, keys or revocation lists cannot be used.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
     /// Access rules cannot be compiled.
     #[error("{0}")]
     Policy(#[from] PolicyError),
@@ -155,6 +161,7 @@ impl Server {
         let auth_rules = Arc::new(auth_rules(&config.listeners)?);
         let access = Access::start(&config, options.access)?;
         let policy = access.policy()?;
+        let tls = tls_listeners(&config.listeners)?;
         let count = config.broker.shards.unwrap_or_else(default_shards);
         let count = count.clamp(1, SHARDS_MAX);
         let room = open_files::raise_limit(count);
@@ -163,11 +170,11 @@ impl Server {
             Some(directory) => Some(OpenedStore::open(&config.storage, &directory, count)?),
             None => None,
         };
-        let sockets = open_all(&config.listeners)?;
-        if let Some((socket, _)) = sockets.first() {
-            open_files::preallocate_table(socket, config.limits.connections_max, count);
+        let opened_listeners = open_all(&config.listeners, &tls)?;
+        if let Some(first) = opened_listeners.first() {
+            open_files::preallocate_table(&first.socket, config.limits.connections_max, count);
         }
-        let listeners = open_listeners(&sockets, &config.listeners);
+        let listeners = open_listeners(&opened_listeners, &config.listeners);
 
         let mut wiring = Wiring::new(count)?;
         let to_shards = wiring.event_channels();
@@ -178,14 +185,14 @@ impl Server {
         let first = wiring.endpoints[usize::from(listener::ACCEPTOR_SHARD.0)]
             .poll
             .registry();
-        let acceptor = Acceptor::new(sockets, Arc::clone(&permits), count, first)?;
+        let acceptor = Acceptor::new(opened_listeners, Arc::clone(&permits), count, first)?;
 
         let (notify, notices) = channel();
         let (ended, left) = channel();
         let totals = Arc::new(Totals::new(room, &listener_limits));
         let requests =
             Requests::new(wiring.event_channels_with(|| event_channel_of(HANDLE_REQUESTS)));
-        let in_force = InForce::new(config.clone(), access, permits, Arc::clone(&totals));
+        let in_force = InForce::new(config.clone(), access, permits, Arc::clone(&totals), tls);
         let handle = BrokerHandle::new(requests, in_force);
         let mut server = Self {
             handle,
@@ -403,28 +410,34 @@ fn check(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
-fn open_all(listeners: &[Listener]) -> Result<Vec<(OpenSocket, Address)>, StartError> {
-    let open = |listener: &Listener| {
+fn open_all(
+    listeners: &[Listener],
+    tls: &[Option<Arc<TlsListener>>],
+) -> Result<Vec<OpenedListener>, StartError> {
+    let open = |(listener, tls): (&Listener, &Option<Arc<TlsListener>>)| {
         let opened = OpenSocket::open(listener).and_then(|socket| {
-            let actual = socket.address()?;
-            Ok((socket, actual))
+            Ok(OpenedListener {
+                address: socket.address()?,
+                socket,
+                tls: tls.clone(),
+            })
         });
         opened.map_err(|source| StartError::Bind {
             address: listener.address(),
             source,
         })
     };
-    listeners.iter().map(open).collect()
+    listeners.iter().zip(tls).map(open).collect()
 }
 
-fn open_listeners(sockets: &[(OpenSocket, Address)], listeners: &[Listener]) -> Vec<OpenListener> {
-    let open = |((_, address), listener): (&(_, Address), &Listener)| OpenListener {
-        address: address.clone(),
+fn open_listeners(opened: &[OpenedListener], listeners: &[Listener]) -> Vec<OpenListener> {
+    let open = |(opened, listener): (&OpenedListener, &Listener)| OpenListener {
+        address: opened.address.clone(),
         protocol: listener.protocol,
         name: listener.name.clone(),
         admits: listener.admits(),
     };
-    sockets.iter().zip(listeners).map(open).collect()
+    opened.iter().zip(listeners).map(open).collect()
 }
 
 /// For each shard, and for each thread that verifies.

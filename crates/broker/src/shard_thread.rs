@@ -296,6 +296,7 @@ impl ShardThread {
     /// connection sends alone, the turn goes on with it, and looks for others after each quantum.
     fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
         let (mut budget, mut bytes) = (TURN_READS, 0);
+        self.driver.sockets.begin_turn();
         self.end_connections(now);
         loop {
             let round = self.driver.sockets.ready_len().min(budget);
@@ -344,6 +345,9 @@ impl ShardThread {
                 more,
             } => {
                 let (shard, driver) = (&mut self.shard, &mut self.driver);
+                while let Some((connection, peer)) = driver.sockets.take_identified() {
+                    input(shard, driver, now, Input::Identified { connection, peer });
+                }
                 let bytes = &self.buffer[..count];
                 let packets =
                     input_counted(shard, driver, now, Input::Received { connection, bytes });
@@ -358,6 +362,9 @@ impl ShardThread {
                         None if packets == 1 => {}
                         None => driver.sockets.note_packet(connection, (0, 0)),
                     }
+                }
+                if packets == 0 && written_since_read {
+                    driver.note_first_bytes(now, connection, bytes);
                 }
                 turn.answers += u64::from(written_since_read && packets <= 1);
                 count
@@ -534,6 +541,7 @@ impl ShardThread {
     fn is_due(&self, now: Instant) -> bool {
         let is_pending = |acceptor: &Acceptor| acceptor.has_work(now);
         (self.acceptor.as_ref().is_some_and(is_pending) && !self.driver.is_behind())
+            || self.driver.sockets.has_deferred()
             || self.shard.next_timeout().is_some_and(|at| at <= now)
     }
 

@@ -16,6 +16,7 @@
 //! - An edge of a closed connection, or its place in the order of reads, may reach the next
 //!   connection with its index. This costs one read in vain.
 
+mod read_queue;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -32,18 +33,18 @@ use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 use crate::channel::IncomingConnection;
 use crate::transport::{ReadOutcome, Scratch, WriteOutcome};
 use crate::tuning::READ_QUANTUM;
-use socket::{Socket, State};
+use read_queue::ReadQueue;
+pub(crate) use socket::SocketRead;
+use socket::{Socket, State, find};
 
 #[derive(Debug)]
 pub(crate) struct Sockets {
     registry: Registry,
     table: Slab<Socket>,
     serial: u32,
-    /// Connections to read: readable, open and not paused when they were queued, each once
-    /// (`queued`). A round robin: a connection that has more to read goes to the end.
-    ready: VecDeque<u32>,
-    /// How many were ever taken off `ready`.
-    taken: u64,
+    reads: ReadQueue,
+    /// Connections whose transforms know more of the other side now.
+    identified: Vec<ConnectionId>,
     /// Closing connections, in the order of their deadlines.
     closing: VecDeque<(Instant, ConnectionId)>,
     /// Final bytes that were not written when their connection was closed, until the shard takes
@@ -58,34 +59,14 @@ pub(crate) struct Sockets {
     scratch: Scratch,
 }
 
-/// The result of a read, for the shard.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum SocketRead {
-    /// This many bytes. `written_since_read`: something was written to the peer since it last sent
-    /// something, or it has sent nothing before. `more`: there may be more to read.
-    Bytes {
-        connection: ConnectionId,
-        count: usize,
-        written_since_read: bool,
-        more: bool,
-    },
-    /// Nothing, or nothing for the shard.
-    Nothing,
-    /// The connection has ended; close it with [`Sockets::close_ended`].
-    Ended {
-        connection: ConnectionId,
-        cause: CloseCause,
-    },
-}
-
 impl Sockets {
     pub(crate) fn new(registry: Registry) -> Self {
         Self {
             registry,
             table: Slab::new(),
             serial: 0,
-            ready: VecDeque::new(),
-            taken: 0,
+            reads: ReadQueue::default(),
+            identified: Vec::new(),
             closing: VecDeque::new(),
             unsent: Vec::new(),
             hung_up: Vec::new(),
@@ -220,30 +201,52 @@ impl Sockets {
         None
     }
 
+    /// A turn begins: handshakes go on.
+    pub(crate) fn begin_turn(&mut self) {
+        self.reads.begin_turn();
+    }
+
     pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        self.reads.len() > 0 || self.has_deferred()
+    }
+
+    /// Whether handshakes wait for the next turn.
+    pub(crate) fn has_deferred(&self) -> bool {
+        self.reads.has_deferred()
+    }
+
+    /// Takes a connection of whose other side more is known than when it was opened.
+    #[inline]
+    pub(crate) fn take_identified(&mut self) -> Option<(ConnectionId, Peer)> {
+        let id = self.identified.pop()?;
+        self.peer(id).map(|peer| (id, peer.clone()))
+    }
+
+    /// Why this connection's peer broke the protocol of a transform, and who that is.
+    pub(crate) fn refusal(&self, id: ConnectionId) -> Option<(&Peer, &str)> {
+        let socket = self.table.get(id.index as usize)?;
+        let refusal = socket.transport.refusal()?;
+        (socket.serial == id.serial).then_some((&socket.peer, refusal))
     }
 
     /// Takes the next connection to read, in the order in which they became readable.
     pub(crate) fn take_ready(&mut self) -> Option<u32> {
-        let index = self.ready.pop_front()?;
-        self.taken += 1;
-        Some(index)
+        self.reads.take()
     }
 
     /// How many connections are to be read.
     pub(crate) fn ready_len(&self) -> usize {
-        self.ready.len()
+        self.reads.len()
     }
 
     /// How many were taken to be read, ever.
     pub(crate) const fn taken(&self) -> u64 {
-        self.taken
+        self.reads.taken()
     }
 
     /// [`taken`](Self::taken) when all that are readable now have been.
     pub(crate) fn to_take(&self) -> u64 {
-        self.taken + self.ready.len() as u64
+        self.reads.taken() + self.reads.len() as u64
     }
 
     /// How many connections there are.
@@ -256,6 +259,9 @@ impl Sockets {
         let Some(socket) = self.table.get_mut(index as usize) else {
             return SocketRead::Nothing;
         };
+        if socket.transport.is_handshaking() && !self.reads.take_step(index) {
+            return SocketRead::Nothing; // it stays queued
+        }
         socket.queued = false;
         let whole = match std::mem::take(&mut socket.missing) {
             0 => socket.packet,
@@ -283,11 +289,12 @@ impl Sockets {
             index,
             serial: socket.serial,
         };
+        let was_handshaking = socket.transport.is_handshaking();
         match socket.transport.read(into, &mut self.scratch) {
             ReadOutcome::Bytes { count, drained } => {
                 socket.readable = !drained || socket.hung_up;
-                if socket.transport.wants_write() {
-                    socket.flush();
+                if !socket.transport.is_plain() && socket.opened_more(was_handshaking) {
+                    self.identified.push(connection);
                 }
                 let closing = matches!(socket.state, State::Closing { .. });
                 let written_since_read =
@@ -581,17 +588,11 @@ impl Sockets {
             && !matches!(socket.state, State::Paused)
         {
             socket.queued = true;
-            self.ready.push_back(index);
+            self.reads.push(index);
         }
     }
 
     fn socket(&mut self, id: ConnectionId) -> Option<&mut Socket> {
         find(&mut self.table, id)
     }
-}
-
-fn find(table: &mut Slab<Socket>, id: ConnectionId) -> Option<&mut Socket> {
-    table
-        .get_mut(id.index as usize)
-        .filter(|socket| socket.serial == id.serial)
 }

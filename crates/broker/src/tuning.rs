@@ -19,6 +19,11 @@ pub(crate) const READ_QUANTUM: usize = 16 * 1024;
 /// and for its commit.
 pub(crate) const TURN_READS: usize = 64;
 
+/// Steps of handshakes (TLS) in one turn; one takes 0.1 to 0.4 ms. Others wait for the next turn.
+/// Doubled: connected clients wait twice as long beside many that connect. Halved: those wait for
+/// more turns.
+pub(crate) const TURN_HANDSHAKES: usize = 4;
+
 /// Bytes read, from clients and other shards, after which every pending output is written; and
 /// after which a turn ends in which one connection sends alone.
 /// Doubled: they and their copies in the outputs leave the core's cache. Halved: a write gathers

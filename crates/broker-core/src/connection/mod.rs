@@ -142,6 +142,15 @@ impl Connection {
         self.id
     }
 
+    /// Before its CONNECT: what depends on the peer is decided there.
+    pub(crate) fn set_peer(&mut self, peer: Peer) {
+        debug_assert_eq!(
+            self.peer.listener, peer.listener,
+            "its place is counted there"
+        );
+        self.peer = peer;
+    }
+
     pub(crate) const fn peer(&self) -> &Peer {
         &self.peer
     }

@@ -45,6 +45,13 @@ impl Shard {
         }
     }
 
+    /// The transport knows more of the other side than the listener did.
+    pub(super) fn identify(&mut self, id: ConnectionId, peer: Peer) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.set_peer(peer);
+        }
+    }
+
     /// Notes one more connection without a place. If too many of them say nothing, the one that has
     /// done so for longest ends: else they would keep out those that do.
     #[cold]

@@ -58,7 +58,6 @@ pub(super) fn unsupported(name: &str) -> Option<Unsupported> {
 /// The unsupported feature that the `protocol` of a listener needs.
 pub(super) fn protocol(name: &str) -> Option<Unsupported> {
     unsupported(match name {
-        "mqtts" => "tls",
         "websocket" | "websockets" | "ws" | "wss" => "websockets",
         "quic" => "quic",
         _ => return None,
@@ -96,36 +95,9 @@ type Feature = (&'static str, Option<&'static str>, &'static [&'static str]);
 /// there.
 const UNSUPPORTED: &[Feature] = &[
     (
-        "TLS",
-        Some("a proxy in front of the broker can terminate TLS"),
-        &[
-            "tls",
-            "tls_*",
-            "ssl",
-            "ssl_*",
-            "cafile",
-            "ca_file",
-            "capath",
-            "cacertfile",
-            "cert",
-            "cert_file",
-            "certfile",
-            "certificate",
-            "certificate_file",
-            "ciphers",
-            "ciphers_tls1.3",
-            "crlfile",
-            "dhparamfile",
-            "key",
-            "key_file",
-            "keyfile",
-            "private_key",
-            "psk_*",
-            "require_certificate",
-            "use_identity_as_username",
-            "use_subject_as_username",
-            "verify_peer",
-        ],
+        "TLS with pre-shared keys",
+        Some("a client certificate with an ECDSA key is small too, see `client_ca_file`"),
+        &["psk_*"],
     ),
     (
         "MQTT over WebSocket",
@@ -294,6 +266,35 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     (
         "a listener on a unix socket has `socket`, and may have `socket_mode` and `socket_owner`",
         &["unix", "unix_*", "socket_path", "mode", "owner"],
+    ),
+    (
+        "TLS belongs to a listener with `protocol = \"mqtts\"`, which has `certificate_file` and \
+         `key_file`, and for clients with certificates `client_ca_file` and `crl_file`",
+        &[
+            "tls",
+            "tls_*",
+            "ssl",
+            "ssl_*",
+            "cafile",
+            "ca_file",
+            "capath",
+            "cacertfile",
+            "cert",
+            "cert_file",
+            "certfile",
+            "certificate",
+            "ciphers",
+            "ciphers_tls1.3",
+            "crlfile",
+            "dhparamfile",
+            "key",
+            "keyfile",
+            "private_key",
+            "require_certificate",
+            "use_identity_as_username",
+            "use_subject_as_username",
+            "verify_peer",
+        ],
     ),
     (
         "how much a session may keep, and for how long, is in `[limits]`",

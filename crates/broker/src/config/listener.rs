@@ -29,6 +29,85 @@ pub struct Listener {
     pub acl_file: Option<PathBuf>,
     /// Open connections of this listener; `None`: only `limits.connections_max` applies.
     pub max_connections: Option<u32>,
+    /// Without effect where the protocol has no TLS.
+    pub tls: Tls,
+}
+
+/// The TLS of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Certificates of the broker, each with its chain.
+    pub certificate_files: Vec<PathBuf>,
+    /// Their private keys, in the same order.
+    pub key_files: Vec<PathBuf>,
+    /// Authorities of clients' certificates; `None`: clients need none.
+    pub client_ca_file: Option<PathBuf>,
+    /// Certificates of clients that were revoked.
+    pub crl_file: Option<PathBuf>,
+    /// Whether a client without a certificate is refused.
+    pub require_client_certificate: bool,
+    /// Whether an expired revocation list is refused with all certificates that it is about.
+    pub enforce_crl_expiry: bool,
+    /// Where a client's certificate has the name of its user.
+    pub certificate_user: CertificateUser,
+    /// The oldest version that clients may use.
+    pub min_version: TlsVersion,
+    /// Handshakes that have begun and not ended, at most.
+    pub max_handshakes: u32,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self {
+            certificate_files: Vec::new(),
+            key_files: Vec::new(),
+            client_ca_file: None,
+            crl_file: None,
+            require_client_certificate: true,
+            enforce_crl_expiry: false,
+            certificate_user: CertificateUser::default(),
+            min_version: TlsVersion::default(),
+            max_handshakes: 1_000,
+        }
+    }
+}
+
+/// Where a client's certificate has the name of its user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CertificateUser {
+    /// Nowhere: a certificate lets a client connect, and names no user.
+    Off,
+    /// The common name of its subject.
+    #[default]
+    CommonName,
+    /// The first host name among its alternative names.
+    Dns,
+    /// The first mail address among them.
+    Email,
+    /// The first URI among them.
+    Uri,
+}
+
+impl CertificateUser {
+    /// To follow "has no".
+    pub(crate) const fn describe(self) -> &'static str {
+        match self {
+            Self::Off => "name",
+            Self::CommonName => "common name",
+            Self::Dns => "host name among its alternative names",
+            Self::Email => "mail address among its alternative names",
+            Self::Uri => "URI among its alternative names",
+        }
+    }
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the ones everybody knows")]
+pub enum TlsVersion {
+    #[default]
+    V1_2,
+    V1_3,
 }
 
 impl Default for Listener {
@@ -45,6 +124,7 @@ impl Default for Listener {
             password_file: None,
             acl_file: None,
             max_connections: None,
+            tls: Tls::default(),
         }
     }
 }
@@ -65,11 +145,45 @@ impl Listener {
 
     /// Describes which clients may connect, for the start message.
     pub fn admits(&self) -> &'static str {
-        match (self.allow_anonymous, &self.password_file) {
-            (true, None) => "anonymous allowed",
-            (true, Some(_)) => "anonymous allowed, or user name and password",
-            (false, _) => "user name and password",
+        let has_passwords = self.password_file.is_some();
+        if self.requires_certificate() {
+            return match (self.names_users(), self.allow_anonymous, has_passwords) {
+                (true, ..) => "client certificate",
+                (false, true, false) => "client certificate, anonymous allowed",
+                (false, true, true) => {
+                    "client certificate, and anonymous or user name and password"
+                }
+                (false, false, _) => "client certificate, and user name and password",
+            };
         }
+        match (
+            self.verifies_certificates(),
+            self.allow_anonymous,
+            has_passwords,
+        ) {
+            (false, true, false) => "anonymous allowed",
+            (false, true, true) => "anonymous allowed, or user name and password",
+            (false, false, _) => "user name and password",
+            (true, true, false) => "client certificate, or anonymous",
+            (true, true, true) => "client certificate, anonymous, or user name and password",
+            (true, false, true) => "client certificate, or user name and password",
+            (true, false, false) => "client certificate",
+        }
+    }
+
+    /// Whether it verifies certificates of clients, if they have one.
+    pub const fn verifies_certificates(&self) -> bool {
+        self.protocol.has_tls() && self.tls.client_ca_file.is_some()
+    }
+
+    /// Whether it refuses clients without a certificate.
+    pub const fn requires_certificate(&self) -> bool {
+        self.verifies_certificates() && self.tls.require_client_certificate
+    }
+
+    /// Whether a verified certificate names the client's user.
+    pub(crate) fn names_users(&self) -> bool {
+        self.verifies_certificates() && self.tls.certificate_user != CertificateUser::Off
     }
 }
 
@@ -108,6 +222,8 @@ pub enum Protocol {
     /// MQTT alone.
     #[default]
     Mqtt,
+    /// MQTT over TLS.
+    Mqtts,
 }
 
 impl Protocol {
@@ -115,6 +231,7 @@ impl Protocol {
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Mqtt => 1883,
+            Self::Mqtts => 8883,
         }
     }
 
@@ -122,7 +239,13 @@ impl Protocol {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Mqtt => "mqtt",
+            Self::Mqtts => "mqtts",
         }
+    }
+
+    /// Whether it is encrypted.
+    pub const fn has_tls(self) -> bool {
+        matches!(self, Self::Mqtts)
     }
 }
 

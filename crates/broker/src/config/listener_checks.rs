@@ -24,7 +24,49 @@ pub(super) fn complete(index: usize, listener: &mut Listener, reader: &mut Reade
         (&["socket_mode", "socket_owner"][..], "it needs a `socket`")
     };
     refuse_ineffective(index, listener, ineffective, reader);
+    check_tls(index, listener, reader);
     admit(index, listener, reader);
+}
+
+const TLS_KEYS: [&str; 9] = [
+    "certificate_file",
+    "key_file",
+    "client_ca_file",
+    "require_client_certificate",
+    "certificate_user",
+    "crl_file",
+    "enforce_crl_expiry",
+    "min_tls_version",
+    "max_handshakes",
+];
+
+/// A listener with TLS has certificates, each with its key; another one has none.
+fn check_tls(index: usize, listener: &Listener, reader: &mut Reader) {
+    if !listener.protocol.has_tls() {
+        let needs = "it needs TLS: `protocol = \"mqtts\"`";
+        return refuse_ineffective(index, listener, (&TLS_KEYS, needs), reader);
+    }
+    if listener.tls.client_ca_file.is_none() {
+        let keys = &["require_client_certificate", "certificate_user", "crl_file"];
+        let needs = "it needs a `client_ca_file`";
+        refuse_ineffective(index, listener, (keys, needs), reader);
+    }
+    let (certificates, keys) = (&listener.tls.certificate_files, &listener.tls.key_files);
+    if !certificates.is_empty() && certificates.len() == keys.len() {
+        return;
+    }
+    let message = format!(
+        "the listener on {} has {} certificates and {} keys for TLS",
+        listener.address(),
+        certificates.len(),
+        keys.len()
+    );
+    let origin = reader.near(index, &["certificate_file", "key_file", "protocol"]);
+    let help = "in its `[[listeners]]` table add `certificate_file = \"FILE\"` and \
+                `key_file = \"FILE\"`, both in PEM; several of both in an array each";
+    reader
+        .problems
+        .push(Problem::new(origin, message).help(help));
 }
 
 /// Reports keys that have another value than their default and no effect.
@@ -57,9 +99,14 @@ fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
     };
     let local = listener.is_local();
     if !reader.origins.contains_key(&said) {
-        listener.allow_anonymous = local && listener.password_file.is_none();
+        listener.allow_anonymous = listener.password_file.is_none()
+            && if listener.verifies_certificates() {
+                listener.requires_certificate() && !listener.names_users()
+            } else {
+                local
+            };
     }
-    if listener.allow_anonymous || listener.password_file.is_some() {
+    if listener.allow_anonymous || listener.password_file.is_some() || listener.names_users() {
         return;
     }
     let address = listener.address();

@@ -208,6 +208,10 @@ impl Reader {
             .parse(&text, form)
             .map(|value| match (key.kind, value) {
                 (Kind::Path, Value::Text(path)) => Value::Text(beside(&origin, path)),
+                (Kind::Paths, Value::List(paths)) => {
+                    let paths = paths.into_iter().map(|path| beside(&origin, path));
+                    Value::List(paths.collect())
+                }
                 (_, value) => value,
             });
         let problem = match value {

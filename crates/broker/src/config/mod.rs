@@ -40,7 +40,7 @@ pub(crate) use changes::in_force;
 pub use changes::{Applies, Change, changes};
 pub use error::{ConfigError, Problem};
 pub use example::example;
-pub use listener::{Address, FileMode, Listener, Protocol};
+pub use listener::{Address, CertificateUser, FileMode, Listener, Protocol, Tls, TlsVersion};
 pub use load::{Effective, EffectiveValue, Sources};
 pub use roles::{Role, RoleError};
 pub use written::{FlagValue, Origin};

@@ -10,7 +10,9 @@ use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
-use super::{Batching, FileMode, LogFormat, LogLevel, OnError, Protocol};
+use super::{
+    Batching, CertificateUser, FileMode, LogFormat, LogLevel, OnError, Protocol, TlsVersion,
+};
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
 /// through.
@@ -103,6 +105,18 @@ impl Setting for IpAddr {
     }
 }
 
+impl Setting for Vec<PathBuf> {
+    fn to_value(&self) -> Value {
+        Value::List(self.iter().map(|path| path.display().to_string()).collect())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::List(paths) => Some(paths.into_iter().map(PathBuf::from).collect()),
+            _ => None,
+        }
+    }
+}
+
 impl Setting for FileMode {
     fn to_value(&self) -> Value {
         Value::Text(self.to_string())
@@ -154,7 +168,11 @@ word_settings! {
     StoreFull { DropOldest = "drop_oldest", Refuse = "refuse" }
     LogFormat { Human = "human", Json = "json" }
     Effect { Allow = "allow", Deny = "deny" }
-    Protocol { Mqtt = "mqtt" }
+    Protocol { Mqtt = "mqtt", Mqtts = "mqtts" }
+    CertificateUser {
+        Off = "off", CommonName = "common_name", Dns = "dns", Email = "email", Uri = "uri"
+    }
+    TlsVersion { V1_2 = "1.2", V1_3 = "1.3" }
     AuditAction { Stamp = "stamp", Verify = "verify", Off = "off" }
 }
 

@@ -138,9 +138,12 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
     ),
     key!(
         "protocol",
-        Kind::Choice(&["mqtt"]),
+        Kind::Choice(&["mqtt", "mqtts"]),
         Restart,
-        ["What clients speak."],
+        [
+            "What clients speak: mqtt, or mqtts for MQTT over TLS. It decides the default port: 1883,",
+            "8883."
+        ],
         protocol
     ),
     key!(
@@ -235,5 +238,92 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
             "its own."
         ],
         max_connections
+    ),
+    key!(
+        "certificate_file",
+        Kind::Paths,
+        Live,
+        [
+            "The certificate of an mqtts listener and its chain, in PEM. Of several, in an array, the",
+            "one is used that has the host name a client asks for, otherwise the first. The files of",
+            "a listener are read again on SIGHUP; connected clients stay."
+        ],
+        tls.certificate_files
+    ),
+    key!(
+        "key_file",
+        Kind::Paths,
+        Live,
+        ["The private key of the certificate, in PEM; of several in the same order."],
+        tls.key_files
+    ),
+    key!(
+        "client_ca_file",
+        Kind::Path,
+        Live,
+        [
+            "Authorities that issue clients' certificates, in PEM. With it a client must present a",
+            "certificate of one of them."
+        ],
+        tls.client_ca_file
+    ),
+    key!(
+        "require_client_certificate",
+        Kind::Flag,
+        Live,
+        ["false: a client may also connect without a certificate, if it may otherwise."],
+        tls.require_client_certificate
+    ),
+    key!(
+        "certificate_user",
+        Kind::Choice(&["common_name", "dns", "email", "uri", "off"]),
+        Live,
+        [
+            "The part of a client's certificate that names its user; a certificate without it is",
+            "refused. No password is asked for then, and the name in CONNECT does not count. off:",
+            "certificates name no users."
+        ],
+        tls.certificate_user
+    ),
+    key!(
+        "crl_file",
+        Kind::Path,
+        Live,
+        [
+            "Lists of revoked certificates, in PEM: one for each authority of a client's chain. A",
+            "certificate whose authority has no list here is refused."
+        ],
+        tls.crl_file
+    ),
+    key!(
+        "enforce_crl_expiry",
+        Kind::Flag,
+        Live,
+        [
+            "true: when a revocation list has expired, no certificate of its authority is accepted.",
+            "false: the list is used all the same, and the log has an error."
+        ],
+        tls.enforce_crl_expiry
+    ),
+    key!(
+        "min_tls_version",
+        Kind::Choice(&["1.2", "1.3"]),
+        Live,
+        ["The oldest version of TLS that clients may use."],
+        tls.min_version
+    ),
+    key!(
+        "max_handshakes",
+        Kind::Count {
+            min: 1,
+            max: 1_000_000,
+            absent: None
+        },
+        Live,
+        [
+            "Unfinished TLS handshakes of this listener; each takes up to 40 KiB. Further clients",
+            "wait in the system's queue. A handshake may take limits.connect_timeout."
+        ],
+        tls.max_handshakes
     ),
 ];

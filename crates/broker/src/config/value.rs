@@ -45,6 +45,8 @@ pub(super) enum Kind {
     Text,
     /// A file; empty is absent. Relative to the directory of the config file that names it.
     Path,
+    /// Files, as [`Self::Path`]; none if empty.
+    Paths,
     /// An IP address, or `localhost`.
     Address,
     /// Permissions of a file, in octal digits.
@@ -75,7 +77,7 @@ impl Kind {
             let shown = if form == Form::Array { "[…]" } else { text };
             Err(format!("`{shown}` is not {}", self.expects()))
         };
-        if form == Form::Other || form == Form::Array && !matches!(self, Self::List) {
+        if form == Form::Other || form == Form::Array && !matches!(self, Self::List | Self::Paths) {
             return wrong();
         }
         match self {
@@ -103,6 +105,11 @@ impl Kind {
                 Ok(bytes) if (min..=max).contains(&bytes) => Ok(Value::Number(bytes)),
                 Ok(_) => wrong(),
                 Err(why) => Err(format!("`{text}` {why}; it takes {}", self.expects())),
+            },
+            Self::Paths => match form {
+                Form::Array => texts(text).map_or_else(wrong, |texts| Ok(Value::List(texts))),
+                Form::Text => Ok(Value::List(parts(text, ','))),
+                _ => wrong(),
             },
             Self::Text | Self::Path if form != Form::Text => wrong(),
             Self::Text | Self::Path if text.is_empty() => Ok(Value::Absent),
@@ -152,6 +159,7 @@ impl Kind {
             ),
             Self::Text => "a text in quotes".to_owned(),
             Self::Path => "a file name in quotes".to_owned(),
+            Self::Paths => "a file name in quotes, or an array of them".to_owned(),
             Self::Address => {
                 "an IP address such as \"127.0.0.1\" or \"::\", or \"localhost\"".to_owned()
             }
@@ -176,6 +184,10 @@ impl Kind {
             (_, Value::Flag(flag)) => flag.to_string(),
             (_, Value::Time(time)) => quoted(&show_duration(*time)),
             (_, Value::Text(text)) => quoted(text),
+            (Self::Paths, Value::List(texts)) if texts.is_empty() => quoted(""),
+            (Self::Paths, Value::List(texts)) if texts.len() == 1 && !texts[0].contains(',') => {
+                quoted(&texts[0])
+            }
             (_, Value::List(texts)) => {
                 let texts: Vec<_> = texts.iter().map(|text| quoted(text)).collect();
                 format!("[{}]", texts.join(", "))
@@ -214,6 +226,13 @@ fn texts(text: &str) -> Option<Vec<String>> {
     let texts = table.remove("texts")?;
     let texts = texts.as_array().filter(|_| table.is_empty())?.iter();
     texts.map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+/// The texts between separators, without blanks around them and without empty ones.
+fn parts(text: &str, separator: char) -> Vec<String> {
+    let parts = text.split(separator).map(str::trim);
+    let parts = parts.filter(|part| !part.is_empty());
+    parts.map(str::to_owned).collect()
 }
 
 fn quoted(text: &str) -> String {

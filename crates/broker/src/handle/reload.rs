@@ -18,6 +18,7 @@ use crate::config::{Change, Config, Listener, changes, in_force};
 use crate::listener::ConnectionPermits;
 use crate::passwords::{PasswordFileError, Passwords};
 use crate::request::Request;
+use crate::tls::{NewRules, TlsError, TlsListener};
 
 /// How long a reload waits for busy shards.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
@@ -34,6 +35,8 @@ pub(crate) struct InForce {
     access: Mutex<Access>,
     permits: Arc<ConnectionPermits>,
     totals: Arc<Totals>,
+    /// Of each open listener; `None`: its clients speak no TLS.
+    tls: Vec<Option<Arc<TlsListener>>>,
 }
 
 /// The access rules in force: a client must be allowed by both.
@@ -75,6 +78,9 @@ pub enum ReloadError {
     /// A password file cannot be used.
     #[error("{0}")]
     Passwords(#[from] PasswordFileError),
+    /// Certificates, keys or revocation lists cannot be used.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
     /// The broker did not accept it.
     #[error("{0}")]
     Handle(#[from] HandleError),
@@ -92,12 +98,14 @@ impl InForce {
         access: Access,
         permits: Arc<ConnectionPermits>,
         totals: Arc<Totals>,
+        tls: Vec<Option<Arc<TlsListener>>>,
     ) -> Self {
         Self {
             config: Mutex::new(Arc::new(config)),
             access: Mutex::new(access),
             permits,
             totals,
+            tls,
         }
     }
 
@@ -124,6 +132,7 @@ impl InForce {
             let mut running = self.lock();
             let rules = rules(&running.listeners, &config.listeners);
             let auth_rules = Arc::new(auth_rules(&rules)?);
+            let certificates = self.read_certificates(&rules, &config.listeners)?;
             self.reload_access(access::rule_sets(&rules, &config.roles)?, requests)?;
             let changed = changes(&running, &config);
             let listener_limits = listener_limits(&rules);
@@ -132,6 +141,9 @@ impl InForce {
                 auth_rules: Arc::clone(&auth_rules),
                 applied: Sender::clone(&applied),
             })?;
+            for (tls, new) in certificates {
+                tls.put_in_force(new);
+            }
             self.permits.set_limits(&config.limits, &listener_limits);
             self.totals.set_listener_limits(&listener_limits);
             *running = Arc::new(Config {
@@ -144,6 +156,24 @@ impl InForce {
         // Nothing is sent: it ends when the last shard has dropped its sender.
         let _ = all_applied.recv_timeout(RELOAD_WAIT);
         Ok(changed)
+    }
+
+    /// Reads the files of all listeners with TLS that are still configured; none is in force yet.
+    fn read_certificates(
+        &self,
+        rules: &[Listener],
+        configured: &[Listener],
+    ) -> Result<Vec<(&TlsListener, NewRules)>, TlsError> {
+        let is_configured = |rule: &Listener| {
+            let address = rule.address();
+            configured.iter().any(|it| it.address() == address)
+        };
+        let of_rule = self.tls.iter().map(Option::as_deref).zip(rules);
+        let read = of_rule.filter_map(|(tls, rule)| {
+            let tls = tls.filter(|_| is_configured(rule))?;
+            Some(tls.read_again(&rule.tls).map(|new| (tls, new)))
+        });
+        read.collect()
     }
 
     /// The rules of the program that embeds the broker are others.
@@ -207,15 +237,35 @@ fn rules(open: &[Listener], listeners: &[Listener]) -> Vec<Listener> {
         let in_place = listeners.get(index).filter(same);
         in_place
             .or_else(|| listeners.iter().find(same))
-            .map_or_else(
-                || now.clone(),
-                |listener| Listener {
-                    name: now.name.clone(), // logged at the start
-                    ..listener.clone()
-                },
-            )
+            .map_or_else(|| now.clone(), |listener| rule_of(now, listener))
     };
     open.iter().enumerate().map(rule).collect()
+}
+
+/// What of `listener` applies to a listener that is open as `now`, without a restart.
+fn rule_of(now: &Listener, listener: &Listener) -> Listener {
+    let has_certificates = now.protocol.has_tls() && listener.protocol.has_tls();
+    let tls = if has_certificates { listener } else { now };
+    Listener {
+        name: now.name.clone(), // logged at the start
+        protocol: now.protocol,
+        socket_mode: now.socket_mode,
+        socket_owner: now.socket_owner.clone(),
+        tls: tls.tls.clone(),
+        ..listener.clone()
+    }
+}
+
+/// The certificates of the listeners that have TLS.
+pub(crate) fn tls_listeners(
+    listeners: &[Listener],
+) -> Result<Vec<Option<Arc<TlsListener>>>, TlsError> {
+    let tls = |listener: &Listener| {
+        let tls = listener.protocol.has_tls().then_some(&listener.tls);
+        let tls = tls.map(TlsListener::new).transpose()?;
+        Ok(tls.map(Arc::new))
+    };
+    listeners.iter().map(tls).collect()
 }
 
 pub(crate) fn auth_rules(rules: &[Listener]) -> Result<AuthRules, PasswordFileError> {
@@ -225,7 +275,10 @@ pub(crate) fn auth_rules(rules: &[Listener]) -> Result<AuthRules, PasswordFileEr
             .as_deref()
             .map(Passwords::read)
             .transpose()?;
+        let address = rule.address();
+        let label = rule.name.clone().unwrap_or_else(|| address.to_string());
         Ok(ListenerAuth {
+            label: label.into(),
             allow_anonymous: rule.allow_anonymous,
             passwords: passwords.map(Arc::new),
         })

@@ -65,7 +65,11 @@ fn acceptor_of(shards: u8, limits: &[Option<u32>]) -> (Acceptor, Poll) {
     let sockets = limits.iter().map(|_| {
         let socket = free_port();
         let address = socket.address().unwrap();
-        (socket, address)
+        OpenedListener {
+            socket,
+            address,
+            tls: None,
+        }
     });
     let sockets = sockets.collect();
     let permits = Arc::new(ConnectionPermits::new(

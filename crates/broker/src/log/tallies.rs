@@ -15,7 +15,7 @@
 //! Deliberately absent: records that a slow reader of the log keeps waiting (`logging/queue.rs`).
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -116,6 +116,32 @@ impl Tallies {
                     subscription_refused(client, filter, *reason, *sent, *count);
                 });
             }
+        }
+    }
+
+    /// A connection was closed because its peer broke the protocol of a transform, such as TLS.
+    #[cold]
+    pub(crate) fn refused_by_transport(
+        &mut self,
+        now: Instant,
+        listener: &str,
+        address: Option<SocketAddr>,
+        why: &str,
+    ) {
+        let class = Class {
+            client: None,
+            address: address.map(|address| address.ip()),
+            kind: "connection refused",
+            level: Level::WARN,
+        };
+        if self.may_write(now, class) {
+            tracing::warn!(
+                target: CLIENT,
+                listener,
+                address = address.map(tracing::field::display),
+                detail = %Escaped(why),
+                "connection refused"
+            );
         }
     }
 

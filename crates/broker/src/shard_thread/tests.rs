@@ -476,6 +476,7 @@ fn shard_thread(
     let thread_waker = ThreadWaker::new(poll.registry(), WAKER).unwrap();
     let (mut authenticators, _verifiers) = authenticator(vec![event_channel().0], [0; 32], 1);
     let anybody = ListenerAuth {
+        label: "test".into(),
         allow_anonymous: true,
         passwords: None,
     };

@@ -2,7 +2,8 @@
 
 use std::io::ErrorKind;
 
-use unbroken_broker_core::{LastWords, Peer};
+use slab::Slab;
+use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 
 use crate::listener::ConnectionPermit;
 use crate::transport::{Scratch, Transport, WriteOutcome};
@@ -47,7 +48,41 @@ pub(super) enum State {
     },
 }
 
+/// The result of a read, for the shard.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SocketRead {
+    /// This many bytes. `written_since_read`: something was written to the peer since it last sent
+    /// something, or it has sent nothing before. `more`: there may be more to read.
+    Bytes {
+        connection: ConnectionId,
+        count: usize,
+        written_since_read: bool,
+        more: bool,
+    },
+    /// Nothing, or nothing for the shard.
+    Nothing,
+    /// The connection has ended; close it with `Sockets::close_ended`.
+    Ended {
+        connection: ConnectionId,
+        cause: CloseCause,
+    },
+}
+
 impl Socket {
+    /// Its transforms have opened bytes: sends what they have for the peer. Answers whether they
+    /// know more of the other side than before, which is noted.
+    pub(super) fn opened_more(&mut self, was_handshaking: bool) -> bool {
+        if self.transport.wants_write() {
+            self.flush();
+        }
+        if !was_handshaking || self.transport.is_handshaking() {
+            return false;
+        }
+        let before = self.peer.clone();
+        self.transport.identify(&mut self.peer);
+        self.peer != before
+    }
+
     /// Writes pending bytes of the transforms. Where some are the shard's, they leave with its next
     /// write, which counts them: the socket is full, or its write edge has come.
     pub(super) fn flush(&mut self) {
@@ -85,4 +120,11 @@ impl Socket {
             WriteOutcome::Broken(_) => 0,
         }
     }
+}
+
+/// The connection of this name, if it is open still.
+pub(super) fn find(table: &mut Slab<Socket>, id: ConnectionId) -> Option<&mut Socket> {
+    table
+        .get_mut(id.index as usize)
+        .filter(|socket| socket.serial == id.serial)
 }

@@ -12,7 +12,7 @@ use crate::listener::tests::incoming_and_peer;
 
 /// Until so many are to be read.
 fn note_readable(poll: &mut Poll, sockets: &mut Sockets, count: usize) {
-    while sockets.ready.len() < count {
+    while sockets.reads.len() < count {
         let mut events = Events::with_capacity(8);
         poll.poll(&mut events, None).unwrap();
         for event in events.iter().filter(|event| event.is_readable()) {
@@ -34,7 +34,7 @@ fn a_connection_is_read_by_the_quantum_and_comes_behind_the_others() {
     let mut buffer = vec![0; READ_BUFFER_BYTES];
     for (peer, count) in peers.iter_mut().zip([3 * READ_QUANTUM, 1]) {
         peer.write_all(&vec![0; count]).unwrap();
-        let before = sockets.ready.len();
+        let before = sockets.reads.len();
         note_readable(&mut poll, &mut sockets, before + 1);
     }
     // Of a packet that has begun, so much is missing.
@@ -86,7 +86,7 @@ fn packets_that_are_longer_than_a_quantum_are_read_whole() {
 fn a_connection_is_counted_as_taken_when_it_is_read() {
     let poll = Poll::new().unwrap();
     let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-    sockets.ready = (0..3).collect();
+    (0..3).for_each(|index| sockets.reads.push(index));
     assert_eq!((sockets.taken(), sockets.to_take()), (0, 3));
     assert_eq!(sockets.take_ready(), Some(0));
     assert_eq!((sockets.taken(), sockets.to_take()), (1, 3));

@@ -18,6 +18,7 @@
 
 #[cfg(test)]
 pub(crate) mod envelope;
+mod guess;
 mod socket;
 mod stack;
 #[cfg(test)]
@@ -29,14 +30,15 @@ use std::io::{self, ErrorKind};
 #[cfg(test)]
 use mio::net::TcpStream;
 use mio::{Registry, Token};
-use unbroken_broker_core::CloseCause;
+use unbroken_broker_core::{CloseCause, Peer};
 
+pub(crate) use guess::{Guess, guess};
 pub(crate) use socket::Socket;
 #[cfg(test)]
 pub(crate) use socket::memory;
 pub(crate) use stack::Scratch;
 use stack::Stack;
-pub(crate) use transform::Transform;
+pub(crate) use transform::{End, Opened, Transform};
 
 /// One connection's way of carrying bytes.
 #[derive(Debug)]
@@ -142,6 +144,25 @@ impl Transport {
     /// Whether the peer broke the protocol of a transform, and may be reading why.
     pub(crate) fn has_refused(&self) -> bool {
         self.stack.as_ref().is_some_and(|stack| stack.has_refused())
+    }
+
+    /// Whether its handshakes are unfinished, so that a read may cost much.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.stack
+            .as_ref()
+            .is_some_and(|stack| stack.is_handshaking())
+    }
+
+    /// Has the transforms note what they know of the other side.
+    pub(crate) fn identify(&mut self, peer: &mut Peer) {
+        if let Some(stack) = &mut self.stack {
+            stack.identify(peer);
+        }
+    }
+
+    /// Why the peer broke the protocol of a transform.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.stack.as_ref().and_then(|stack| stack.refusal())
     }
 
     /// Lets a transform speak that speaks first. [`flush`](Self::flush) sends it.

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::mem;
 
-use unbroken_broker_core::CloseCause;
+use unbroken_broker_core::{CloseCause, Peer};
 
 use super::socket::Socket;
 use super::transform::{End, Transform};
@@ -46,6 +46,8 @@ pub(crate) struct Stack {
     unread: Vec<u8>,
     /// The peer's stream has ended behind what is `unread`.
     end: Option<CloseCause>,
+    /// All layers were open once.
+    has_opened: bool,
     /// Our end was sealed: nothing is opened or sealed any more.
     is_closed: bool,
     /// A write has failed: nothing is written any more, and what the peer sent before is read.
@@ -101,6 +103,7 @@ impl Stack {
             unsent: Sealed::default(),
             unread: Vec::new(),
             end: None,
+            has_opened: false,
             is_closed: false,
             is_broken: false,
         }
@@ -128,6 +131,25 @@ impl Stack {
     /// Whether the peer has broken the protocol of a layer, and may be reading why.
     pub(super) fn has_refused(&self) -> bool {
         self.end == Some(INVALID)
+    }
+
+    /// Whether its handshakes are unfinished, and may go on.
+    pub(super) const fn is_handshaking(&self) -> bool {
+        !self.has_opened && self.end.is_none() && !self.is_closed
+    }
+
+    /// Has the layers note what they know of the other side.
+    pub(super) fn identify(&mut self, peer: &mut Peer) {
+        for layer in &mut self.layers {
+            layer.transform.identify(peer);
+        }
+    }
+
+    /// Why the peer has broken the protocol of a layer, if the layer says it.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.layers
+            .iter()
+            .find_map(|layer| layer.transform.refusal())
     }
 
     /// Lets a protocol speak that speaks first. [`flush`](Self::flush) sends it.
@@ -213,6 +235,7 @@ impl Stack {
                 return;
             }
         }
+        self.has_opened |= self.is_open();
     }
 
     /// Writes what is sealed, and then the rest of `bytes`, which begin with those that are sealed
@@ -235,6 +258,10 @@ impl Stack {
         }
         while let Some(rest @ [_, ..]) = bytes.get(written..) {
             self.seal(rest, scratch);
+            if scratch.sealed.is_empty() {
+                self.is_broken = true;
+                return WriteOutcome::Broken(ErrorKind::InvalidData);
+            }
             match scratch.sealed.write_to(socket) {
                 WriteOutcome::Bytes { count, full } => {
                     written += count;
@@ -296,6 +323,9 @@ impl Stack {
             scratch.wire.clear();
             scratch.wire.extend_from_slice(piece);
             seal(&mut self.layers, &mut scratch.wire, &mut scratch.plain);
+            if scratch.wire.is_empty() {
+                return; // a layer cannot seal any more
+            }
             scratch.sealed.push(&scratch.wire, piece.len());
             if scratch.sealed.len() >= SEALED_BYTES {
                 return;

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use unbroken_broker_core::Peer;
+
 /// One protocol of a stack. Its *wire side* is what the layer below carries, its *plain side* what
 /// the layer above means.
 pub(crate) trait Transform: fmt::Debug + Send {
@@ -18,11 +20,20 @@ pub(crate) trait Transform: fmt::Debug + Send {
     /// above is not called.
     fn is_open(&self) -> bool;
 
-    /// Appends `plain` as one record, or several, to `wire`.
+    /// Appends `plain` as one record, or several, to `wire`. If it cannot any more (its keys are
+    /// used up), it appends nothing and is not open afterwards.
     fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>);
 
     /// Appends to `wire` what the peer is sent at the end; nothing is sealed after it.
     fn close(&mut self, wire: &mut Vec<u8>);
+
+    /// Notes what it knows of the other side, once all layers are open.
+    fn identify(&mut self, _peer: &mut Peer) {}
+
+    /// Why it has ended with [`End::Invalid`], as a part of a sentence.
+    fn refusal(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// What [`Transform::open`] found.
@@ -37,10 +48,6 @@ pub(crate) struct Opened {
 
 /// How the stream of a layer has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "no listener has transforms yet")
-)]
 pub(crate) enum End {
     /// The peer has closed it, as the protocol says.
     Closed,

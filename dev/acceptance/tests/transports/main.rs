@@ -1,4 +1,6 @@
-//! What listeners speak besides MQTT over TCP: unix sockets, with programs of others as clients.
+//! What listeners speak besides MQTT over TCP, with programs of others as clients.
 
+mod certificates;
 mod programs;
+mod tls;
 mod unix;
