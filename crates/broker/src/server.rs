@@ -210,9 +210,7 @@ impl Server {
         let ended = ended;
         let was_killed = opened.as_ref().is_some_and(OpenedStore::was_killed);
         let mut shards = new_shards(settings(&config), &config, count, &totals, was_killed)?;
-        if let Some(policy) = &policy {
-            put_in_force(policy, &mut shards);
-        }
+        put_in_force(policy.as_ref(), &mut shards);
         if let Some(opened) = opened {
             server.start_disk(opened, &config, &mut shards, &mut wiring)?;
         }

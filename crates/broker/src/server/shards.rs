@@ -43,7 +43,10 @@ pub(super) fn new_shards(
 }
 
 /// Gives shards that have no clients yet the rules for them.
-pub(super) fn put_in_force(policy: &Arc<Policy>, shards: &mut [Shard]) {
+pub(super) fn put_in_force(policy: Option<&Arc<Policy>>, shards: &mut [Shard]) {
+    let Some(policy) = policy else {
+        return;
+    };
     for shard in shards {
         let input = Input::PolicyReplaced(Some(Arc::clone(policy)));
         let outputs = shard.handle(Instant::now(), input).count();
