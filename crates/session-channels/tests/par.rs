@@ -1,7 +1,7 @@
-//! What the functions over slices promise: every item once, results in order, panics told, an
-//! answer found early ends the search.
+//! What the functions over slices promise: every item once, results in order, panics reported, an
+//! answer found early ends the search; the same by helpers that stay.
 
-use session_channels::par::{self, Limits};
+use session_channels::par::{self, Limits, Parallel, Team};
 use std::{
     collections::HashSet,
     hint,
@@ -156,4 +156,122 @@ fn a_panic_reaches_the_caller_after_all_tasks_have_ended() {
 #[should_panic(expected = "one place for each item")]
 fn results_that_do_not_fit_are_refused() {
     par::map_into(&[1, 2, 3], &mut [0; 2], |item| *item);
+}
+
+/// Joins texts: associative, not commutative.
+fn joined(parallel: &impl Parallel, items: &[usize]) -> String {
+    parallel.reduce(
+        items,
+        String::new,
+        |text, item| text + &item.to_string() + ",",
+        |a, b| a + &b,
+    )
+}
+
+#[test]
+fn reduce_combines_neighbours_in_order() {
+    let team = Team::new(THREE);
+    for length in LENGTHS {
+        let items: Vec<usize> = (0..length).collect();
+        let expect: String = items.iter().map(|item| item.to_string() + ",").collect();
+        assert_eq!(joined(&THREE, &items), expect);
+        assert_eq!(joined(&team, &items), expect);
+        let sum = par::reduce(&items, || 0, |sum, item| sum + item, |a, b| a + b);
+        assert_eq!(sum, items.iter().sum::<usize>());
+    }
+}
+
+#[test]
+fn blocks_cover_the_items_once_each_with_the_index_of_its_first() {
+    let team = Team::new(THREE);
+    for length in LENGTHS {
+        let items: Vec<usize> = (0..length).collect();
+        let part = |first: usize, block: &[usize]| {
+            assert_eq!(block.first(), Some(&first));
+            vec![(first, block.len())]
+        };
+        let blocks = team.reduce_blocks(&items, part, |a, b| [a, b].concat());
+        assert_eq!(blocks.is_none(), length == 0);
+        let mut next = 0;
+        for (first, count) in blocks.unwrap_or_default() {
+            assert_eq!(first, next);
+            next += count;
+        }
+        assert_eq!(next, length);
+    }
+}
+
+#[test]
+fn a_team_serves_call_after_call_with_the_same_threads() {
+    let team = Team::new(THREE);
+    assert_eq!(team.tasks_max(), 3);
+    let threads = Mutex::new(HashSet::new());
+    let mut items: Vec<usize> = (0..300).collect();
+    for round in 0..200 {
+        team.map_in_place(&mut items, |item| {
+            threads.lock().unwrap().insert(thread::current().id());
+            *item += 1;
+        });
+        assert!(
+            items
+                .iter()
+                .enumerate()
+                .all(|(i, item)| *item == i + round + 1)
+        );
+    }
+    assert!(threads.into_inner().unwrap().len() <= 3);
+}
+
+#[test]
+fn all_of_a_team_can_be_at_one_call() {
+    let team = Team::new(THREE);
+    for _ in 0..20 {
+        let barrier = Barrier::new(3);
+        let begin = Instant::now();
+        team.items_per_task_min(1).for_each(&[0, 1, 2, 3], |item| {
+            if *item == 0 {
+                // Longer than the caller works alone.
+                while begin.elapsed() < Duration::from_millis(1) {
+                    hint::spin_loop();
+                }
+                return;
+            }
+            // No task passes before three are there.
+            barrier.wait();
+        });
+    }
+}
+
+#[test]
+fn a_panic_in_a_team_reaches_the_caller_and_the_team_works_on() {
+    let team = Team::new(THREE);
+    let items: Vec<usize> = (0..1_000).collect();
+    for culprit in [0, 1, 500, 999] {
+        let inside = AtomicUsize::new(0);
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+            team.for_each(&items, |item| {
+                inside.fetch_add(1, Ordering::SeqCst);
+                hint::spin_loop();
+                inside.fetch_sub(1, Ordering::SeqCst);
+                if *item == culprit {
+                    panic::resume_unwind(Box::new("item refused"));
+                }
+            });
+        }));
+        assert_eq!(inside.load(Ordering::SeqCst), 0);
+        let payload = outcome.expect_err("the closure panicked");
+        assert_eq!(payload.downcast_ref::<&str>(), Some(&"item refused"));
+        assert_eq!(team.map(&items, |item| *item), items);
+    }
+}
+
+#[test]
+fn a_team_of_one_is_the_caller() {
+    let team = Team::new(Limits {
+        tasks_max: 0,
+        items_per_task_min: 0,
+    });
+    let caller = thread::current().id();
+    assert_eq!(team.tasks_max(), 1);
+    assert!(team.all(&[(); 100], |()| thread::current().id() == caller));
 }
