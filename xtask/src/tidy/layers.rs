@@ -25,6 +25,7 @@ const ROWS: [&[&str]; 8] = [
         "unbroken-client",
         "unbroken-mosquitto-files",
         "unbroken-store",
+        "unbroken-workloads",
     ],
     &["unbroken-persist"],
     &["unbroken-broker", "unbroken-load", "unbroken-demo"],
@@ -33,7 +34,6 @@ const ROWS: [&[&str]; 8] = [
         "unbroken-acceptance",
         "unbroken-bench",
         "unbroken-simulator",
-        "unbroken-workloads",
         "xtask",
     ],
     &[
