@@ -28,7 +28,12 @@ const ROWS: [&[&str]; 8] = [
         "unbroken-workloads",
     ],
     &["unbroken-persist"],
-    &["unbroken-broker", "unbroken-load", "unbroken-demo"],
+    &[
+        "unbroken-broker",
+        "unbroken-load",
+        "unbroken-demo",
+        "unbroken-sp-gateway",
+    ],
     &["unbroken"],
     &[
         "unbroken-acceptance",

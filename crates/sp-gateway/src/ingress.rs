@@ -1,0 +1,130 @@
+//! Into the broker: a lane of numbered messages, and what the broker says to each.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use unbroken_client::audit::{
+    AuditError, AuditedPublisher, OpenError, PublisherOptions, Spooled, Stamped, Unspooled,
+};
+use unbroken_client::{Acknowledged, Client, Message, PublishError, Received, TotalDuration};
+use unbroken_merkle_log::LaneId;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::counts::Drop;
+use crate::error::GatewayError;
+use crate::limits::{STOP_TIMEOUT, UNPUBLISHED_BYTES_MAX, UNPUBLISHED_MAX};
+use crate::options::Options;
+use crate::shared::Shared;
+use crate::wire::Protocol;
+
+/// Where messages enter.
+#[derive(Debug)]
+pub(crate) struct Ingress {
+    lane: Lane,
+    waiting: mpsc::Sender<Waiting>,
+    room: Arc<Semaphore>,
+}
+
+#[derive(Clone, Debug)]
+enum Lane {
+    Spooled(AuditedPublisher<Spooled>),
+    Unspooled(AuditedPublisher<Unspooled>),
+}
+
+/// A message that the broker has not acknowledged.
+#[derive(Debug)]
+struct Waiting {
+    stamped: Stamped,
+    /// Its bytes of [`UNPUBLISHED_BYTES_MAX`].
+    _room: OwnedSemaphorePermit,
+    /// What it is the reply to: done with it.
+    request: Option<Received>,
+}
+
+impl Ingress {
+    /// Opens the lane. The second value is the task that sees to acknowledgements; it ends after
+    /// the ingress.
+    pub(crate) async fn open(
+        options: &Options,
+        client: &Client,
+        shared: &Arc<Shared>,
+    ) -> Result<(Self, impl Future<Output = ()> + Send + use<>), GatewayError> {
+        let id = xxh3_64(format!("sp/{}", options.name).as_bytes());
+        // 0 is no lane.
+        let id = LaneId::new(id).or(LaneId::new(1)).expect("1 is a lane");
+        let publisher = PublisherOptions::new(id).prefix(&options.audit_prefix);
+        let failed = |why: OpenError| GatewayError::Lane(why.to_string());
+        let lane = match &options.spool {
+            Some(directory) => publisher.open(client, directory).await.map(Lane::Spooled),
+            None => publisher.open_unspooled(client).await.map(Lane::Unspooled),
+        }
+        .map_err(failed)?;
+        let (waiting, answers) = mpsc::channel(UNPUBLISHED_MAX);
+        let answering = see_to_answers(answers, Arc::clone(shared));
+        let ingress = Self {
+            lane,
+            waiting,
+            room: Arc::new(Semaphore::new(UNPUBLISHED_BYTES_MAX)),
+        };
+        Ok((ingress, answering))
+    }
+
+    /// Numbers a message and sends it, when there is room for it. With `request` it is a reply.
+    pub(crate) async fn publish(
+        &self,
+        message: Message,
+        request: Option<Received>,
+    ) -> Result<(), GatewayError> {
+        let ended = || GatewayError::Broker("the gateway's client has ended".to_owned());
+        let bytes = message.payload().len().min(UNPUBLISHED_BYTES_MAX);
+        let bytes = u32::try_from(bytes).expect("the limit is a u32");
+        let room = Arc::clone(&self.room).acquire_many_owned(bytes).await;
+        let room = room.map_err(|_| ended())?;
+        let place = self.waiting.reserve().await.map_err(|_| ended())?;
+        let stamped = match &self.lane {
+            Lane::Spooled(lane) => lane.send(message).await,
+            Lane::Unspooled(lane) => lane.send(message).await,
+        };
+        let stamped = stamped.map_err(|why| GatewayError::Broker(why.to_string()))?;
+        place.send(Waiting {
+            stamped,
+            _room: room,
+            request,
+        });
+        Ok(())
+    }
+
+    /// Ends the lane: with a spool the next start continues it.
+    pub(crate) async fn close(&self) -> Result<(), AuditError> {
+        match self.lane.clone() {
+            Lane::Spooled(lane) => lane.leave().await,
+            Lane::Unspooled(lane) => lane.close(TotalDuration(STOP_TIMEOUT / 2)).await,
+        }
+    }
+}
+
+async fn see_to_answers(mut answers: mpsc::Receiver<Waiting>, shared: Arc<Shared>) {
+    while let Some(Waiting {
+        stamped,
+        _room,
+        request,
+    }) = answers.recv().await
+    {
+        match stamped.published().await {
+            Ok(published) => {
+                shared.counts.add_published();
+                let is_unheard = published.acknowledged == Acknowledged::NoSubscribers;
+                if is_unheard && shared.protocol == Protocol::Rep {
+                    let detail = "no client subscribes to its topic";
+                    shared.drop_message(Drop::NoResponder, &detail);
+                }
+            }
+            // The next start sends it again, or its receivers miss it; its request stays open.
+            Err(AuditError::Publish(PublishError::Ended(_))) => continue,
+            Err(why) => shared.drop_message(Drop::Refused, &why),
+        }
+        if let Some(request) = request {
+            request.acknowledge();
+        }
+    }
+}
