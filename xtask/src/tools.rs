@@ -29,15 +29,21 @@ struct Tool {
 }
 
 /// What `ci` uses.
-const ALL: [Tool; 8] = [
+const ALL: [Tool; 9] = [
     MOSQUITTO,
     Tool {
-        name: "paho, xxhash and scipy for Python",
+        name: "paho, pynng, xxhash and scipy for Python",
         is_ready: |tools| {
             let mut python = Command::new(tools.python());
-            process::quiet(python.args(["-c", "import paho.mqtt.client, scipy, xxhash"])).is_ok()
+            process::quiet(python.args(["-c", "import paho.mqtt.client, pynng, scipy, xxhash"]))
+                .is_ok()
         },
         install: install_python,
+    },
+    Tool {
+        name: "nngcat and nanocat",
+        is_ready: |_| on_path("nngcat") && on_path("nanocat"),
+        install: |_| apt(&["nng-utils", "nanomsg-utils"]),
     },
     Tool {
         name: "MQTT.js",
@@ -82,9 +88,10 @@ const MOSQUITTO: Tool = Tool {
 };
 
 // Fixed, so that a run next year tests what this one does.
-const PYTHON: [&str; 4] = [
+const PYTHON: [&str; 5] = [
     "numpy==2.4.6",
     "paho-mqtt==2.1.0",
+    "pynng==0.9.0",
     "scipy==1.17.1",
     "xxhash==4.1.0",
 ];

@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use crate::config::{Applies, ConfigError, OnError, Sources};
+use crate::config::{Applies, Config, ConfigError, OnError, Sources};
 use crate::handle::BrokerHandle;
 use crate::logging::{LogError, Logging};
-use crate::server::{Notice, Server, ServerError, StartError};
+use crate::server::{Notice, OpenListener, Server, ServerError, StartError};
 use crate::signals::{self, Signal};
 
 /// Why serving ended without a request to.
@@ -24,6 +24,9 @@ pub enum ServeError {
     /// The broker had to end.
     #[error("{0}")]
     Server(#[from] ServerError),
+    /// What runs beside the broker could not be started.
+    #[error("{0}")]
+    Beside(String),
     /// Signals cannot be received, or `out` cannot be written.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -31,7 +34,14 @@ pub enum ServeError {
 
 /// Serves until SIGTERM or SIGINT, then drains. Writes a line to `out` for each listener once it is
 /// open. SIGHUP reads `sources` again and applies what has changed if all of it is valid.
-pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
+///
+/// `beside` starts what runs beside the broker, such as gateways, once listeners are open. What it
+/// returns is dropped before the broker ends or drains; an error ends the broker.
+pub fn serve<B>(
+    sources: &Sources,
+    out: &mut dyn Write,
+    beside: impl FnOnce(&Config, &[OpenListener], &mut dyn Write) -> Result<B, String>,
+) -> Result<(), ServeError> {
     let config = sources.load()?.config;
     let logging = Logging::start(&config.log)?;
     let mut server = Server::start(config)?;
@@ -49,6 +59,8 @@ pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
             None => writeln!(out)?,
         }
     }
+    let config = server.handle().config();
+    let beside = beside(&config, server.listeners(), out).map_err(ServeError::Beside)?;
     out.flush()?;
     loop {
         match server.next_notice() {
@@ -89,6 +101,7 @@ pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
             }
         }
     }
+    drop(beside);
     let deadline = server.handle().config().broker.drain_timeout;
     tracing::info!(
         connections = server.handle().connections(),

@@ -14,6 +14,7 @@ mod data;
 mod demo;
 mod exit;
 mod format;
+mod gateways;
 mod json;
 mod man;
 mod message;

@@ -7,6 +7,7 @@ use unbroken_broker::config::{FlagValue, Sources};
 use unbroken_broker::{ServeError, ServerError, StartError};
 
 use crate::exit::{self, Failure};
+use crate::gateways::Gateways;
 
 /// Run the broker
 #[derive(Debug, clap::Args)]
@@ -112,7 +113,7 @@ impl Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // Not locked for the whole life of the broker: it writes its first lines here and no more.
     let mut out = io::LineWriter::new(io::stdout());
-    let served = unbroken_broker::serve(&args.sources(), &mut out);
+    let served = unbroken_broker::serve(&args.sources(), &mut out, Gateways::start);
     served
         .and_then(|()| Ok(out.flush()?))
         .map_err(|error| Failure::new(code(&error), error))
@@ -123,7 +124,8 @@ fn code(error: &ServeError) -> u8 {
         ServeError::Start(StartError::Passwords(_)) => exit::NO_INPUT,
         ServeError::Start(
             StartError::Bind { .. } | StartError::System(_) | StartError::Disk(_),
-        ) => exit::UNAVAILABLE,
+        )
+        | ServeError::Beside(_) => exit::UNAVAILABLE,
         ServeError::Config(_) | ServeError::Log(_) | ServeError::Start(_) => exit::CONFIG,
         ServeError::Io(_) | ServeError::Server(ServerError::Store { .. }) => exit::IO,
         _ => exit::INTERNAL,

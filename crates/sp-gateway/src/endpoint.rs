@@ -20,15 +20,18 @@ pub(crate) trait Role: Send + Sync + 'static {
     fn serve(&self, connection: Connection) -> impl Future<Output = PeerError> + Send;
 }
 
-/// Accepts peers and serves them, at most [`PEERS_MAX`] at a time.
+/// Accepts peers and serves them, at most [`PEERS_MAX`] at a time, until `stop`. Then none is left.
 pub(crate) async fn listen<R: Role>(
     listener: TcpListener,
     role: Arc<R>,
     shared: Arc<Shared>,
-) -> GatewayError {
+    stop: impl Future<Output = ()>,
+) -> Result<(), GatewayError> {
     let mut peers = JoinSet::new();
-    loop {
+    tokio::pin!(stop);
+    let ended = loop {
         tokio::select! {
+            () = &mut stop => break Ok(()),
             accepted = listener.accept() => match accepted {
                 Ok((_, peer)) if peers.len() >= PEERS_MAX => {
                     shared.counts.add_turned_away();
@@ -44,12 +47,15 @@ pub(crate) async fn listen<R: Role>(
                 }
             },
             Some(ended) = peers.join_next() => match ended {
-                Ok(PeerError::Gateway(error)) => return error,
+                Ok(PeerError::Gateway(error)) => break Err(error),
                 Ok(_) => {}
-                Err(error) => return GatewayError::Panicked(error.to_string()),
+                Err(error) => break Err(GatewayError::Panicked(error.to_string())),
             },
         }
-    }
+    };
+    // What they hold is counted when they have ended.
+    peers.shutdown().await;
+    ended
 }
 
 /// Connects to one peer and serves it, again after each loss.

@@ -24,7 +24,7 @@ use crate::outlets::Outlets;
 use crate::publish::{self, Publish};
 use crate::push::Push;
 use crate::reply::{self, Reply};
-use crate::request::{Request, Requests};
+use crate::request::{self, Request, Requests};
 use crate::shared::Shared;
 use crate::source::{Source, subscribe};
 use crate::wire::Protocol;
@@ -217,17 +217,14 @@ async fn serve(
             let ingress = Arc::new(ingress);
             let requests = Requests::new(Arc::clone(shared), source, Arc::clone(&ingress));
             let requests = Arc::new(requests);
-            let reply = options.reply;
+            tokio::spawn(request::expire(Arc::downgrade(&requests), options.reply));
             let role = Request {
-                requests: Arc::clone(&requests),
-                reply,
+                requests,
+                reply: options.reply,
                 next_peer: AtomicU64::new(0),
             };
             let answers = tokio::spawn(answers);
-            tokio::select! {
-                ended = parts.peers(role, Some((ingress, answers)), stopping) => ended,
-                error = requests.expire(reply) => Err(error),
-            }
+            parts.peers(role, Some((ingress, answers)), stopping).await
         }
     }
 }
@@ -246,19 +243,18 @@ impl Parts {
             options,
         } = self;
         let role = Arc::new(role);
-        let serving = async {
-            match peers {
-                Peers::Connect(to) => {
-                    let (retry, total) = (options.retry, options.total);
-                    endpoint::connect(to, retry, total, role, shared).await
-                }
-                Peers::Accept(listener) => endpoint::listen(listener, role, shared).await,
-            }
-        };
-        let ended = tokio::select! {
-            error = serving => Err(error),
+        let stop = async {
             // It also ends when the handle is dropped.
-            _ = stopping.wait_for(|stop| *stop) => Ok(()),
+            let _ = stopping.wait_for(|stop| *stop).await;
+        };
+        let ended = match peers {
+            Peers::Accept(listener) => endpoint::listen(listener, role, shared, stop).await,
+            Peers::Connect(to) => tokio::select! {
+                error = endpoint::connect(to, options.retry, options.total, role, shared) => {
+                    Err(error)
+                }
+                () = stop => Ok(()),
+            },
         };
         if let Some((ingress, answers)) = ingress {
             let closing = async {

@@ -1,6 +1,7 @@
 //! Into the broker: a lane of numbered messages, and what the broker says to each.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use unbroken_client::audit::{
@@ -12,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::counts::Drop;
 use crate::error::GatewayError;
-use crate::limits::{STOP_TIMEOUT, UNPUBLISHED_BYTES_MAX, UNPUBLISHED_MAX};
+use crate::limits::{UNPUBLISHED_BYTES_MAX, UNPUBLISHED_MAX};
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::wire::Protocol;
@@ -98,7 +99,7 @@ impl Ingress {
     pub(crate) async fn close(&self) -> Result<(), AuditError> {
         match self.lane.clone() {
             Lane::Spooled(lane) => lane.leave().await,
-            Lane::Unspooled(lane) => lane.close(TotalDuration(STOP_TIMEOUT / 2)).await,
+            Lane::Unspooled(lane) => lane.close(TotalDuration(Duration::ZERO)).await,
         }
     }
 }

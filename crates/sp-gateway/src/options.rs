@@ -136,14 +136,6 @@ impl Options {
         self
     }
 
-    /// The name that a gateway has unless it is given one: its socket and address.
-    pub fn usual_name(protocol: Protocol, endpoint: &Endpoint) -> String {
-        match endpoint {
-            Endpoint::Connect(to) => format!("{protocol}-{to}"),
-            Endpoint::Listen(to) => format!("{protocol}-{to}"),
-        }
-    }
-
     pub(crate) fn reply_topic(&self) -> String {
         format!("sp/reply/{}", self.name)
     }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::time::{Instant, interval};
 use unbroken_client::{Message, Received, TotalDuration};
@@ -14,7 +14,6 @@ use unbroken_client::{Message, Received, TotalDuration};
 use crate::connection::{Connection, PeerError, Reader, Writer};
 use crate::counts::Drop;
 use crate::endpoint::Role;
-use crate::error::GatewayError;
 use crate::ingress::Ingress;
 use crate::shared::Shared;
 use crate::source::Source;
@@ -53,22 +52,14 @@ impl Requests {
     }
 
     /// Gives up requests without a reply in time.
-    pub(crate) async fn expire(&self, reply: TotalDuration) -> GatewayError {
-        let mut ticks = interval((reply.0 / 8).clamp(TICK_MIN, TICK_MAX));
-        loop {
-            let now = ticks.tick().await;
-            let late: Vec<_> = {
-                let mut pending = self.lock();
-                pending
-                    .extract_if(|_, pending| pending.deadline <= now)
-                    .collect()
-            };
-            for (_, Pending { request, .. }) in late {
-                let topic = request.topic();
-                let detail = format_args!("a request on {topic:?} has waited too long for a reply");
-                self.shared.drop_message(Drop::NoReply, &detail);
-                request.acknowledge();
-            }
+    fn expire(&self, now: Instant) {
+        let mut pending = self.lock();
+        let late = pending.extract_if(|_, pending| pending.deadline <= now);
+        for (_, Pending { request, .. }) in late {
+            let topic = request.topic();
+            let detail = format_args!("a request on {topic:?} has waited too long for a reply");
+            self.shared.drop_message(Drop::NoReply, &detail);
+            request.acknowledge();
         }
     }
 
@@ -130,6 +121,18 @@ impl Requests {
     /// No code that can panic runs under the lock.
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; ID_BYTES], Pending>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives up requests without a reply in time, until nobody asks any more.
+pub(crate) async fn expire(requests: Weak<Requests>, reply: TotalDuration) {
+    let mut ticks = interval((reply.0 / 8).clamp(TICK_MIN, TICK_MAX));
+    loop {
+        let now = ticks.tick().await;
+        let Some(requests) = requests.upgrade() else {
+            return;
+        };
+        requests.expire(now);
     }
 }
 

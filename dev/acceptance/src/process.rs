@@ -96,6 +96,22 @@ impl Broker {
         self.running.log.wait_for(part)
     }
 
+    /// Waits until it has logged this so many times.
+    #[track_caller]
+    pub fn wait_for_log_times(&self, part: &str, times: usize) {
+        let log = &self.running.log;
+        let found = log.wait_until(|printed| {
+            let found = printed.text.matches(part).count();
+            (found >= times).then_some(())
+        });
+        let text = || log.text();
+        assert!(
+            found.is_some(),
+            "{part:?} did not appear {times} times in the log:\n{}",
+            text()
+        );
+    }
+
     /// Tells it to read its configuration again.
     pub fn reload(&self) {
         signal(self.pid(), "HUP");

@@ -7,6 +7,8 @@
 //! |---|---|
 //! | mosquitto | `mosquitto_pub` and `mosquitto_sub` on the `PATH` |
 //! | paho-python | `python/bin/python`, a virtual environment with `paho-mqtt` |
+//! | pynng | the same environment, with `pynng` |
+//! | sp-cats | `nngcat` and `nanocat` on the `PATH` |
 //! | mqtt-js | `node/node_modules/mqtt`, and `node` on the `PATH` |
 //! | cucumber | `cucumber` on the `PATH`, of the version whose wire plug-in Debian has |
 //! | paho-go | `go/paho-client`, built from `dev/acceptance/clients/go` |
@@ -30,6 +32,10 @@ pub enum Tool {
     Mosquitto,
     /// paho for Python.
     PahoPython,
+    /// nng's sockets, in Python.
+    Pynng,
+    /// `nngcat` of nng and `nanocat` of nanomsg.
+    SpCats,
     /// MQTT.js.
     MqttJs,
     /// paho for Go.
@@ -40,9 +46,11 @@ pub enum Tool {
 
 impl Tool {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Mosquitto,
         Self::PahoPython,
+        Self::Pynng,
+        Self::SpCats,
         Self::MqttJs,
         Self::PahoGo,
         Self::Cucumber,
@@ -53,6 +61,8 @@ impl Tool {
         match self {
             Self::Mosquitto => "mosquitto",
             Self::PahoPython => "paho-python",
+            Self::Pynng => "pynng",
+            Self::SpCats => "sp-cats",
             Self::MqttJs => "mqtt-js",
             Self::PahoGo => "paho-go",
             Self::Cucumber => "cucumber",
@@ -73,6 +83,12 @@ impl Tool {
         match self {
             Self::Mosquitto => on_path("mosquitto_pub") && on_path("mosquitto_sub"),
             Self::PahoPython => tools.join("python/bin/python").exists(),
+            Self::Pynng => {
+                let mut python = Command::new(tools.join("python/bin/python"));
+                let imported = python.args(["-c", "import pynng"]).output();
+                imported.is_ok_and(|imported| imported.status.success())
+            }
+            Self::SpCats => on_path("nngcat") && on_path("nanocat"),
             Self::MqttJs => tools.join("node/node_modules/mqtt").exists() && on_path("node"),
             Self::PahoGo => tools.join("go/paho-client").exists(),
             Self::Cucumber => {
@@ -93,6 +109,12 @@ impl Tool {
                 command.arg("-u").arg(clients.join("python/client.py"));
                 command
             }
+            Self::Pynng => {
+                let mut command = Command::new(tools.join("python/bin/python"));
+                command.arg("-u").arg(clients.join("python/sp.py"));
+                command
+            }
+            Self::SpCats => panic!("nngcat and nanocat are two programs; name one"),
             Self::MqttJs => {
                 let mut command = Command::new("node");
                 command.arg(clients.join("js/client.js"));

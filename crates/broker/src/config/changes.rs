@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::gateways::GATEWAYS;
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULES};
 use super::{Config, Listener, Role};
@@ -53,6 +54,7 @@ impl fmt::Display for Change {
 /// open.
 pub(crate) fn in_force(running: &Config, mut read: Config) -> Config {
     read.audit.rules.clone_from(&running.audit.rules);
+    read.gateways.clone_from(&running.gateways);
     for key in SECTIONS.iter().flat_map(|section| section.keys) {
         if key.applies == Applies::Restart {
             let fits = (key.set)(&mut read, (key.get)(running));
@@ -77,6 +79,15 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
             name: RULES.to_owned(),
             old: rules(old),
             new: rules(new),
+            applies: Applies::Restart,
+        });
+    }
+    let gateways = |config: &Config| format!("{} gateways", config.gateways.len());
+    if old.gateways != new.gateways {
+        changes.push(Change {
+            name: GATEWAYS.to_owned(),
+            old: gateways(old),
+            new: gateways(new),
             applies: Applies::Restart,
         });
     }

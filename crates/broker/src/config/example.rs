@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::gateways::{GATEWAY_KEYS, GATEWAYS, GATEWAYS_DOC, SpGateway};
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{
     LISTENER_KEYS, LISTENERS, LISTENERS_DOC, ROLE_KEYS, ROLES, ROLES_DOC, RULE_KEYS, RULES,
@@ -34,6 +35,8 @@ pub fn example() -> String {
             push_keys(&mut text, RULE_KEYS, &AuditRule::any());
         }
     }
+    let _ = write!(text, "\n# {GATEWAYS_DOC}\n#[[{GATEWAYS}]]\n");
+    push_keys(&mut text, GATEWAY_KEYS, &SpGateway::default());
     text
 }
 
@@ -78,7 +81,9 @@ mod tests {
             let keys = section.keys.iter().filter(|key| waits(key.applies));
             keys.map(|key| format!("{}.{}", section.name, key.name))
         });
-        let expected: Vec<_> = names.chain(others).collect();
+        let gateway = GATEWAY_KEYS.iter().filter(|key| waits(key.applies));
+        let gateway = gateway.map(|key| format!("{GATEWAYS}.{}", key.name));
+        let expected: Vec<_> = names.chain(others).chain(gateway).collect();
         let listed: Vec<_> = text
             .lines()
             .filter_map(|line| line.strip_prefix("  - `")?.strip_suffix('`'))
@@ -106,6 +111,8 @@ mod tests {
             let rules = effective.config.audit.rules;
             assert!(rules.is_empty() || rules == [AuditRule::any()]);
             assert!(effective.config.roles.len() <= 1);
+            let gateways = effective.config.gateways;
+            assert!(gateways.is_empty() || gateways == [SpGateway::default()]);
         }
     }
 }

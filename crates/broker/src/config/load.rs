@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::RoleError;
 use super::error::{ConfigError, Problem};
+use super::gateways::{self, GATEWAY_KEYS, GATEWAYS, SpGateway};
 use super::listener_checks::{check_addresses, complete};
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULE_KEYS, RULES};
@@ -80,6 +81,12 @@ impl Effective {
         let mut values = each_value(LISTENERS, LISTENER_KEYS, &self.config.listeners, one);
         values.extend(each_value(ROLES, ROLE_KEYS, &self.config.roles, one));
         values.extend(each_value(RULES, RULE_KEYS, &self.config.audit.rules, one));
+        values.extend(each_value(
+            GATEWAYS,
+            GATEWAY_KEYS,
+            &self.config.gateways,
+            one,
+        ));
         for section in SECTIONS {
             for key in section.keys {
                 let place = Place {
@@ -127,7 +134,8 @@ fn each_value<T>(
 
 pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     let count = |section| written.count(section);
-    let (listeners, rules, roles) = (count(LISTENERS), count(RULES), count(ROLES));
+    let (listeners, rules) = (count(LISTENERS), count(RULES));
+    let (roles, gateways) = (count(ROLES), count(GATEWAYS));
     let mut reader = Reader {
         values: written.values,
         origins: BTreeMap::new(),
@@ -168,6 +176,9 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     for (index, role) in config.roles.iter_mut().enumerate() {
         reader.role(index, role, &config.listeners);
     }
+    for index in 0..gateways {
+        config.gateways.push(read_gateway(index, &mut reader));
+    }
     let Reader {
         origins,
         mut problems,
@@ -190,6 +201,49 @@ fn check_whole(config: &Config, origins: &BTreeMap<Place, Origin>, problems: &mu
     problems.extend(check_limits(config, origins));
     problems.extend(check_log(config, origins));
     problems.extend(check_prefix(config, origins));
+    for (index, key, message, help) in gateways::mistakes(&config.gateways) {
+        let near = |key| gateway_origin(origins, index, key);
+        let origin = near(key).or_else(|| GATEWAY_KEYS.iter().find_map(|key| near(key.name)));
+        let message = format!("`{GATEWAYS}.{index}.{key}`: {message}");
+        problems.push(Problem::new(origin, message).help(help));
+    }
+}
+
+fn gateway_origin(
+    origins: &BTreeMap<Place, Origin>,
+    index: usize,
+    key: &'static str,
+) -> Option<Origin> {
+    let place = Place {
+        section: GATEWAYS,
+        index: Some(index),
+        key,
+    };
+    origins.get(&place).cloned()
+}
+
+/// The default address to listen on does not count where one to connect to is written.
+fn read_gateway(index: usize, reader: &mut Reader) -> SpGateway {
+    let mut gateway = SpGateway::default();
+    for key in GATEWAY_KEYS {
+        let place = Place {
+            section: GATEWAYS,
+            index: Some(index),
+            key: key.name,
+        };
+        reader.read(place, key, &mut gateway);
+    }
+    if gateway.connect.is_empty() {
+        return gateway;
+    }
+    let listen = gateway_origin(&reader.origins, index, "listen");
+    if listen.is_some() && !gateway.listen.is_empty() {
+        let message = format!("`{GATEWAYS}.{index}` has both `listen` and `connect`");
+        let problem = Problem::new(listen, message).help("a gateway does one of them: remove one");
+        reader.problems.push(problem);
+    }
+    gateway.listen = String::new();
+    gateway
 }
 
 pub(super) struct Reader {

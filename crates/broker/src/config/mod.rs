@@ -18,6 +18,7 @@ mod changes;
 mod error;
 mod example;
 mod foreign;
+mod gateways;
 mod listener;
 mod listener_checks;
 mod load;
@@ -40,6 +41,7 @@ pub(crate) use changes::in_force;
 pub use changes::{Applies, Change, changes};
 pub use error::{ConfigError, Problem};
 pub use example::example;
+pub use gateways::{SpGateway, SpSeparator, SpSocket};
 pub use listener::{Address, CertificateUser, FileMode, Listener, Protocol, Tls, TlsVersion};
 pub use load::{Effective, EffectiveValue, Sources};
 pub use roles::{Role, RoleError};
@@ -64,6 +66,8 @@ pub struct Config {
     pub audit: Audit,
     /// The log.
     pub log: Log,
+    /// Gateways to nanomsg and nng, started beside the broker.
+    pub gateways: Vec<SpGateway>,
 }
 
 /// `[broker]`

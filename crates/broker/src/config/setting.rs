@@ -11,7 +11,8 @@ use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
 use super::{
-    Batching, CertificateUser, FileMode, LogFormat, LogLevel, OnError, Protocol, TlsVersion,
+    Batching, CertificateUser, FileMode, LogFormat, LogLevel, OnError, Protocol, SpSeparator,
+    SpSocket, TlsVersion,
 };
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
@@ -173,6 +174,12 @@ word_settings! {
         Off = "off", CommonName = "common_name", Dns = "dns", Email = "email", Uri = "uri"
     }
     TlsVersion { V1_2 = "1.2", V1_3 = "1.3" }
+    SpSocket {
+        Pub = "pub", Sub = "sub", Push = "push", Pull = "pull", Req = "req", Rep = "rep"
+    }
+    SpSeparator {
+        Auto = "auto", None = "none", Nul = "nul", Space = "space", Newline = "newline"
+    }
     AuditAction { Stamp = "stamp", Verify = "verify", Off = "off" }
 }
 

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::Problem;
 use super::foreign::{instead_of, is_mosquitto, mosquitto_line, not_yet, protocol, unsupported};
+use super::gateways::{GATEWAY_KEYS, GATEWAYS};
 use super::table::SECTIONS;
 use super::table_arrays::{ADDRESS, LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULE_KEYS, RULES};
 use super::value::Form;
@@ -153,6 +154,8 @@ impl Written {
                         self.read_tables(RULES, rules.get_ref(), origin, text, &at);
                     }
                 }
+                (GATEWAY, DeValue::Table(kinds)) => self.read_gateways(kinds, text, &at),
+                (GATEWAY, _) => self.wrong_shape(origin, GATEWAYS),
                 (name, DeValue::Table(keys)) if section_names().any(|known| known == name) => {
                     self.read_keys(name, None, keys, text, &at);
                 }
@@ -203,6 +206,18 @@ impl Written {
         }
     }
 
+    fn read_gateways(&mut self, kinds: &DeTable<'_>, text: &str, at: &dyn Fn(usize) -> Origin) {
+        for (kind, tables) in kinds {
+            let origin = at(kind.span().start);
+            if kind.get_ref() == SP {
+                self.read_tables(GATEWAYS, tables.get_ref(), origin, text, at);
+            } else {
+                let name = format!("{GATEWAY}.{}", kind.get_ref());
+                self.problems.push(unknown_section(origin, &name));
+            }
+        }
+    }
+
     /// How many tables an array of tables has.
     pub(super) fn count(&self, section: &str) -> usize {
         self.tables.get(section).copied().unwrap_or(0)
@@ -240,7 +255,7 @@ impl Written {
     }
 
     fn wrong_shape(&mut self, origin: Origin, section: &str) {
-        let header = if [LISTENERS, RULES, ROLES].contains(&section) {
+        let header = if [LISTENERS, RULES, ROLES, GATEWAYS].contains(&section) {
             format!("[[{section}]]")
         } else {
             format!("[{section}]")
@@ -341,6 +356,7 @@ impl Written {
             },
             [AUDIT, RULE, index, key] => self.put_numbered(RULES, "rule", index, key, raw),
             [ROLES, index, key] => self.put_numbered(ROLES, "role", index, key, raw),
+            [GATEWAY, SP, index, key] => self.put_numbered(GATEWAYS, "gateway", index, key, raw),
             [section, key] if section != LISTENERS && section != ROLES => {
                 self.put(section, None, key, raw);
             }
@@ -479,6 +495,9 @@ const AUDIT: &str = "audit";
 /// A key of listeners that users of other brokers write.
 const PROTOCOL: &str = "protocol";
 const RULE: &str = "rule";
+/// The section of [`GATEWAYS`], and its name in there.
+const GATEWAY: &str = "gateway";
+const SP: &str = "sp";
 /// What the name of an environment variable that sets a value begins with.
 const ENVIRONMENT_PREFIX: &str = "UNBROKEN__";
 
@@ -486,7 +505,7 @@ fn section_names() -> impl Iterator<Item = &'static str> {
     SECTIONS
         .iter()
         .map(|section| section.name)
-        .chain([LISTENERS, RULES, ROLES])
+        .chain([LISTENERS, RULES, ROLES, GATEWAYS])
 }
 
 fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
@@ -498,8 +517,14 @@ fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
         .map_or(&[][..], |s| s.keys);
     let rule_keys = if section == RULES { RULE_KEYS } else { &[] };
     let role_keys = if section == ROLES { ROLE_KEYS } else { &[] };
+    let gateway_keys = if section == GATEWAYS {
+        GATEWAY_KEYS
+    } else {
+        &[]
+    };
     keys.iter()
         .map(|key| key.name)
+        .chain(gateway_keys.iter().map(|key| key.name))
         .chain(rule_keys.iter().map(|key| key.name))
         .chain(role_keys.iter().map(|key| key.name))
         .chain(listener_keys.iter().map(|key| key.name))

@@ -581,3 +581,52 @@ fn mistakes_are_reported_in_the_order_of_their_lines() {
         "{message}"
     );
 }
+
+#[test]
+fn gateways_are_read_with_their_lines_and_need_a_restart() {
+    let text = "[[gateway.sp]]\nsocket = \"push\"\nconnect = \"tcp://worker:7\"\n\
+                [[gateway.sp]]\nfilter = \"a/#\"\n";
+    let variable = ("UNBROKEN__GATEWAY__SP__1__TOPIC", "jobs");
+    let config = load(text, &[variable]).unwrap().config;
+    let [push, pull] = &*config.gateways else {
+        panic!("{:?}", config.gateways);
+    };
+    assert_eq!(
+        (push.peer(), push.listen_address()),
+        (Some(("worker", 7)), None)
+    );
+    assert_eq!(push.name(), "push-worker:7");
+    assert_eq!((&*pull.topic, &*pull.filter), ("jobs", "a/#"));
+    assert_eq!(
+        pull.listen_address(),
+        Some("127.0.0.1:5555".parse().unwrap())
+    );
+    let changed = changes(&load("", &[]).unwrap().config, &config);
+    let changed: Vec<_> = changed.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        changed,
+        ["gateway.sp: 0 gateways -> 2 gateways (needs a restart)"]
+    );
+    check(
+        "[[gateway.sp]]\nlisten = \"tcp://[::]:1\"\nconnect = \"tcp://a:1\"\n\
+         [[gateway.sp]]\nconnect = \"udp://a:1\"\nsockt = \"sub\"\nretry = \"5\"\n\
+         [gateway.zmq]\n[[gateway.sp]]\ntopic = \"#\"\n",
+        &[
+            "broker.toml:2: `gateway.sp.0` has both",
+            "broker.toml:5: `gateway.sp.1.connect`: `udp://a:1`",
+            "broker.toml:6: unknown key `sockt`",
+            "did you mean `socket`?",
+            "broker.toml:7: `gateway.sp.1.retry`: `5` has no unit",
+            "broker.toml:8: unknown section `gateway.zmq`",
+            "broker.toml:10: `gateway.sp.2.topic`: `#` is not a topic",
+        ],
+    );
+    check(
+        "gateway = 1\n",
+        &["`gateway.sp` is not a table", "[[gateway.sp]]"],
+    );
+    check(
+        "[gateway]\nsp = 1\n",
+        &["broker.toml:2: `gateway.sp` is not a table"],
+    );
+}
