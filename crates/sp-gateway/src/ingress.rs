@@ -111,21 +111,26 @@ async fn see_to_answers(mut answers: mpsc::Receiver<Waiting>, shared: Arc<Shared
         request,
     }) = answers.recv().await
     {
-        match stamped.published().await {
-            Ok(published) => {
-                shared.counts.add_published();
-                let is_unheard = published.acknowledged == Acknowledged::NoSubscribers;
-                if is_unheard && shared.protocol == Protocol::Rep {
-                    let detail = "no client subscribes to its topic";
-                    shared.drop_message(Drop::NoResponder, &detail);
-                }
-            }
-            // The next start sends it again, or its receivers miss it; its request stays open.
-            Err(AuditError::Publish(PublishError::Ended(_))) => continue,
-            Err(why) => shared.drop_message(Drop::Refused, &why),
+        let answer = stamped.published().await;
+        if let Err(AuditError::Publish(PublishError::Ended(_))) = answer {
+            // The next start sends it again, or its receivers miss it. Its request stays open.
+            continue;
         }
-        if let Some(request) = request {
-            request.acknowledge();
+        if let Err(why) = &answer {
+            shared.drop_message(Drop::Refused, why);
+        }
+        if let Ok(published) = &answer {
+            shared.counts.add_published();
+            let is_unheard = published.acknowledged == Acknowledged::NoSubscribers;
+            if is_unheard && shared.protocol == Protocol::Rep {
+                let detail = "no client subscribes to its topic";
+                shared.drop_message(Drop::NoResponder, &detail);
+            }
+        }
+        match request {
+            Some(request) if answer.is_ok() => request.acknowledge_processed(),
+            Some(request) => request.acknowledge(),
+            None => {}
         }
     }
 }

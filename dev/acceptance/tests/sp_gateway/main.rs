@@ -3,6 +3,7 @@
 
 mod peer;
 mod programs;
+mod rates;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Instant;
@@ -388,6 +389,19 @@ fn a_gateway_gives_up_after_its_time_and_the_broker_goes_on() {
     let broker = Broker::with_config(&keys);
     broker.wait_for_log(&format!("gave up connecting to tcp://{address}"));
     broker.connect("client").expect_pong();
+}
+
+#[test]
+fn an_address_in_use_ends_the_broker_with_the_reason() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let keys = format!("[[gateway.sp]]\nlisten = \"tcp://{address}\"\n");
+    let (status, said) = Launch::config(&keys).run_to_end();
+    assert_eq!(status.code(), Some(69), "{said}");
+    assert!(
+        said.contains(&format!("cannot listen on tcp://{address}: ")),
+        "{said}"
+    );
 }
 
 /// A listener with a password file admits a gateway with a user and a secret.
