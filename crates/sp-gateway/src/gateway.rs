@@ -242,6 +242,7 @@ impl Parts {
             peers,
             options,
         } = self;
+        tracing::info!(gateway = %shared.name, "sp gateway ready");
         let role = Arc::new(role);
         let stop = async {
             // It also ends when the handle is dropped.

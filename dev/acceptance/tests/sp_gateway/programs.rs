@@ -12,7 +12,7 @@ use unbroken_acceptance::tools::{self, Tool};
 use unbroken_acceptance::{Broker, Client, DEADLINE, Launch, case};
 
 use crate::peer::gateway;
-use crate::publish_until_received;
+use crate::wait_until_ready;
 
 /// Whether a tool is there. One that is missing is counted, by the line that says so.
 fn has(tool: Tool) -> bool {
@@ -139,6 +139,9 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// What the client of [`talk`] subscribes to.
 fn connect(broker: &Broker) -> Client {
+    for (kind, _) in KINDS {
+        wait_until_ready(broker, kind);
+    }
     let mut client = broker.connect("client");
     for filter in ["in/pull", "in/rep", "in/answers"] {
         client.subscribe_to(filter, 1);
@@ -172,9 +175,9 @@ fn talk(broker: &Broker, client: &mut Client, peers: &mut [Nng; 6], round: usize
         ("in/sub/a/b", text("published"))
     );
     let out = |kind: &str, payload: &str| Publish::new(&format!("out/{kind}/x"), payload).qos(1);
-    publish_until_received(client, &out("push", &text("work")));
+    client.publish(out("push", &text("work")));
     pull.expect(&text("work"));
-    publish_until_received(client, &out("pub", &text("news")));
+    client.publish(out("pub", &text("news")));
     subscriber.expect(&text("out/pub/x\0news"));
 
     req.send(&text("question"));
@@ -189,7 +192,7 @@ fn talk(broker: &Broker, client: &mut Client, peers: &mut [Nng; 6], round: usize
     req.expect(&text("answer"));
 
     let request = out("req", &text("order")).property(RESPONSE_TOPIC, "in/answers");
-    publish_until_received(client, &request);
+    client.publish(request);
     rep.expect(&text("order"));
     rep.send(&text("done"));
     client.take_message("in/answers", &text("done"));
@@ -261,10 +264,11 @@ fn work_waits_for_a_socket_of_nng_that_is_killed() {
     let config = "[[gateway.sp]]\nname = \"it\"\nsocket = \"push\"\nfilter = \"work\"\n\
                   listen = \"tcp://127.0.0.1:0\"\n";
     let broker = Launch::config(config).argument("-v").start();
+    wait_until_ready(&broker, "it");
     let mut client = broker.connect("client");
     let work = |number: usize| Publish::new("work", number.to_string()).qos(1);
     let mut pull = Nng::dial("pull", gateway(&broker, "it"), &[]);
-    publish_until_received(&mut client, &work(0));
+    client.publish(work(0));
     pull.expect("0");
     drop(pull);
     broker.wait_for_log("sp peer left gateway=it ");
@@ -295,7 +299,7 @@ fn cats_of_nng_and_nanomsg_take_work_and_ask() {
             Cat::start(&mut command)
         };
         let mut pull = start("--pull", "push", &[]);
-        publish_until_received(&mut client, &Publish::new("out/push/x", "work").qos(1));
+        client.publish(Publish::new("out/push/x", "work").qos(1));
         pull.expect("\"work\"");
         drop(pull);
 

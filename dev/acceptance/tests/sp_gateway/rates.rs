@@ -10,7 +10,7 @@ use unbroken_acceptance::Launch;
 use unbroken_acceptance::raw::Publish;
 
 use crate::peer::{PULL, PUSH, Peer};
-use crate::publish_until_received;
+use crate::wait_until_ready;
 
 const MESSAGES: usize = 50_000;
 const ROUNDS: usize = 7;
@@ -27,10 +27,11 @@ fn rates() {
     };
     let config = table("pull") + &table("push");
     let broker = Launch::config(&config).argument("-v").start();
+    wait_until_ready(&broker, "push");
     let mut publisher = broker.connect("publisher");
     let mut push = Peer::join(&broker, "pull", PUSH);
     let mut pull = Peer::join(&broker, "push", PULL);
-    publish_until_received(&mut publisher, &Publish::new("out", "").qos(1));
+    publisher.publish(Publish::new("out", "").qos(1));
     pull.expect("");
     let mut rates = [const { Vec::new() }; 3];
     let payload = "x".repeat(BYTES);
