@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use tokio::sync::oneshot;
 use unbroken_broker::OpenListener;
-use unbroken_broker::config::{Config, SpGateway, SpSeparator, SpSocket};
+use unbroken_broker::config::{Config, Protocol as Transport, SpGateway, SpSeparator, SpSocket};
 use unbroken_sp_gateway::wire::Protocol;
 use unbroken_sp_gateway::{
     BindTo, ConnectTo, Endpoint, Gateway, Options, RetryDuration, Separator, TotalDuration,
@@ -114,10 +114,20 @@ fn options(
         (None, Some(address)) => Endpoint::Listen(BindTo::from(address)),
         (None, None) => return Err(format!("the gateway {} has no address", gateway.name())),
     };
-    let broker = match (gateway.other_broker(), listeners.first()) {
+    let plain = |listener: &OpenListener| match listener.protocol {
+        Transport::Mqtt => listener.address.tcp(),
+        _ => None,
+    };
+    let broker = match (gateway.other_broker(), listeners.iter().find_map(plain)) {
         (Some((host, port)), _) => ConnectTo::new(host, port),
-        (None, Some(listener)) => ConnectTo::from(reachable(listener.address)),
-        (None, None) => return Err(format!("the gateway {} has no broker", gateway.name())),
+        (None, Some(address)) => ConnectTo::from(reachable(address)),
+        (None, None) => {
+            return Err(format!(
+                "the gateway {} has no broker: no listener has an address and `protocol = \"mqtt\"`; \
+                 add one on loopback, or give the gateway a `broker`",
+                gateway.name()
+            ));
+        }
     };
     let mut mqtt = unbroken_client::Options::new(broker);
     if let Some(user) = &gateway.user {

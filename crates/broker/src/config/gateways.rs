@@ -341,7 +341,10 @@ pub(super) const GATEWAY_KEYS: &[Key<SpGateway>] = &[
         "broker",
         Kind::Text,
         Restart,
-        ["Host and port of the broker. Empty: the first listener of this one."],
+        [
+            "Host and port of the broker. Empty: the first listener of this one with an address and",
+            "`protocol = \"mqtt\"`."
+        ],
         broker
     ),
     key!(
