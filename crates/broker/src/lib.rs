@@ -40,6 +40,7 @@ mod sockets;
 mod tls;
 mod transport;
 mod tuning;
+mod websocket;
 
 pub use broker_store::BrokerStore;
 pub use disk::DiskError;

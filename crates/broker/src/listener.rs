@@ -31,12 +31,14 @@ use std::time::{Duration, Instant};
 
 use mio::{Registry, Token};
 use unbroken_broker_core::{Peer, ShardId};
+use unbroken_websocket::upgrade::Rules;
 
 use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, HANDSHAKES_PAUSE, LISTENERS};
 use crate::channel::IncomingConnection;
-use crate::config::Address;
+use crate::config::{Address, Listener};
 use crate::tls::TlsListener;
-use crate::transport::{Socket, Transport};
+use crate::transport::{Socket, Transform, Transport};
+use crate::websocket::WebSocket;
 pub(crate) use open::OpenSocket;
 use permits::LimitReached;
 pub(crate) use permits::{ConnectionPermit, ConnectionPermits};
@@ -66,15 +68,48 @@ pub(crate) struct Acceptor {
 pub(crate) struct OpenedListener {
     pub(crate) socket: OpenSocket,
     pub(crate) address: Address,
-    pub(crate) tls: Option<Arc<TlsListener>>,
+    pub(crate) layers: Layers,
+}
+
+/// What a listener speaks between socket and MQTT, from the socket upwards.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layers {
+    tls: Option<Arc<TlsListener>>,
+    websocket: Option<Arc<Rules>>,
+}
+
+impl Layers {
+    pub(crate) fn new(listener: &Listener, tls: Option<Arc<TlsListener>>) -> Self {
+        let rules = || Rules {
+            path: listener.websocket_path.clone(),
+            origins: listener.allowed_origins.clone(),
+        };
+        let has_websocket = listener.protocol.has_websocket();
+        Self {
+            tls,
+            websocket: has_websocket.then(|| Arc::new(rules())),
+        }
+    }
+
+    /// Whether another handshake may begin.
+    fn has_room(&self) -> bool {
+        !self.tls.as_ref().is_some_and(|tls| tls.is_full())
+    }
+
+    /// For a new connection.
+    fn transforms(&self) -> Result<Vec<Box<dyn Transform>>, rustls::Error> {
+        let tls = self.tls.as_ref().map(TlsListener::accept).transpose()?;
+        let websocket = self.websocket.as_ref();
+        let websocket = websocket.map(|rules| WebSocket::boxed(Arc::clone(rules)));
+        Ok(tls.into_iter().chain(websocket).collect())
+    }
 }
 
 #[derive(Debug)]
 struct ListeningSocket {
     socket: OpenSocket,
     address: Address,
-    /// Of a listener whose clients speak TLS.
-    tls: Option<Arc<TlsListener>>,
+    layers: Layers,
     /// An edge came, and the queue of connections was not seen empty since.
     ready: bool,
     /// The system refuses more connections, and this was logged.
@@ -95,13 +130,13 @@ impl Acceptor {
             let OpenedListener {
                 mut socket,
                 address,
-                tls,
+                layers,
             } = opened;
             socket.register(registry, token_of(index))?;
             listeners.push(ListeningSocket {
                 socket,
                 address,
-                tls,
+                layers,
                 ready: false,
                 exhausted: false,
                 rejected: Rejected::default(),
@@ -280,8 +315,7 @@ impl Rejected {
 impl ListeningSocket {
     /// Whether a connection waits, and may begin its handshake.
     fn may_accept(&self) -> bool {
-        let is_full = |tls: &Arc<TlsListener>| tls.is_full();
-        self.ready && !self.tls.as_ref().is_some_and(is_full)
+        self.ready && self.layers.has_room()
     }
 
     /// A connection with the protocol layers of this listener, from the socket upwards.
@@ -293,9 +327,8 @@ impl ListeningSocket {
         permit: ConnectionPermit,
     ) -> Option<IncomingConnection> {
         let listener = u16::try_from(listener).expect("Server::start refuses more listeners");
-        let tls = self.tls.as_ref().map(TlsListener::accept).transpose();
-        let transforms = match tls {
-            Ok(tls) => tls.into_iter().collect(),
+        let transforms = match self.layers.transforms() {
+            Ok(transforms) => transforms,
             Err(error) => {
                 tracing::error!(
                     listener = %self.address,

@@ -36,7 +36,7 @@ use crate::disk::{Disk, DiskError, OpenedStore};
 use crate::handle::{
     Access, BrokerHandle, InForce, Requests, auth_rules, listener_limits, tls_listeners,
 };
-use crate::listener::{self, Acceptor, ConnectionPermits, OpenSocket, OpenedListener};
+use crate::listener::{self, Acceptor, ConnectionPermits, Layers, OpenSocket, OpenedListener};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
@@ -417,7 +417,7 @@ fn open_all(
             Ok(OpenedListener {
                 address: socket.address()?,
                 socket,
-                tls: tls.clone(),
+                layers: Layers::new(listener, tls.clone()),
             })
         });
         opened.map_err(|source| StartError::Bind {

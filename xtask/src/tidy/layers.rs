@@ -19,6 +19,7 @@ const ROWS: [&[&str]; 8] = [
         "unbroken-hash-ring",
         "session-channels",
         "unbroken-payload-seal",
+        "unbroken-websocket",
     ],
     &[
         "unbroken-broker-core",

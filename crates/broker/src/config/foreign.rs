@@ -58,7 +58,6 @@ pub(super) fn unsupported(name: &str) -> Option<Unsupported> {
 /// The unsupported feature that the `protocol` of a listener needs.
 pub(super) fn protocol(name: &str) -> Option<Unsupported> {
     unsupported(match name {
-        "websocket" | "websockets" | "ws" | "wss" => "websockets",
         "quic" => "quic",
         _ => return None,
     })
@@ -98,21 +97,6 @@ const UNSUPPORTED: &[Feature] = &[
         "TLS with pre-shared keys",
         Some("a client certificate with an ECDSA key is small too, see `client_ca_file`"),
         &["psk_*"],
-    ),
-    (
-        "MQTT over WebSocket",
-        Some("clients connect with MQTT over TCP"),
-        &[
-            "websocket",
-            "websockets",
-            "websocket_*",
-            "websockets_*",
-            "ws",
-            "ws_*",
-            "wss",
-            "wss_*",
-            "http_dir",
-        ],
     ),
     (
         "a bridge to another broker",
@@ -266,6 +250,20 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     (
         "a listener on a unix socket has `socket`, and may have `socket_mode` and `socket_owner`",
         &["unix", "unix_*", "socket_path", "mode", "owner"],
+    ),
+    (
+        "MQTT over WebSocket is a listener with `protocol = \"ws\"`, or \"wss\" over TLS, which may \
+         have `websocket_path` and `allowed_origins`",
+        &[
+            "websocket",
+            "websockets",
+            "websockets_*",
+            "ws",
+            "ws_*",
+            "wss",
+            "wss_*",
+            "http_dir",
+        ],
     ),
     (
         "TLS belongs to a listener with `protocol = \"mqtts\"`, which has `certificate_file` and \

@@ -29,6 +29,10 @@ pub struct Listener {
     pub acl_file: Option<PathBuf>,
     /// Open connections of this listener; `None`: only `limits.connections_max` applies.
     pub max_connections: Option<u32>,
+    /// The path of WebSocket requests.
+    pub websocket_path: String,
+    /// Origins of pages that may connect over WebSocket; empty: all.
+    pub allowed_origins: Vec<String>,
     /// Without effect where the protocol has no TLS.
     pub tls: Tls,
 }
@@ -124,6 +128,8 @@ impl Default for Listener {
             password_file: None,
             acl_file: None,
             max_connections: None,
+            websocket_path: "/mqtt".to_owned(),
+            allowed_origins: Vec::new(),
             tls: Tls::default(),
         }
     }
@@ -224,6 +230,10 @@ pub enum Protocol {
     Mqtt,
     /// MQTT over TLS.
     Mqtts,
+    /// MQTT over WebSocket.
+    Ws,
+    /// MQTT over WebSocket over TLS.
+    Wss,
 }
 
 impl Protocol {
@@ -232,6 +242,8 @@ impl Protocol {
         match self {
             Self::Mqtt => 1883,
             Self::Mqtts => 8883,
+            Self::Ws => 8083,
+            Self::Wss => 8084,
         }
     }
 
@@ -240,12 +252,19 @@ impl Protocol {
         match self {
             Self::Mqtt => "mqtt",
             Self::Mqtts => "mqtts",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
         }
     }
 
     /// Whether it is encrypted.
     pub const fn has_tls(self) -> bool {
-        matches!(self, Self::Mqtts)
+        matches!(self, Self::Mqtts | Self::Wss)
+    }
+
+    /// Whether MQTT is in WebSocket frames.
+    pub const fn has_websocket(self) -> bool {
+        matches!(self, Self::Ws | Self::Wss)
     }
 }
 

@@ -24,6 +24,7 @@ pub(super) fn complete(index: usize, listener: &mut Listener, reader: &mut Reade
         (&["socket_mode", "socket_owner"][..], "it needs a `socket`")
     };
     refuse_ineffective(index, listener, ineffective, reader);
+    check_websocket(index, listener, reader);
     check_tls(index, listener, reader);
     admit(index, listener, reader);
 }
@@ -40,10 +41,28 @@ const TLS_KEYS: [&str; 9] = [
     "max_handshakes",
 ];
 
+fn check_websocket(index: usize, listener: &Listener, reader: &mut Reader) {
+    if !listener.protocol.has_websocket() {
+        let keys = &["websocket_path", "allowed_origins"];
+        let needs = "it needs WebSocket: `protocol = \"ws\"` or `protocol = \"wss\"`";
+        return refuse_ineffective(index, listener, (keys, needs), reader);
+    }
+    let path = &listener.websocket_path;
+    let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_path || path.contains('?') || path.contains('#') {
+        let message = format!("`{LISTENERS}.{index}.websocket_path`: `{path}` is not a path");
+        let origin = reader.near(index, &["websocket_path"]);
+        let help = "write it as in a URL, such as \"/mqtt\", without a query";
+        reader
+            .problems
+            .push(Problem::new(origin, message).help(help));
+    }
+}
+
 /// A listener with TLS has certificates, each with its key; another one has none.
 fn check_tls(index: usize, listener: &Listener, reader: &mut Reader) {
     if !listener.protocol.has_tls() {
-        let needs = "it needs TLS: `protocol = \"mqtts\"`";
+        let needs = "it needs TLS: `protocol = \"mqtts\"` or `protocol = \"wss\"`";
         return refuse_ineffective(index, listener, (&TLS_KEYS, needs), reader);
     }
     if listener.tls.client_ca_file.is_none() {

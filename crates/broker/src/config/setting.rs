@@ -118,6 +118,18 @@ impl Setting for Vec<PathBuf> {
     }
 }
 
+impl Setting for Vec<String> {
+    fn to_value(&self) -> Value {
+        Value::List(self.clone())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::List(texts) => Some(texts),
+            _ => None,
+        }
+    }
+}
+
 impl Setting for FileMode {
     fn to_value(&self) -> Value {
         Value::Text(self.to_string())
@@ -169,7 +181,7 @@ word_settings! {
     StoreFull { DropOldest = "drop_oldest", Refuse = "refuse" }
     LogFormat { Human = "human", Json = "json" }
     Effect { Allow = "allow", Deny = "deny" }
-    Protocol { Mqtt = "mqtt", Mqtts = "mqtts" }
+    Protocol { Mqtt = "mqtt", Mqtts = "mqtts", Ws = "ws", Wss = "wss" }
     CertificateUser {
         Off = "off", CommonName = "common_name", Dns = "dns", Email = "email", Uri = "uri"
     }

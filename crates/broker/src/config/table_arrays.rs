@@ -138,11 +138,11 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
     ),
     key!(
         "protocol",
-        Kind::Choice(&["mqtt", "mqtts"]),
+        Kind::Choice(&["mqtt", "mqtts", "ws", "wss"]),
         Restart,
         [
-            "What clients speak: mqtt, or mqtts for MQTT over TLS. It decides the default port: 1883,",
-            "8883."
+            "What clients speak: mqtt; mqtts, which is MQTT over TLS; ws, over WebSocket; or wss, over",
+            "both. It decides the default port: 1883, 8883, 8083 or 8084."
         ],
         protocol
     ),
@@ -240,13 +240,30 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         max_connections
     ),
     key!(
+        "websocket_path",
+        Kind::Text,
+        Restart,
+        ["The path that WebSocket clients must ask for, without a query."],
+        websocket_path
+    ),
+    key!(
+        "allowed_origins",
+        Kind::List,
+        Restart,
+        [
+            "Origins whose pages may connect over WebSocket, such as \"https://example.org\", in an",
+            "array; empty: all. A client that names no origin is no page."
+        ],
+        allowed_origins
+    ),
+    key!(
         "certificate_file",
         Kind::Paths,
         Live,
         [
-            "The certificate of an mqtts listener and its chain, in PEM. Of several, in an array, the",
-            "one is used that has the host name a client asks for, otherwise the first. The files of",
-            "a listener are read again on SIGHUP; connected clients stay."
+            "The certificate of a listener with TLS and its chain, in PEM. Of several, in an array,",
+            "the one is used that has the host name a client asks for, otherwise the first. The files",
+            "of a listener are read again on SIGHUP; connected clients stay."
         ],
         tls.certificate_files
     ),

@@ -14,7 +14,7 @@ use super::{HandleError, Requests};
 use crate::access::{self, AccessError};
 use crate::authenticator::{AuthRules, ListenerAuth};
 use crate::channel::DriverEvent;
-use crate::config::{Change, Config, Listener, changes, in_force};
+use crate::config::{Change, Config, Listener, Protocol, changes, in_force};
 use crate::listener::ConnectionPermits;
 use crate::passwords::{PasswordFileError, Passwords};
 use crate::request::Request;
@@ -251,6 +251,8 @@ fn rule_of(now: &Listener, listener: &Listener) -> Listener {
         protocol: now.protocol,
         socket_mode: now.socket_mode,
         socket_owner: now.socket_owner.clone(),
+        websocket_path: now.websocket_path.clone(),
+        allowed_origins: now.allowed_origins.clone(),
         tls: tls.tls.clone(),
         ..listener.clone()
     }
@@ -262,10 +264,20 @@ pub(crate) fn tls_listeners(
 ) -> Result<Vec<Option<Arc<TlsListener>>>, TlsError> {
     let tls = |listener: &Listener| {
         let tls = listener.protocol.has_tls().then_some(&listener.tls);
-        let tls = tls.map(TlsListener::new).transpose()?;
+        let new = |tls| TlsListener::new(tls, alpn(listener.protocol));
+        let tls = tls.map(new).transpose()?;
         Ok(tls.map(Arc::new))
     };
     listeners.iter().map(tls).collect()
+}
+
+/// What TLS clients may ask for as the protocol above it (ALPN).
+const fn alpn(protocol: Protocol) -> &'static [u8] {
+    if protocol.has_websocket() {
+        b"http/1.1"
+    } else {
+        b"mqtt"
+    }
 }
 
 pub(crate) fn auth_rules(rules: &[Listener]) -> Result<AuthRules, PasswordFileError> {

@@ -7,7 +7,6 @@ use mio::{Events, Poll};
 use unbroken_broker_core::{Limits, RESERVE_MAX, Room};
 
 use super::*;
-use crate::config::Listener;
 
 /// A permit of a broker that has no other connection.
 pub(crate) fn any_permit() -> ConnectionPermit {
@@ -68,7 +67,7 @@ fn acceptor_of(shards: u8, limits: &[Option<u32>]) -> (Acceptor, Poll) {
         OpenedListener {
             socket,
             address,
-            tls: None,
+            layers: Layers::default(),
         }
     });
     let sockets = sockets.collect();

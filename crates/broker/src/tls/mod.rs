@@ -37,6 +37,8 @@ pub(crate) struct TlsListener {
     /// Handshakes that have begun and not ended.
     handshakes: AtomicU32,
     handshakes_max: AtomicU32,
+    /// The protocol above it, as clients ask for it.
+    alpn: &'static [u8],
 }
 
 /// Counts an unfinished handshake until it is dropped.
@@ -52,18 +54,19 @@ pub(crate) struct NewRules {
 
 impl TlsListener {
     /// Reads the files.
-    pub(crate) fn new(tls: &Tls) -> Result<Self, TlsError> {
-        let rules = TlsRules::read(tls, None)?;
+    pub(crate) fn new(tls: &Tls, alpn: &'static [u8]) -> Result<Self, TlsError> {
+        let rules = TlsRules::read(tls, alpn, None)?;
         Ok(Self {
             rules: RwLock::new(Arc::new(rules)),
             handshakes: AtomicU32::new(0),
             handshakes_max: AtomicU32::new(tls.max_handshakes),
+            alpn,
         })
     }
 
     /// Reads the files again. Nothing changes before [`put_in_force`](Self::put_in_force).
     pub(crate) fn read_again(&self, tls: &Tls) -> Result<NewRules, TlsError> {
-        let rules = TlsRules::read(tls, Some(&self.rules()))?;
+        let rules = TlsRules::read(tls, self.alpn, Some(&self.rules()))?;
         Ok(NewRules {
             rules: Arc::new(rules),
             handshakes_max: tls.max_handshakes,

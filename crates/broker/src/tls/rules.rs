@@ -66,7 +66,7 @@ const FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 impl TlsRules {
     /// Reads the files. Tickets of `old` rules stay good if the trust is the same.
-    pub(super) fn read(tls: &Tls, old: Option<&Self>) -> Result<Self, TlsError> {
+    pub(super) fn read(tls: &Tls, alpn: &[u8], old: Option<&Self>) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let certificates = Certificates::read(tls, &provider)?;
         let (verifier, trust) = Trust::read(tls)?.verifier(tls, &provider)?;
@@ -88,7 +88,7 @@ impl TlsRules {
         let mut config = builder.with_cert_resolver(Arc::new(certificates));
         config.ticketer = ticketer;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.alpn_protocols = vec![b"mqtt".to_vec()];
+        config.alpn_protocols = vec![alpn.to_vec()];
         Ok(Self {
             config: Arc::new(config),
             requires_certificate: verifier.is_some() && tls.require_client_certificate,

@@ -54,7 +54,7 @@ impl Files {
     }
 
     fn listener(&self) -> Arc<TlsListener> {
-        Arc::new(TlsListener::new(&self.tls).unwrap())
+        Arc::new(TlsListener::new(&self.tls, b"mqtt").unwrap())
     }
 
     /// A client that trusts the authority of the servers.

@@ -49,6 +49,24 @@ impl Guess {
         }
     }
 
+    /// The same on a listener with WebSocket.
+    pub(crate) const fn on_websocket(self) -> Option<&'static str> {
+        match self {
+            Self::Mqtt => Some(
+                "the client speaks MQTT without WebSocket: it needs a listener with \
+                 `protocol = \"mqtt\"`, or \"mqtts\" over TLS",
+            ),
+            Self::Tls => Some(
+                "the client speaks TLS: it needs a listener with `protocol = \"wss\"`, or \
+                 \"mqtts\" without WebSocket",
+            ),
+            Self::Proxy => {
+                Some("the client sends a PROXY header: the listener has no proxy that it trusts")
+            }
+            Self::Http => None,
+        }
+    }
+
     /// The same on a listener with MQTT alone.
     pub(crate) const fn on_mqtt(self) -> Option<&'static str> {
         match self {
@@ -58,7 +76,7 @@ impl Guess {
             ),
             Self::Http => Some(
                 "the client speaks HTTP: MQTT over WebSocket needs a listener with \
-                 `protocol = \"ws\"`",
+                 `protocol = \"ws\"`, or \"wss\" over TLS",
             ),
             Self::Proxy => {
                 Some("the client sends a PROXY header: the listener has no proxy that it trusts")

@@ -31,8 +31,9 @@ use super::{ReadOutcome, WriteOutcome};
 use crate::bounds::{SEALED_BYTES, UNOPENED_BYTES};
 use crate::tuning::WRITE_QUANTUM;
 
-/// Bytes of the shard that are sealed together, so that one record of TLS holds them.
-const PIECE_BYTES: usize = 16 * 1024;
+/// Bytes of the shard that are sealed together, so that one record of TLS holds them, with the
+/// header of a WebSocket frame.
+const PIECE_BYTES: usize = 16 * 1024 - 16;
 
 // The bytes that are sealed already are always among those that are offered.
 const _: () = assert!(SEALED_BYTES + PIECE_BYTES <= WRITE_QUANTUM);

@@ -1,6 +1,7 @@
 // MQTT.js behind the streams described in ../README.md.
 "use strict";
 
+const fs = require("node:fs");
 const readline = require("node:readline");
 const mqtt = require("mqtt");
 
@@ -37,7 +38,14 @@ function connect(command) {
   if (command.version === "5.0" && !command.clean) {
     options.properties = { sessionExpiryInterval: 3600 };
   }
-  client = mqtt.connect(`mqtt://127.0.0.1:${command.port}`, options);
+  const scheme = command.scheme ?? "mqtt";
+  const host = scheme === "mqtt" ? "127.0.0.1" : "localhost";
+  const path = scheme.startsWith("ws") ? "/mqtt" : "";
+  if (command.ca !== undefined) {
+    options.ca = fs.readFileSync(command.ca);
+    options.wsOptions = { ca: options.ca };
+  }
+  client = mqtt.connect(`${scheme}://${host}:${command.port}${path}`, options);
   client.on("connect", (connack) => tell("connected", { session: connack.sessionPresent }));
   client.on("message", (topic, payload, packet) =>
     tell("message", { topic, payload: payload.toString(), qos: packet.qos, retain: packet.retain }),

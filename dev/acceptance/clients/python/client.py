@@ -20,11 +20,16 @@ def tell(event, **fields):
 def connect(command):
     version = VERSIONS[command["version"]]
     options = {} if version == mqtt.MQTTv5 else {"clean_session": command["clean"]}
+    scheme = command.get("scheme", "mqtt")
+    if scheme in ("ws", "wss"):
+        options["transport"] = "websockets"
     client = mqtt.Client(
         mqtt.CallbackAPIVersion.VERSION2, client_id=command["id"], protocol=version, **options
     )
     if "user" in command:
         client.username_pw_set(command["user"], command.get("password"))
+    if scheme in ("mqtts", "wss"):
+        client.tls_set(ca_certs=command["ca"])
     if "will" in command:
         client.will_set(command["will"]["topic"], command["will"]["payload"], qos=1)
 
@@ -68,7 +73,8 @@ def connect(command):
         if not command["clean"]:
             more["properties"] = Properties(PacketTypes.CONNECT)
             more["properties"].SessionExpiryInterval = 3600
-    client.connect("127.0.0.1", command["port"], **more)
+    host = "127.0.0.1" if scheme == "mqtt" else "localhost"
+    client.connect(host, command["port"], **more)
     client.loop_start()
     return client
 

@@ -4,3 +4,4 @@ mod certificates;
 mod programs;
 mod tls;
 mod unix;
+mod websocket;
