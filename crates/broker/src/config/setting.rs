@@ -118,18 +118,6 @@ impl Setting for Vec<PathBuf> {
     }
 }
 
-impl Setting for Vec<String> {
-    fn to_value(&self) -> Value {
-        Value::List(self.clone())
-    }
-    fn from_value(value: Value) -> Option<Self> {
-        match value {
-            Value::List(texts) => Some(texts),
-            _ => None,
-        }
-    }
-}
-
 impl Setting for FileMode {
     fn to_value(&self) -> Value {
         Value::Text(self.to_string())
