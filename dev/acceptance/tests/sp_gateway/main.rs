@@ -79,6 +79,54 @@ fn what_peers_push_is_published_in_order_with_a_lane() {
     );
 }
 
+/// The broker judges the gateway's lane as any publisher's, by windows of 1,024 messages.
+#[test]
+fn the_broker_proves_each_window_of_the_lane_of_a_gateway() {
+    let broker = broker("socket = \"pull\"\ntopic = \"jobs\"");
+    let mut watcher = broker.connect("watcher");
+    watcher.subscribe_to("audit/checkpoint/+", 0);
+    let mut peer = Peer::join(&broker, "it", PUSH);
+    peer.send(b"0");
+    let checkpoint = watcher.expect_publish();
+    let lane = checkpoint.topic.rsplit('/').next().expect("it has levels");
+    let mut windows = broker.connect("windows");
+    windows.subscribe_to(&format!("$audit/{lane}/window"), 0);
+    for number in 1..=3 * 1_024 {
+        peer.send(format!("{number}").as_bytes());
+    }
+    for first in [0, 1_024, 2_048] {
+        let window = windows.expect_publish().text();
+        let expected = [
+            format!("\"first\":{first},"),
+            "\"state\":\"proven\"".to_owned(),
+            "\"arrived\":1024".to_owned(),
+        ];
+        for part in expected {
+            assert!(window.contains(&part), "{window}");
+        }
+    }
+}
+
+/// Epoch and lane are bytes 4 to 15 of the stamp, which is base64.
+#[test]
+fn with_a_spool_a_lane_goes_on_after_a_restart() {
+    for (spool, goes_on) in [("spool = \"spool\"", true), ("", false)] {
+        case(spool);
+        let mut broker = launch(&format!("socket = \"pull\"\ntopic = \"t\"\n{spool}")).start();
+        let mut lane = || {
+            wait_until_ready(&broker, "it");
+            let mut client = broker.connect("client");
+            client.subscribe_to("t", 1);
+            Peer::join(&broker, "it", PUSH).send(b"x");
+            let message = client.take_message("t", "x");
+            let (_, stamp) = message.properties.user()[0];
+            broker.start_again();
+            stamp[4..21].to_owned()
+        };
+        assert_eq!(lane() == lane(), goes_on);
+    }
+}
+
 #[test]
 fn a_body_of_a_publisher_begins_with_its_topic() {
     let broker = broker("socket = \"sub\"\ntopic = \"in\"");
