@@ -104,6 +104,9 @@ pub(crate) const SEALED_BYTES: usize = 64 * 1024;
 /// KiB. Beyond it the peer breaks the protocol.
 pub(crate) const UNOPENED_BYTES: usize = 32 * 1024;
 
+/// Bytes of a header of the PROXY protocol; about 200 are usual.
+pub(crate) const PROXY_HEADER_BYTES: usize = 4 * 1024;
+
 /// Requests of a handle that wait for one shard; a few hundred bytes each, and the messages to
 /// publish.
 pub(crate) const HANDLE_REQUESTS: u32 = 64;

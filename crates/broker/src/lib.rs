@@ -30,6 +30,7 @@ mod log;
 mod logging;
 mod open_files;
 pub mod passwords;
+mod proxy;
 mod read_watermark;
 mod request;
 mod serve;

@@ -36,6 +36,7 @@ use unbroken_websocket::upgrade::Rules;
 use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, HANDSHAKES_PAUSE, LISTENERS};
 use crate::channel::IncomingConnection;
 use crate::config::{Address, Listener};
+use crate::proxy::Proxies;
 use crate::tls::TlsListener;
 use crate::transport::{Socket, Transform, Transport};
 use crate::websocket::WebSocket;
@@ -74,6 +75,7 @@ pub(crate) struct OpenedListener {
 /// What a listener speaks between socket and MQTT, from the socket upwards.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layers {
+    proxies: Option<Arc<Proxies>>,
     tls: Option<Arc<TlsListener>>,
     websocket: Option<Arc<Rules>>,
 }
@@ -86,6 +88,7 @@ impl Layers {
         };
         let has_websocket = listener.protocol.has_websocket();
         Self {
+            proxies: Proxies::of(listener),
             tls,
             websocket: has_websocket.then(|| Arc::new(rules())),
         }
@@ -96,12 +99,16 @@ impl Layers {
         !self.tls.as_ref().is_some_and(|tls| tls.is_full())
     }
 
-    /// For a new connection.
-    fn transforms(&self) -> Result<Vec<Box<dyn Transform>>, rustls::Error> {
+    /// For a new connection from this address.
+    fn transforms(
+        &self,
+        from: Option<SocketAddr>,
+    ) -> Result<Vec<Box<dyn Transform>>, rustls::Error> {
+        let proxy = self.proxies.as_ref().and_then(|it| it.transform(from));
         let tls = self.tls.as_ref().map(TlsListener::accept).transpose()?;
         let websocket = self.websocket.as_ref();
         let websocket = websocket.map(|rules| WebSocket::boxed(Arc::clone(rules)));
-        Ok(tls.into_iter().chain(websocket).collect())
+        Ok(proxy.into_iter().chain(tls).chain(websocket).collect())
     }
 }
 
@@ -327,7 +334,7 @@ impl ListeningSocket {
         permit: ConnectionPermit,
     ) -> Option<IncomingConnection> {
         let listener = u16::try_from(listener).expect("Server::start refuses more listeners");
-        let transforms = match self.layers.transforms() {
+        let transforms = match self.layers.transforms(address) {
             Ok(transforms) => transforms,
             Err(error) => {
                 tracing::error!(

@@ -175,16 +175,6 @@ const UNSUPPORTED: &[Feature] = &[
         Some("clients connect with MQTT over TCP"),
         &["quic", "quic_*"],
     ),
-    (
-        "the PROXY protocol",
-        None,
-        &[
-            "proxy_protocol",
-            "proxy_protocol_*",
-            "enable_proxy_protocol",
-            "haproxy",
-        ],
-    ),
     ("a mount point", None, &["mount_point", "mountpoint"]),
 ];
 
@@ -250,6 +240,15 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     (
         "a listener on a unix socket has `socket`, and may have `socket_mode` and `socket_owner`",
         &["unix", "unix_*", "socket_path", "mode", "owner"],
+    ),
+    (
+        "a listener with `trusted_proxies` takes PROXY headers from these",
+        &[
+            "proxy_protocol",
+            "proxy_protocol_*",
+            "enable_proxy_protocol",
+            "haproxy",
+        ],
     ),
     (
         "MQTT over WebSocket is a listener with `protocol = \"ws\"`, or \"wss\" over TLS, which may \

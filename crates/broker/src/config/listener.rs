@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use super::Network;
+
 /// One of `[[listeners]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
@@ -29,6 +31,10 @@ pub struct Listener {
     pub acl_file: Option<PathBuf>,
     /// Open connections of this listener; `None`: only `limits.connections_max` applies.
     pub max_connections: Option<u32>,
+    /// Proxies whose connections begin with a header of the PROXY protocol.
+    pub trusted_proxies: Vec<Network>,
+    /// Whether the common name of a certificate that such a proxy has verified names its user.
+    pub proxy_common_name: bool,
     /// The path of WebSocket requests.
     pub websocket_path: String,
     /// Origins of pages that may connect over WebSocket; empty: all.
@@ -128,6 +134,8 @@ impl Default for Listener {
             password_file: None,
             acl_file: None,
             max_connections: None,
+            trusted_proxies: Vec::new(),
+            proxy_common_name: false,
             websocket_path: "/mqtt".to_owned(),
             allowed_origins: Vec::new(),
             tls: Tls::default(),

@@ -24,6 +24,10 @@ pub(super) fn complete(index: usize, listener: &mut Listener, reader: &mut Reade
         (&["socket_mode", "socket_owner"][..], "it needs a `socket`")
     };
     refuse_ineffective(index, listener, ineffective, reader);
+    if listener.trusted_proxies.is_empty() {
+        let needs = (&["proxy_common_name"][..], "it needs `trusted_proxies`");
+        refuse_ineffective(index, listener, needs, reader);
+    }
     check_websocket(index, listener, reader);
     check_tls(index, listener, reader);
     admit(index, listener, reader);

@@ -22,6 +22,7 @@ mod gateways;
 mod listener;
 mod listener_checks;
 mod load;
+mod network;
 mod roles;
 mod setting;
 mod table;
@@ -44,6 +45,7 @@ pub use example::example;
 pub use gateways::{SpGateway, SpSeparator, SpSocket};
 pub use listener::{Address, CertificateUser, FileMode, Listener, Protocol, Tls, TlsVersion};
 pub use load::{Effective, EffectiveValue, Sources};
+pub use network::Network;
 pub use roles::{Role, RoleError};
 pub use written::{FlagValue, Origin};
 

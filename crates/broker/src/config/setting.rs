@@ -11,8 +11,8 @@ use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
 use super::{
-    Batching, CertificateUser, FileMode, LogFormat, LogLevel, OnError, Protocol, SpSeparator,
-    SpSocket, TlsVersion,
+    Batching, CertificateUser, FileMode, LogFormat, LogLevel, Network, OnError, Protocol,
+    SpSeparator, SpSocket, TlsVersion,
 };
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
@@ -113,6 +113,18 @@ impl Setting for Vec<PathBuf> {
     fn from_value(value: Value) -> Option<Self> {
         match value {
             Value::List(paths) => Some(paths.into_iter().map(PathBuf::from).collect()),
+            _ => None,
+        }
+    }
+}
+
+impl Setting for Vec<Network> {
+    fn to_value(&self) -> Value {
+        Value::List(self.iter().map(Network::to_string).collect())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::List(texts) => texts.iter().map(|text| text.parse().ok()).collect(),
             _ => None,
         }
     }

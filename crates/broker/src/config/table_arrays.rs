@@ -95,7 +95,7 @@ pub(super) const ROLE_KEYS: &[Key<Role>] = &[
     ),
     key!(
         "addresses",
-        Kind::List,
+        Kind::Networks,
         Live,
         ["Addresses and networks whose clients have it, such as \"10.0.0.0/8\"."],
         addresses
@@ -238,6 +238,26 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
             "its own."
         ],
         max_connections
+    ),
+    key!(
+        "trusted_proxies",
+        Kind::Networks,
+        Restart,
+        [
+            "Addresses and networks of proxies, in an array. Their connections must begin with a",
+            "PROXY header (version 1 or 2), and it says for which client; others have none."
+        ],
+        trusted_proxies
+    ),
+    key!(
+        "proxy_common_name",
+        Kind::Flag,
+        Restart,
+        [
+            "Whether the common name of a client's certificate that a trusted proxy has verified",
+            "names the client's user."
+        ],
+        proxy_common_name
     ),
     key!(
         "websocket_path",

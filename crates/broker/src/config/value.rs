@@ -47,6 +47,8 @@ pub(super) enum Kind {
     Path,
     /// Files, as [`Self::Path`]; none if empty.
     Paths,
+    /// Networks of IP addresses; none if empty.
+    Networks,
     /// An IP address, or `localhost`.
     Address,
     /// Permissions of a file, in octal digits.
@@ -77,7 +79,8 @@ impl Kind {
             let shown = if form == Form::Array { "[…]" } else { text };
             Err(format!("`{shown}` is not {}", self.expects()))
         };
-        if form == Form::Other || form == Form::Array && !matches!(self, Self::List | Self::Paths) {
+        let takes_array = matches!(self, Self::List | Self::Paths | Self::Networks);
+        if form == Form::Other || form == Form::Array && !takes_array {
             return wrong();
         }
         match self {
@@ -106,7 +109,7 @@ impl Kind {
                 Ok(_) => wrong(),
                 Err(why) => Err(format!("`{text}` {why}; it takes {}", self.expects())),
             },
-            Self::Paths => match form {
+            Self::Paths | Self::Networks => match form {
                 Form::Array => texts(text).map_or_else(wrong, |texts| Ok(Value::List(texts))),
                 Form::Text => Ok(Value::List(parts(text, ','))),
                 _ => wrong(),
@@ -159,6 +162,9 @@ impl Kind {
             ),
             Self::Text => "a text in quotes".to_owned(),
             Self::Path => "a file name in quotes".to_owned(),
+            Self::Networks => {
+                "an IP address or a network such as \"10.0.0.0/8\", or an array of them".to_owned()
+            }
             Self::Paths => "a file name in quotes, or an array of them".to_owned(),
             Self::Address => {
                 "an IP address such as \"127.0.0.1\" or \"::\", or \"localhost\"".to_owned()

@@ -251,6 +251,8 @@ fn rule_of(now: &Listener, listener: &Listener) -> Listener {
         protocol: now.protocol,
         socket_mode: now.socket_mode,
         socket_owner: now.socket_owner.clone(),
+        trusted_proxies: now.trusted_proxies.clone(),
+        proxy_common_name: now.proxy_common_name,
         websocket_path: now.websocket_path.clone(),
         allowed_origins: now.allowed_origins.clone(),
         tls: tls.tls.clone(),

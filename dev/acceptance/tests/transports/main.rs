@@ -2,6 +2,7 @@
 
 mod certificates;
 mod programs;
+mod proxy;
 mod tls;
 mod unix;
 mod websocket;

@@ -1,0 +1,47 @@
+//! A listener behind a proxy that says for whom it connects, with bytes by hand.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+
+use unbroken_acceptance::{DEADLINE, Launch};
+
+const CONFIG: &str = "\
+[[listeners]]
+port = 0
+trusted_proxies = [\"127.0.0.1\"]
+";
+
+const CONNECT: &[u8] = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04abcd";
+
+#[test]
+fn a_client_has_the_address_that_a_trusted_proxy_names() {
+    for shards in [1, 3] {
+        let broker = Launch::listeners(CONFIG).shards(shards).start();
+        let mut stream = TcpStream::connect(broker.address()).expect("it listens");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        let header = b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 1883\r\n";
+        stream.write_all(header).expect("it is sent");
+        stream.write_all(CONNECT).expect("it is sent");
+        let mut connack = [0; 4];
+        stream.read_exact(&mut connack).expect("an answer");
+        assert_eq!(connack, [0x20, 2, 0, 0]);
+        let line = broker.wait_for_log("client=abcd");
+        assert!(line.contains("address=192.0.2.7:4711"), "{line}");
+    }
+}
+
+#[test]
+fn a_trusted_proxy_must_send_a_header_and_others_must_not() {
+    let broker = Launch::listeners(CONFIG).start();
+    let mut stream = TcpStream::connect(broker.address()).expect("it listens");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    stream.write_all(CONNECT).expect("it is sent");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).expect("it is closed");
+    assert_eq!(rest, b"");
+    broker.wait_for_log("does not begin with a PROXY header");
+    // From an address that is not trusted a client is served without a header.
+    let connect = unbroken_acceptance::raw::Connect::v5("direct");
+    let mut direct = broker.attempt_from(Ipv4Addr::new(127, 0, 0, 2), &connect);
+    direct.expect_connack();
+}
