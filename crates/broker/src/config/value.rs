@@ -109,11 +109,9 @@ impl Kind {
                 Ok(_) => wrong(),
                 Err(why) => Err(format!("`{text}` {why}; it takes {}", self.expects())),
             },
-            Self::Paths | Self::Networks => match form {
-                Form::Array => texts(text).map_or_else(wrong, |texts| Ok(Value::List(texts))),
-                Form::Text => Ok(Value::List(parts(text, ','))),
-                _ => wrong(),
-            },
+            Self::Paths | Self::Networks if form == Form::Text && !text.starts_with('[') => {
+                Ok(Value::List(parts(text, ',')))
+            }
             Self::Text | Self::Path if form != Form::Text => wrong(),
             Self::Text | Self::Path if text.is_empty() => Ok(Value::Absent),
             Self::Text | Self::Path => Ok(Value::Text(text.to_owned())),
@@ -128,7 +126,9 @@ impl Kind {
             },
             Self::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Self::Choice(_) => wrong(),
-            Self::List => texts(text).map_or_else(wrong, |texts| Ok(Value::List(texts))),
+            Self::List | Self::Paths | Self::Networks => {
+                texts(text).map_or_else(wrong, |texts| Ok(Value::List(texts)))
+            }
         }
     }
 
