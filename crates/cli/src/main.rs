@@ -31,6 +31,11 @@ mod subscribe;
 mod trace;
 mod url;
 
+/// Gives memory back to the system after a while, wherever in the heap it was freed.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> std::process::ExitCode {
     command::main()
 }
