@@ -141,14 +141,14 @@ fn client(options: &Options) -> Client {
         .message_bytes_max
         .saturating_add(PACKET_BYTES_BESIDE);
     limits.packet_bytes_max = u32::try_from(packet).unwrap_or(u32::MAX);
-    let session = match options.protocol {
-        Protocol::Push | Protocol::Req => Session::Kept {
-            expiry_s: SESSION_EXPIRY_S,
-        },
-        _ => Session::WhileRunning { expiry_s: 300 },
+    let session = if options.is_session_kept() {
+        let expiry_s = SESSION_EXPIRY_S;
+        Session::Kept { expiry_s }
+    } else {
+        Session::WhileRunning { expiry_s: 300 }
     };
     let mqtt = options.mqtt.clone().limits(limits).session(session);
-    mqtt.client_id(format!("sp-{}", options.name)).start()
+    mqtt.client_id(options.client_id()).start()
 }
 
 /// Until it is asked to stop, or cannot go on.

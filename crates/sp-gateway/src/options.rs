@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unbroken_client::{BindTo, ConnectTo, RetryDuration, TotalDuration};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::topics::{Mapping, Separator};
 use crate::wire::Protocol;
@@ -37,9 +38,10 @@ pub struct Options {
 
 impl Options {
     /// A gateway with this kind of SP socket. `name` is one level of a topic: the gateway's client
-    /// id is `sp-` and the name, and a REP socket gets replies on `sp/reply/` and the name. `mqtt`
-    /// says where the broker is and as whom the gateway connects to it; client id, session and
-    /// limits in it are replaced.
+    /// id is `sp-` and the name (of PUSH and REQ sockets also `-` and 8 digits that the filter
+    /// decides), and a REP socket gets replies on `sp/reply/` and the name. `mqtt` says where the
+    /// broker is and as whom the gateway connects to it; client id, session and limits in it are
+    /// replaced.
     ///
     /// Topic `sp`, filter `sp/#`, the [usual](Separator::usual) separator, messages of 1 MiB at
     /// most, 30 s at most between two tries to connect and no end of them, a minute for a reply,
@@ -136,7 +138,44 @@ impl Options {
         self
     }
 
+    /// Whether the broker keeps the session while the gateway does not run.
+    pub(crate) fn is_session_kept(&self) -> bool {
+        matches!(self.protocol, Protocol::Push | Protocol::Req)
+    }
+
+    /// A kept session has its filter in its name, so that another filter begins another session:
+    /// in the old one messages of the old filter would come that nobody asks for.
+    pub(crate) fn client_id(&self) -> String {
+        let name = &self.name;
+        if !self.is_session_kept() {
+            return format!("sp-{name}");
+        }
+        // Half of the hash is enough to tell some filters of one gateway apart.
+        let [a, b, c, d, ..] = xxh3_64(self.filter.as_bytes()).to_be_bytes();
+        format!("sp-{name}-{a:02x}{b:02x}{c:02x}{d:02x}")
+    }
+
     pub(crate) fn reply_topic(&self) -> String {
         format!("sp/reply/{}", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_session_is_another_one_with_another_filter() {
+        let options = |protocol, filter: &str| {
+            let endpoint = Endpoint::Listen(BindTo::any_loopback_port());
+            let mqtt = unbroken_client::Options::new(ConnectTo::new("broker", 1883));
+            Options::new("a", protocol, endpoint, mqtt).filter(filter)
+        };
+        let [one, other] = ["a/#", "b/#"].map(|filter| options(Protocol::Push, filter).client_id());
+        assert_ne!(one, other);
+        for id in [&one, &other] {
+            assert!(id.starts_with("sp-a-") && id.len() == 13, "{id}");
+        }
+        assert_eq!(options(Protocol::Pub, "a/#").client_id(), "sp-a");
     }
 }

@@ -13,7 +13,7 @@ use crate::counts::Drop;
 use crate::error::GatewayError;
 use crate::shared::Shared;
 use crate::topics::Mapping;
-use crate::wire;
+use crate::wire::{self, ID_BYTES, Protocol};
 
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -122,7 +122,12 @@ pub(crate) async fn subscribe(client: &Client, filter: &str) -> Result<Subscript
 
 /// Whether the body of a message is within the limit. If not, it is counted and logged.
 pub(crate) fn fits(shared: &Shared, mapping: &Mapping, message: &Received) -> bool {
-    let bytes = mapping.head(message.topic()).len() + message.payload().len();
+    let id = if shared.protocol == Protocol::Req {
+        ID_BYTES
+    } else {
+        0
+    };
+    let bytes = id + mapping.head(message.topic()).len() + message.payload().len();
     let max = shared.message_bytes_max;
     if bytes > max {
         let topic = message.topic();

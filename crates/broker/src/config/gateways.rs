@@ -293,7 +293,7 @@ pub(super) const GATEWAY_KEYS: &[Key<SpGateway>] = &[
         "name",
         Kind::Text,
         Restart,
-        ["The client id is sp- and this. Empty: socket and address."],
+        ["The client id is sp- and this (see docs/sp.md). Empty: socket and address."],
         name
     ),
     key!(

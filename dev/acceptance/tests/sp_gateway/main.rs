@@ -252,7 +252,14 @@ fn a_peer_that_does_not_read_stops_the_broker_and_loses_nothing() {
     let mut peer = Peer::join(&broker, "it", PULL);
     client.publish_all((1..MESSAGES).map(work));
     let mut watcher = broker.connect("watcher");
-    watcher.subscribe_to("$audit/account/sp-it", 0);
+    // The filter decides the rest of the client id.
+    let connected = broker.wait_for_log("connected client=sp-it-");
+    let id = connected
+        .split("client=")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    let id = id.expect("the line has it");
+    watcher.subscribe_to(&format!("$audit/account/{id}"), 0);
     let account = watcher.expect_publish().text();
     let field = |name: &str| -> usize {
         let rest = account.split_once(&format!("\"{name}\":")).expect(name).1;
