@@ -192,6 +192,25 @@ fn a_peer_that_breaks_the_protocol_is_disconnected_and_harms_no_other() {
 }
 
 #[test]
+fn a_peer_beyond_the_limit_is_refused_and_the_others_stay() {
+    const PEERS_MAX: usize = 256;
+    let broker = broker("socket = \"pull\"\ntopic = \"t\"");
+    let address = gateway(&broker, "it");
+    let mut peers: Vec<_> = (0..PEERS_MAX)
+        .map(|_| Peer::connect(address, PUSH))
+        .collect();
+    Peer::open(address).expect_closed();
+    broker.wait_for_log("refused: 256 peers are connected");
+    let mut client = broker.connect("client");
+    client.subscribe_to("t", 1);
+    for peer in &mut peers {
+        peer.send(b"here");
+        client.take_message("t", "here");
+    }
+    assert_eq!(count(&last_counts(broker), "turned-away"), 1);
+}
+
+#[test]
 fn a_message_is_pushed_to_one_peer_and_waits_while_there_is_none() {
     let broker = broker("socket = \"push\"\nfilter = \"work/#\"");
     let mut client = broker.connect("client");
