@@ -30,6 +30,25 @@ use crate::source::{Source, subscribe};
 use crate::wire::Protocol;
 
 /// A running gateway. Dropping it ends it; [`stop`](Self::stop) lets the broker acknowledge first.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use unbroken_sp_gateway::wire::Protocol;
+/// use unbroken_sp_gateway::{ConnectTo, Endpoint, Gateway, Options, RetryDuration, TotalDuration};
+///
+/// let peer: ConnectTo = "worker:5555".parse()?;
+/// let mqtt = unbroken_client::Options::new("localhost:1883".parse()?);
+/// let options = Options::new("jobs", Protocol::Push, Endpoint::Connect(peer), mqtt)
+///     .filter("plant/jobs")
+///     .retry(RetryDuration(Duration::from_secs(5)))
+///     .total(TotalDuration(Duration::from_hours(1)));
+/// let gateway = Gateway::start(options).await?;
+/// println!("{}", gateway.counts());
+/// gateway.stop().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Gateway {
     address: Option<SocketAddr>,
