@@ -141,7 +141,7 @@ fn the_commands_work_together() {
     let compared = k_nucleotide(&peer, directory.path(), b"");
     let text = String::from_utf8_lossy(&compared.stdout);
     assert!(
-        text.contains("\noutput identical; median time over peer "),
+        text.contains("\noutput identical; medians: time over peer "),
         "{compared:?}"
     );
 }

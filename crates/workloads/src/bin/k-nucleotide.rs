@@ -9,9 +9,11 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use thiserror::Error;
 use unbroken_workloads::graph500::statistics::Summary;
 use unbroken_workloads::nucleotide::pipeline::{self, CountError};
@@ -104,30 +106,47 @@ fn compare(cli: &Cli, file: &Path, peer: &Path) -> Result<(), CommandError> {
     if let Some(threads) = cli.threads {
         own_arguments = vec!["--threads".to_owned(), threads.to_string()];
     }
-    let mut ratios = Vec::new();
+    let mut ratios = [Vec::new(), Vec::new()];
     for round in 1..=cli.rounds.get() {
-        let (ours, our_time) = timed(&own, &own_arguments, file)?;
-        let (theirs, their_time) = timed(peer, &[], file)?;
-        if ours != theirs {
+        let ours = timed(&own, &own_arguments, file)?;
+        let theirs = timed(peer, &[], file)?;
+        if ours.output != theirs.output {
             let path = peer.to_owned();
             return Err(CommandError::Differs { path });
         }
-        let ratio = our_time / their_time.max(1e-9);
+        let over = |one: f64, other: f64| one / other.max(1e-9);
+        let time = over(ours.time, theirs.time);
+        let cpu = over(ours.cpu, theirs.cpu);
         writeln!(
             out,
-            "round {round}: {our_time:.3} s, peer {their_time:.3} s, time over peer {ratio:.3}"
+            "round {round}: {:.3} s (CPU {:.3} s), peer {:.3} s (CPU {:.3} s), \
+             time over peer {time:.3}, CPU over peer {cpu:.3}",
+            ours.time, ours.cpu, theirs.time, theirs.cpu
         )?;
-        ratios.push(ratio);
+        ratios[0].push(time);
+        ratios[1].push(cpu);
     }
-    let median = Summary::new(&ratios).median();
-    writeln!(out, "output identical; median time over peer {median:.3}")?;
+    let [time, cpu] = ratios.map(|ratios| Summary::new(&ratios).median());
+    writeln!(
+        out,
+        "output identical; medians: time over peer {time:.3}, CPU over peer {cpu:.3}"
+    )?;
     Ok(())
 }
 
-/// What a program puts out, and its time in seconds.
-fn timed(path: &Path, arguments: &[String], file: &Path) -> Result<(Vec<u8>, f64), CommandError> {
+/// One run of a program.
+struct Timed {
+    output: Vec<u8>,
+    /// Seconds from start to end.
+    time: f64,
+    /// Seconds that its threads were running, which other programs disturb less.
+    cpu: f64,
+}
+
+fn timed(path: &Path, arguments: &[String], file: &Path) -> Result<Timed, CommandError> {
     let mut command = Command::new(path);
     command.args(arguments).stdin(open(file)?);
+    let cpu_before = cpu_of_children();
     let begin = Instant::now();
     let output = command.output().map_err(|source| CommandError::File {
         path: path.to_owned(),
@@ -135,11 +154,24 @@ fn timed(path: &Path, arguments: &[String], file: &Path) -> Result<(Vec<u8>, f64
     })?;
     let time = begin.elapsed().as_secs_f64();
     if output.status.success() {
-        Ok((output.stdout, time))
+        Ok(Timed {
+            output: output.stdout,
+            time,
+            cpu: cpu_of_children() - cpu_before,
+        })
     } else {
         Err(CommandError::Program {
             path: path.to_owned(),
             status: output.status,
         })
     }
+}
+
+/// Seconds of CPU of all processes that this one has started and that have ended; 0 if the system
+/// does not say.
+fn cpu_of_children() -> f64 {
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| {
+        let time = usage.user_time() + usage.system_time();
+        Duration::from_micros(time.num_microseconds().unsigned_abs()).as_secs_f64()
+    })
 }

@@ -8,7 +8,7 @@
 use session_channels::par::{Parallel, Team};
 
 use super::edges::Edge;
-use super::grouped::{Grouped, Ranking};
+use super::grouped::{Grouped, Ranking, by_vertex};
 use super::limits::{NONE, Vertex};
 
 /// Vertices of one word of a bitmap.
@@ -105,19 +105,6 @@ impl Graph {
     pub(super) fn isolated(&self) -> &[u64] {
         &self.isolated
     }
-}
-
-/// The part of each vertex.
-fn by_vertex<'a>(
-    mut rest: &'a mut [Vertex],
-    offsets: &'a [u32],
-) -> impl Iterator<Item = &'a mut [Vertex]> {
-    offsets.windows(2).map(move |ends| {
-        let count = (ends[1] - ends[0]) as usize;
-        let (part, behind) = std::mem::take(&mut rest).split_at_mut(count);
-        rest = behind;
-        part
-    })
 }
 
 /// Moves one of each number but `own` to the front of a sorted list; how many these are.

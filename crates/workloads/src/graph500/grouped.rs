@@ -68,9 +68,28 @@ impl Grouped {
         Self { offsets, ends }
     }
 
+    /// Sorts the ends of each vertex.
+    pub(super) fn sort(&mut self, team: &Team) {
+        let mut lists: Vec<_> = by_vertex(&mut self.ends, &self.offsets).collect();
+        team.map_in_place(&mut lists, |list| list.sort_unstable());
+    }
+
     pub(super) fn of(&self, vertex: usize) -> &[Vertex] {
         &self.ends[self.offsets[vertex] as usize..self.offsets[vertex + 1] as usize]
     }
+}
+
+/// The part of each vertex.
+pub(super) fn by_vertex<'a>(
+    mut rest: &'a mut [Vertex],
+    offsets: &'a [u32],
+) -> impl Iterator<Item = &'a mut [Vertex]> {
+    offsets.windows(2).map(move |ends| {
+        let count = (ends[1] - ends[0]) as usize;
+        let (part, behind) = std::mem::take(&mut rest).split_at_mut(count);
+        rest = behind;
+        part
+    })
 }
 
 /// Vertices in descending order of degree.

@@ -21,7 +21,7 @@ use super::limits::{LEVEL_MAX, NONE, Vertex};
 use super::tree::{NO_LEVEL, Tree};
 
 /// Vertices that make another thread worth while.
-const VERTICES_MIN: usize = 4_096;
+pub const VERTICES_MIN: usize = 4_096;
 
 /// Which rule a result breaks, in the order of the text, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -92,6 +92,35 @@ impl Fault {
     }
 }
 
+/// What a check needs of threads. [`Parallel`] has it; another pool can be given it, to compare.
+pub trait Threads {
+    /// The results of `f` for all items, in their order.
+    fn map_slice<T: Sync, R: Send>(&self, items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R>;
+
+    /// Blocks of neighbours, each with the index of its first item, and their results combined.
+    fn reduce_slice<T: Sync, A: Send>(
+        &self,
+        items: &[T],
+        part: impl Fn(usize, &[T]) -> A + Sync,
+        combine: impl Fn(A, A) -> A,
+    ) -> Option<A>;
+}
+
+impl<P: Parallel> Threads for P {
+    fn map_slice<T: Sync, R: Send>(&self, items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+        Parallel::map(self, items, f)
+    }
+
+    fn reduce_slice<T: Sync, A: Send>(
+        &self,
+        items: &[T],
+        part: impl Fn(usize, &[T]) -> A + Sync,
+        combine: impl Fn(A, A) -> A,
+    ) -> Option<A> {
+        Parallel::reduce_blocks(self, items, part, combine)
+    }
+}
+
 /// A list of edges, ready to check results against it.
 #[derive(Debug)]
 pub struct Validator {
@@ -130,31 +159,36 @@ impl Validator {
                 end: ranks[0].min(ranks[1]),
             }
         });
-        let list = Grouped::at_starts(&ranked, ranking.rank.len(), team);
+        let mut list = Grouped::at_starts(&ranked, ranking.rank.len(), team);
+        list.sort(team);
         Self { ranking, list }
     }
 
     /// Checks all five rules. How many tuples of the list are in the component, self-loops and
     /// repeated ones among them.
     pub fn check(&self, tree: &Tree, team: &Team) -> Result<u64, Fault> {
+        self.check_by(tree, &team.items_per_task_min(VERTICES_MIN))
+    }
+
+    /// [`check`](Self::check) by any threads.
+    pub fn check_by(&self, tree: &Tree, threads: &impl Threads) -> Result<u64, Fault> {
         let (expected, found) = (self.ranking.rank.len(), tree.vertices());
         if expected != found || tree.root() as usize >= found {
             return Err(Fault::Vertices { expected, found });
         }
-        let team = team.items_per_task_min(VERTICES_MIN);
         let ranked = Ranked {
             root: self.ranking.rank[tree.root() as usize],
-            levels: team.map(&self.ranking.by_rank, |vertex| {
+            levels: threads.map_slice(&self.ranking.by_rank, |vertex| {
                 tree.levels()[*vertex as usize].load(Ordering::Relaxed)
             }),
-            parents: team.map(&self.ranking.by_rank, |vertex| {
+            parents: threads.map_slice(&self.ranking.by_rank, |vertex| {
                 let parent = tree.parents()[*vertex as usize].load(Ordering::Relaxed);
                 let rank = self.ranking.rank.get(parent as usize);
                 rank.map_or(if parent == NONE { NONE } else { NO_VERTEX }, |rank| *rank)
             }),
         };
         let part = |first: usize, levels: &[u16]| self.pass(&ranked, first, levels);
-        let whole = team.reduce_blocks(&ranked.levels, part, |one, other| Pass {
+        let whole = threads.reduce_slice(&ranked.levels, part, |one, other| Pass {
             is_right: one.is_right && other.is_right,
             edges: one.edges + other.edges,
         });
@@ -171,26 +205,25 @@ impl Validator {
             is_right: true,
             edges: 0,
         };
-        for (rank, &level) in (first..).zip(levels) {
-            let parent = tree.parents[rank];
-            let ends = self.list.of(rank);
-            let mut is_joined = false;
+        let first_rank = u32::try_from(first).expect("there are at most `VERTICES_MAX`");
+        for (rank, &level) in (first_rank..).zip(levels) {
+            let parent = tree.parents[rank as usize];
+            let ends = self.list.of(rank as usize);
             let (mut low, mut high) = (level, level);
             for &end in ends {
                 let level = tree.levels[end as usize];
                 low = low.min(level);
                 high = high.max(level);
-                is_joined |= end == parent;
             }
             // Far is also an end on the other side of the tree's border.
             let is_far = level - low > 1 || high - level > 1;
-            let is_right = if rank == tree.root as usize {
+            let is_right = if rank == tree.root {
                 parent == tree.root && level == 0
             } else if parent == NONE {
                 level == NO_LEVEL
             } else if let Some(parent_level) = tree.levels.get(parent as usize) {
                 let is_child = level <= LEVEL_MAX && parent_level.checked_add(1) == Some(level);
-                is_child && (is_joined || self.is_joined(parent, rank))
+                is_child && self.are_joined(parent, rank)
             } else {
                 false
             };
@@ -202,10 +235,11 @@ impl Validator {
         pass
     }
 
-    /// Whether there is a tuple with these ends at the first.
-    fn is_joined(&self, at: u32, other: usize) -> bool {
-        let ends = self.list.of(at as usize).iter();
-        ends.copied().any(|end| end as usize == other)
+    /// Whether there is a tuple with these ends. It stands at the one of higher rank; a parent is
+    /// mostly among the first ends there, since vertices of high degree have most children.
+    fn are_joined(&self, one: u32, other: u32) -> bool {
+        let ends = self.list.of(one.max(other) as usize).iter();
+        ends.copied().any(|end| end == one.min(other))
     }
 
     /// The first rule that is broken, by one simple loop for each.
@@ -257,7 +291,7 @@ impl Validator {
         }
         let not_joined = |(vertex, parent): &(Vertex, Vertex)| {
             let [one, other] = [*vertex, *parent].map(|end| self.ranking.rank[end as usize]);
-            *vertex != root && !self.is_joined(one.max(other), one.min(other) as usize)
+            *vertex != root && !self.are_joined(one, other)
         };
         let (vertex, parent) = in_tree()
             .find(not_joined)
