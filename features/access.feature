@@ -91,6 +91,18 @@ Feature: Access rules
     And its output mentions "expected:4: expected `allow bob c2 receive plant/c1/t`, but it is denied"
     And its output mentions "2 as expected, 1 not"
 
+  Scenario: What a configuration leaves open is listed
+    Given a file "broker.toml":
+      """
+      [[listeners]]
+      bind = "0.0.0.0"
+      allow_anonymous = true
+      """
+    When I run `unbroken check -c broker.toml`
+    Then it ends with code 0
+    And its output mentions "# weak: 0.0.0.0:1883: passwords and messages cross the network in the clear"
+    And its output mentions "every client that reaches it may read and write every topic"
+
   Scenario: A mistake in a role is found with its place
     Given a file "broker.toml":
       """

@@ -127,6 +127,9 @@ fn write_table(out: &mut dyn Write, effective: &Effective) -> io::Result<()> {
             writeln!(out, "# note: {remark}")?;
         }
     }
+    for weakness in access::weaknesses(&effective.config) {
+        writeln!(out, "# weak: {weakness}")?;
+    }
     let values = effective.values();
     let name_width = values
         .iter()
@@ -169,11 +172,14 @@ fn write_json(
             })
         })
         .collect();
-    writeln!(
-        out,
-        "{}",
-        json!({ "valid": problems.is_empty(), "problems": problems, "values": values })
-    )
+    let weaknesses = effective.map_or(Vec::new(), |it| access::weaknesses(&it.config));
+    let whole = json!({
+        "valid": problems.is_empty(),
+        "problems": problems,
+        "weaknesses": weaknesses,
+        "values": values,
+    });
+    writeln!(out, "{whole}")
 }
 
 fn origin_json(origin: &Origin) -> serde_json::Value {

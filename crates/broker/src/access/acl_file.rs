@@ -59,6 +59,16 @@ impl AclFile {
         self.0.remarks
     }
 
+    /// Whether some of its lines are about users by name.
+    pub(super) fn names_users(&self) -> bool {
+        let is_about = |rule: &acl::Rule| match &rule.who {
+            Who::User(_) => true,
+            Who::Anonymous => false,
+            Who::Everyone => rule.parts().contains(&Part::User),
+        };
+        self.0.rules.iter().any(is_about)
+    }
+
     /// Its rules, for the clients of this listener.
     pub(super) fn rule_set(&self, listener: u16) -> RuleSet {
         let mut named: BTreeMap<Option<&str>, Vec<Rule>> = BTreeMap::new();

@@ -11,10 +11,12 @@
 
 mod acl_file;
 mod explain;
+mod weaknesses;
 
 pub use acl_file::AclFileError;
 pub use explain::{AccessRules, Expectation, ExpectationError, Explanation, Question};
 pub use unbroken_broker_core::Action;
+pub use weaknesses::weaknesses;
 
 use unbroken_broker_core::{PolicyError, RuleSet};
 use unbroken_mosquitto_files::Remark;

@@ -1,0 +1,95 @@
+//! What a valid configuration leaves open, perhaps by accident.
+
+use super::acl_file;
+use crate::config::{Config, Listener};
+
+/// What a configuration leaves open, as sentences for `unbroken check`: of each listener, then of
+/// the whole.
+pub fn weaknesses(config: &Config) -> Vec<String> {
+    let mut found = Vec::new();
+    for listener in &config.listeners {
+        let address = listener.address();
+        let mut weak = |text: &str| found.push(format!("{address}: {text}"));
+        if !listener.is_local() && !listener.protocol.has_tls() {
+            weak(
+                "passwords and messages cross the network in the clear; `protocol` mqtts or wss encrypts them",
+            );
+        }
+        let has_rules = listener.acl_file.is_some() || !config.roles.is_empty();
+        if !listener.is_local() && listener.allow_anonymous && !has_rules {
+            weak("every client that reaches it may read and write every topic");
+        }
+        if !verifies_users(listener) && names_users(config, listener) {
+            weak("it verifies no user names, so no access rule about a user fits its clients");
+        }
+    }
+    let allows = |role: &crate::config::Role| !role.allow.is_empty();
+    if !config.roles.is_empty() && !config.roles.iter().any(allows) {
+        found.push("roles: none of them allows anything, so everything is denied".to_owned());
+    }
+    found
+}
+
+fn verifies_users(listener: &Listener) -> bool {
+    listener.password_file.is_some() || listener.names_users() || listener.proxy_common_name
+}
+
+/// Whether access rules for the clients of this listener are about users.
+fn names_users(config: &Config, listener: &Listener) -> bool {
+    let is_about = |listeners: &[String]| {
+        let name = listener.name.as_ref();
+        listeners.is_empty() || name.is_some_and(|name| listeners.contains(name))
+    };
+    let in_roles = || {
+        let roles = config.roles.iter().filter(|role| is_about(&role.listeners));
+        roles.into_iter().any(|role| {
+            let rules = role.allow.iter().chain(&role.deny);
+            !role.users.is_empty() || rules.into_iter().any(|rule| rule.contains("{user}"))
+        })
+    };
+    let in_list = || {
+        let list = listener.acl_file.as_deref().map(acl_file::read);
+        list.is_some_and(|list| list.is_ok_and(|list| list.names_users()))
+    };
+    in_roles() || in_list()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Role;
+
+    #[test]
+    fn what_is_left_open_is_named() {
+        let local = Listener::default();
+        let check = |listener: Listener, roles: &[Role], words: &[&str]| {
+            let mut config = Config::default();
+            config.listeners = vec![listener];
+            config.roles = roles.to_vec();
+            let found = weaknesses(&config);
+            assert_eq!(found.len(), words.len(), "{found:?}");
+            for (found, words) in found.iter().zip(words) {
+                assert!(found.contains(words), "{found}");
+            }
+        };
+        let open = Listener {
+            bind: [0, 0, 0, 0].into(),
+            ..local.clone()
+        };
+        check(local.clone(), &[], &[]);
+        check(open.clone(), &[], &["in the clear", "every topic"]);
+        let role = |lines: &[&str]| Role {
+            allow: lines.iter().map(|line| (*line).to_owned()).collect(),
+            ..Role::default()
+        };
+        check(open, &[role(&["all #"])], &["in the clear"]);
+        let own = role(&["publish of/{user}"]);
+        check(local.clone(), &[own.clone()], &["verifies no user names"]);
+        let verified = Listener {
+            password_file: Some("users".into()),
+            ..local.clone()
+        };
+        check(verified, &[own], &[]);
+        check(local, &[role(&[])], &["none of them allows anything"]);
+    }
+}
