@@ -28,9 +28,10 @@
 //! Deliberately absent: a pool of threads for the whole process, stealing from within a block, and
 //! items that wait for one another, since one task may have to do them all.
 
+#[allow(unsafe_code, reason = "helpers that stay borrow what a call borrows")]
+mod board;
 mod items;
 mod parallel;
-#[allow(unsafe_code, reason = "helpers that stay borrow what a call borrows")]
 mod team;
 
 pub use parallel::Parallel;
