@@ -410,7 +410,9 @@ impl Sockets {
         let Some(socket) = self.socket(id) else {
             return self.keep_unsent(final_bytes);
         };
-        let closes = matches!(socket.state, State::Broken(_)) || !final_bytes.is_awaited();
+        // A peer with transforms ends them behind its last packet: unread, that would cause RST.
+        let waits = final_bytes.is_awaited() || !socket.transport.is_plain();
+        let closes = matches!(socket.state, State::Broken(_)) || !waits;
         socket.state = State::Closing {
             final_bytes: Some(Box::new(final_bytes)),
             finished: false,

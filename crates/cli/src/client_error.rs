@@ -47,6 +47,7 @@ impl ClientError {
                 | ConnectError::Disconnected { reason, .. } => reason.code(),
                 ConnectError::Broker(_) | ConnectError::UnknownSession => 2,
                 ConnectError::Lost(_) | ConnectError::Silent => 7,
+                ConnectError::Handshake { .. } => 8,
                 _ => 1,
             },
             Self::Publish(PublishError::QosNotSupported { .. }) => 24,
@@ -106,6 +107,11 @@ fn connection(f: &mut fmt::Formatter<'_>, why: &ConnectError, version: Version) 
                 connect_help(source)
             )
         }
+        ConnectError::Handshake { to, source } => write!(
+            f,
+            "Unable to connect to {to}: {source}{}",
+            handshake_help(source)
+        ),
         ConnectError::NoAnswer { to } => write!(
             f,
             "Unable to connect to {to}: no answer within 30 seconds; is it an MQTT broker, with no firewall between?"
@@ -162,6 +168,37 @@ fn refusal(version: Version, reason: ReasonCode, text: Option<&str>) -> String {
         "Connection refused: {why}{}{help}",
         text.unwrap_or_default()
     )
+}
+
+/// By what the libraries say: they have no codes for these.
+fn handshake_help(error: &io::Error) -> &'static str {
+    let text = error.to_string();
+    let helps = [
+        (
+            "BadSignature",
+            "; name the authority of its certificate with --cafile",
+        ),
+        (
+            "UnknownIssuer",
+            "; name the authority of its certificate with --cafile",
+        ),
+        (
+            "not valid for name",
+            "; check -h, or accept any host with --insecure",
+        ),
+        (
+            "NotValidForName",
+            "; check -h, or accept any host with --insecure",
+        ),
+        (
+            "InvalidContentType",
+            "; its listener may speak no TLS: check -p",
+        ),
+        ("HTTP/1.1", "; check -p and --ws-path"),
+        ("WebSocket", "; check -p and --ws-path"),
+    ];
+    let help = helps.iter().find(|(part, _)| text.contains(part));
+    help.map_or("", |(_, help)| help)
 }
 
 fn connect_help(error: &io::Error) -> &'static str {

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgAction;
-use unbroken_client::{ConnectTo, Limits, Message, Retries, RetryDuration, Session};
+use unbroken_client::{ConnectTo, Limits, Message, Retries, RetryDuration, Session, Transport};
 use unbroken_mqtt_proto::{Escaped, Property, PropertyBuf, QoS, Version};
 
 use crate::exit::Failure;
 use crate::properties::{self, Given, Place};
 use crate::trace::Trace;
+use crate::transport_args::TransportArgs;
 use crate::url::Url;
 
 /// What a mistake in the arguments ends with, as in Mosquitto's commands.
@@ -30,10 +31,10 @@ pub(crate) struct ConnectArgs {
     /// Read options from this file too: an option and its value a line; later ones win
     #[arg(short, value_name = "FILE", action = ArgAction::Append)]
     pub(crate) options_file: Vec<PathBuf>,
-    /// Port of the broker [default: 1883]
+    /// Port of the broker [default: 1883; with TLS 8883, with WebSocket 8083, with both 8084]
     #[arg(short, long, env = "UNBROKEN_PORT")]
     port: Option<u16>,
-    /// Everything in one: `mqtt://[user[:password]@]host[:port]/topic`
+    /// Everything in one: `mqtt://[user[:password]@]host[:port]/topic`; mqtts, ws, wss likewise
     #[arg(short = 'L', long, value_name = "URL")]
     url: Option<String>,
     /// Local address to connect from
@@ -121,21 +122,14 @@ pub(crate) struct ConnectArgs {
     /// Accepted for Mosquitto's sake: it is always so
     #[arg(long, hide = true)]
     nodelay: bool,
-    /// Unsupported flags, so that their message says so
-    #[arg(long = "cafile", aliases = ["capath", "cert", "key", "keyform", "ciphers"])]
-    #[arg(aliases = ["tls-version", "tls-alpn", "tls-engine", "psk", "psk-identity"], hide = true)]
-    tls: Option<String>,
-    /// As `tls`
-    #[arg(long = "insecure", alias = "tls-use-os-certs", hide = true)]
-    tls_flag: bool,
-    /// As `tls`
-    #[arg(long = "unix", alias = "proxy", hide = true)]
-    transport: Option<String>,
+    #[command(flatten)]
+    transport: TransportArgs,
 }
 
 /// How to connect, and as whom.
 pub(crate) struct Options {
     pub(crate) to: ConnectTo,
+    pub(crate) transport: Transport,
     /// The local address to connect from.
     pub(crate) bind: Option<String>,
     pub(crate) version: Version,
@@ -175,6 +169,7 @@ impl Options {
             Session::Temporary
         };
         let mut options = unbroken_client::Options::new(self.to.clone())
+            .transport(self.transport.clone())
             .version(self.version)
             .client_id(self.client_id.as_str())
             .session(session)
@@ -218,16 +213,6 @@ pub(crate) struct Connection {
 impl ConnectArgs {
     /// Checks the flags against each other.
     pub(crate) fn resolve(&self) -> Result<Connection, Failure> {
-        if self.tls.is_some() || self.tls_flag {
-            return Err(usage(
-                "TLS is not supported yet; connect without it, or through a tunnel",
-            ));
-        }
-        if self.transport.is_some() {
-            return Err(usage(
-                "--unix and --proxy are not supported yet; connect over TCP with -h and -p",
-            ));
-        }
         let url = self
             .url
             .as_deref()
@@ -257,15 +242,23 @@ impl ConnectArgs {
         if version == Version::V5 {
             self.push_session_expiry(&mut properties)?;
         }
-        let to = match &url {
-            Some(url) => {
-                let port = url.port.or(self.port);
+        let scheme = url.as_ref().map(|url| url.scheme);
+        let transport = self.transport.resolve(scheme).map_err(usage)?;
+        let port = self.port.or_else(|| {
+            let default = transport.default_port();
+            (default != ConnectTo::DEFAULT_PORT).then_some(default)
+        });
+        let to = match (&url, self.transport.unix()) {
+            (_, Some(path)) => ConnectTo::unix(path),
+            (Some(url), None) => {
+                let port = url.port.or(port);
                 ConnectTo::new(url.host.as_str(), port.unwrap_or(ConnectTo::DEFAULT_PORT))
             }
-            None => ConnectTo::with_port(&self.host, self.port).map_err(usage)?,
+            (None, None) => self.host(port)?,
         };
         let options = Options {
             to,
+            transport,
             bind: self.bind.clone(),
             version,
             client_id,
@@ -283,6 +276,13 @@ impl ConnectArgs {
             topic: url.and_then(|url| url.topic),
             properties,
         })
+    }
+
+    /// The host, which may have a port of its own: that is the one, unless another was given.
+    fn host(&self, default: Option<u16>) -> Result<ConnectTo, Failure> {
+        let has_port = ConnectTo::parts(&self.host).is_ok_and(|(_, port)| port.is_some());
+        let port = if has_port { self.port } else { default };
+        ConnectTo::with_port(&self.host, port).map_err(usage)
     }
 
     fn client_id(&self, version: Version) -> Result<String, Failure> {
@@ -443,6 +443,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_below_mqtt_decides_the_port() {
+        for (flags, to) in [
+            ("--ws", "localhost:8083"),
+            ("--ws -p 7", "localhost:7"),
+            ("--ws -h host:7", "host:7"),
+            ("-L ws://host/a", "host:8083"),
+            ("-L ws://host:7/a", "host:7"),
+            ("--unix /run/mqtt.sock", "unix:/run/mqtt.sock"),
+            ("--unix mqtt.sock", "unix:./mqtt.sock"),
+        ] {
+            assert_eq!(options(flags).to.to_string(), to, "{flags}");
+        }
+    }
+
+    #[test]
     fn a_url_says_everything() {
         let connection =
             resolve("-L mqtt://ann:pw@host:1884/a/b").unwrap_or_else(|why| panic!("{why}"));
@@ -503,8 +518,13 @@ mod tests {
             ("--will-payload x", "--will-topic"),
             ("-D will content-type x", "add --will-topic"),
             ("--will-topic a/#", "is not a topic to publish to"),
-            ("--cafile ca.pem", "TLS is not supported yet"),
-            ("--unix /tmp/socket", "not supported yet"),
+            ("--cafile no-such.pem", "cannot read no-such.pem"),
+            ("--cert a.pem", "--key"),
+            (
+                "--psk 1 --cafile ca.pem",
+                "pre-shared keys are not supported",
+            ),
+            ("--unix mqtt.sock --ws", "cannot be used with"),
             ("-k 70000", "70000"),
             ("-k 4", "5..=65535"),
             ("-k 0", "5..=65535"),

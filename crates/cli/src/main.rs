@@ -29,6 +29,7 @@ mod runtime;
 mod serve;
 mod subscribe;
 mod trace;
+mod transport_args;
 mod url;
 
 /// Gives memory back to the system after a while, wherever in the heap it was freed.

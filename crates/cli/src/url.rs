@@ -1,15 +1,40 @@
-//! `mqtt://[user[:password]@]host[:port]/topic`, the form of `-L`.
+//! `mqtt://[user[:password]@]host[:port]/topic`, the form of `-L`, with `mqtts`, `ws` and `wss`
+//! instead of `mqtt` too.
 
 use unbroken_client::{AddressError, ConnectTo};
 
 /// The parts of a URL, percent-decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Url {
+    pub(crate) scheme: Scheme,
     pub(crate) user_name: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
     pub(crate) topic: Option<String>,
+}
+
+/// What a URL asks for below MQTT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scheme {
+    pub(crate) has_tls: bool,
+    pub(crate) has_websocket: bool,
+}
+
+impl Scheme {
+    fn parse(text: &str) -> Option<Self> {
+        let (has_tls, has_websocket) = match text {
+            "mqtt" => (false, false),
+            "mqtts" => (true, false),
+            "ws" => (false, true),
+            "wss" => (true, true),
+            _ => return None,
+        };
+        Some(Self {
+            has_tls,
+            has_websocket,
+        })
+    }
 }
 
 impl Url {
@@ -19,10 +44,11 @@ impl Url {
                 "`{text}` is not mqtt://[user[:password]@]host[:port]/topic: {why}"
             ))
         };
-        let rest = match text.split_once("://") {
-            Some(("mqtt", rest)) => rest,
-            Some(("mqtts", _)) => return wrong("TLS is not supported yet"),
-            Some(_) => return wrong("the scheme is another one"),
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) => match Scheme::parse(scheme) {
+                Some(scheme) => (scheme, rest),
+                None => return wrong("the scheme is none of mqtt, mqtts, ws and wss"),
+            },
             None => return wrong("it does not begin with mqtt://"),
         };
         let (authority, topic) = match rest.split_once('/') {
@@ -45,6 +71,7 @@ impl Url {
             Err(_) => return wrong("the port is not a number of 1 to 65535"),
         };
         Ok(Self {
+            scheme,
             user_name,
             password,
             host: host.to_owned(),
@@ -122,11 +149,26 @@ mod tests {
     }
 
     #[test]
+    fn the_scheme_says_what_is_below_mqtt() {
+        for (text, has_tls, has_websocket) in [
+            ("mqtt://h", false, false),
+            ("mqtts://h", true, false),
+            ("ws://h", false, true),
+            ("wss://h", true, true),
+        ] {
+            let expected = Scheme {
+                has_tls,
+                has_websocket,
+            };
+            assert_eq!(Url::parse(text).unwrap().scheme, expected, "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_with_a_url_is_said() {
         for (text, why) in [
             ("localhost/a", "does not begin with mqtt://"),
-            ("http://h/a", "the scheme is another one"),
-            ("mqtts://h/a", "TLS is not supported yet"),
+            ("http://h/a", "the scheme is none of mqtt"),
             ("mqtt:///a", "there is no host"),
             ("mqtt://h:x/a", "the port is not a number"),
             ("mqtt://[::1]1884/a", "the port is not a number"),

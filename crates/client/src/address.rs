@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Where a broker is: a host, by name or number, and its port.
+/// Where a broker is: a host, by name or number, and its port; or a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectTo {
     host: String,
@@ -51,6 +51,17 @@ impl ConnectTo {
             host: host.into(),
             port,
         }
+    }
+
+    /// A unix socket.
+    pub fn unix(path: impl Into<String>) -> Self {
+        Self::new(path, 0)
+    }
+
+    /// The path of a unix socket, if it is one: an absolute one or one that begins with a dot.
+    pub fn unix_path(&self) -> Option<&str> {
+        let is_path = self.port == 0 && self.host.starts_with(['/', '.']);
+        is_path.then_some(&self.host)
     }
 
     /// From a host that may have a port, and a port that is given by itself. As that can follow, an
@@ -111,11 +122,18 @@ impl From<SocketAddr> for ConnectTo {
     }
 }
 
-/// `host`, `host:port`, `[::1]`, `[::1]:port`.
+/// `host`, `host:port`, `[::1]`, `[::1]:port`, `unix:/path`.
 impl FromStr for ConnectTo {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.starts_with(['/', '.']) {
+                Ok(Self::unix(path))
+            } else {
+                Err(AddressError::NoHost(text.to_owned()))
+            };
+        }
         let (host, port) = Self::parts(text)?;
         Ok(Self::new(host, port.unwrap_or(Self::DEFAULT_PORT)))
     }
@@ -123,7 +141,9 @@ impl FromStr for ConnectTo {
 
 impl fmt::Display for ConnectTo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
+        if let Some(path) = self.unix_path() {
+            write!(f, "unix:{path}")
+        } else if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
             write!(f, "{}:{}", self.host, self.port)
@@ -179,6 +199,7 @@ mod tests {
             ("10.0.0.1:65535", "10.0.0.1", 65535),
             ("[::1]", "::1", 1883),
             ("[::1]:7", "::1", 7),
+            ("unix:/run/mqtt.sock", "/run/mqtt.sock", 0),
         ] {
             assert_eq!(text.parse(), Ok(ConnectTo::new(host, port)), "{text}");
         }

@@ -22,6 +22,7 @@ use crate::engine::{Command, Engine, Goodbye};
 use crate::inbox::Notice;
 use crate::limits::{COMMANDS_AT_ONCE, LAST_BYTES, OUTPUT_BYTES, READ_BYTES};
 use crate::options::random;
+use crate::transport::{Moved, Stream};
 use crate::{ConnectError, ConnectTo, Event, Options, Retries, RetryDuration, TakenOver};
 
 pub(crate) async fn run(
@@ -116,7 +117,7 @@ impl Driver {
     }
 
     /// Tries until CONNACK says yes or the patience ends.
-    async fn connect(&mut self, was_connected: bool) -> Result<TcpStream, ConnectError> {
+    async fn connect(&mut self, was_connected: bool) -> Result<Stream, ConnectError> {
         let options = self.engine.options();
         let give_up = options.patience.map(|patience| Instant::now() + patience.0);
         let mut failed = 0;
@@ -159,12 +160,12 @@ impl Driver {
     }
 
     /// One try, from the look-up of the name to CONNACK.
-    async fn attempt(&mut self, options: &Options) -> Result<TcpStream, ConnectError> {
+    async fn attempt(&mut self, options: &Options) -> Result<Stream, ConnectError> {
         let deadline = Instant::now() + options.attempt.0;
         let no_answer = || ConnectError::NoAnswer {
             to: options.to.clone(),
         };
-        let opening = open(&options.to, options.from.as_deref());
+        let opening = open(options);
         tokio::pin!(opening);
         let mut stream = loop {
             tokio::select! {
@@ -196,7 +197,7 @@ impl Driver {
     }
 
     /// Works on one connection until it ends.
-    async fn serve(&mut self, mut stream: TcpStream) -> Left {
+    async fn serve(&mut self, mut stream: Stream) -> Left {
         let mut read = 0;
         loop {
             // What was read with CONNACK, or while something else was waited for.
@@ -279,12 +280,13 @@ impl Driver {
     /// Writes what is left and waits a moment for the broker to have read it: closing with messages
     /// unread would make the system reset the connection, and the broker would take the client for
     /// lost. Returns the fault that the broker names, or why it may not have read everything.
-    async fn write_final_bytes(&mut self, stream: &mut TcpStream) -> Option<ConnectError> {
+    async fn write_final_bytes(&mut self, stream: &mut Stream) -> Option<ConnectError> {
         let engine = &mut self.engine;
         let goodbye = async {
             let output = engine.take_output();
             stream.write_all(&output).await?;
-            stream.shutdown().await?;
+            stream.flush().await?;
+            stream.end().await?;
             io::Result::Ok(())
         };
         let written = timeout(DISCONNECT_TIMEOUT, goodbye).await.unwrap_or(Ok(()));
@@ -307,7 +309,7 @@ impl Driver {
     }
 
     /// Why a connection has broken: the broker may have said so before it closed.
-    async fn why_broken(&mut self, stream: &mut TcpStream, error: ConnectError) -> ConnectError {
+    async fn why_broken(&mut self, stream: &mut Stream, error: ConnectError) -> ConnectError {
         let (input, _) = self.engine.buffers();
         let rest = async {
             while input.len() < LAST_BYTES && stream.read_buf(input).await? > 0 {}
@@ -321,17 +323,13 @@ impl Driver {
 
 /// Moves bytes one way or the other, whichever goes, and returns how many came. Cancelling it loses
 /// nothing.
-async fn exchange(stream: &mut TcpStream, engine: &mut Engine) -> Result<usize, ConnectError> {
-    let (mut reading, mut writing) = stream.split();
+async fn exchange(stream: &mut Stream, engine: &mut Engine) -> Result<usize, ConnectError> {
     let (input, output) = engine.buffers();
     input.reserve(READ_BYTES);
-    tokio::select! {
-        read = reading.read_buf(input) => match read.map_err(lost)? {
-            0 => Err(ConnectError::Lost(None)),
-            read => Ok(read),
-        },
-        written = writing.write(output), if !output.is_empty() => {
-            let written = written.map_err(lost)?;
+    match stream.exchange(input, output).await.map_err(lost)? {
+        Moved::Read(0) => Err(ConnectError::Lost(None)),
+        Moved::Read(read) => Ok(read),
+        Moved::Written(written) => {
             engine.written(written, now());
             Ok(0)
         }
@@ -342,10 +340,48 @@ fn lost(error: io::Error) -> ConnectError {
     ConnectError::Lost(Some(Arc::new(error)))
 }
 
+/// Connects, and opens what lies below MQTT.
+async fn open(options: &Options) -> Result<Stream, ConnectError> {
+    let to = &options.to;
+    let socket = match to.unix_path() {
+        Some(path) => connect_unix(path)
+            .await
+            .map_err(|error| ConnectError::Connect {
+                to: to.clone(),
+                address: None,
+                source: Arc::new(error),
+            })?,
+        None => Stream::Tcp(open_tcp(to, options.from.as_deref()).await?),
+    };
+    let host = if to.unix_path().is_some() {
+        "localhost"
+    } else {
+        to.host()
+    };
+    let authority = to.to_string();
+    let opened = options.transport.open(socket, host, &authority).await;
+    opened.map_err(|error| ConnectError::Handshake {
+        to: to.clone(),
+        source: Arc::new(error),
+    })
+}
+
+#[cfg(unix)]
+async fn connect_unix(path: &str) -> io::Result<Stream> {
+    tokio::net::UnixStream::connect(path)
+        .await
+        .map(Stream::Unix)
+}
+
+#[cfg(not(unix))]
+async fn connect_unix(_path: &str) -> io::Result<Stream> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Connects to the first of the host's addresses that answers.
 ///
 /// [MQTT-4.2-1] [MQTT311-7.1.2-1]
-async fn open(to: &ConnectTo, from: Option<&str>) -> Result<TcpStream, ConnectError> {
+async fn open_tcp(to: &ConnectTo, from: Option<&str>) -> Result<TcpStream, ConnectError> {
     let local = match from {
         Some(host) => addresses(&ConnectTo::new(host, 0)).await?.next(),
         None => None,

@@ -33,6 +33,17 @@ pub enum ConnectError {
         /// What the system says.
         source: Arc<io::Error>,
     },
+    /// What lies below MQTT could not be opened.
+    #[error(
+        "{to}: the TLS or WebSocket handshake failed: {source}; check certificates, names and the \
+         protocol of its listener"
+    )]
+    Handshake {
+        /// Where to.
+        to: ConnectTo,
+        /// What failed.
+        source: Arc<io::Error>,
+    },
     /// Something takes connections there and does not answer.
     #[error("{to} did not answer within one try's time; check that it is an MQTT broker")]
     NoAnswer {
@@ -155,6 +166,7 @@ impl ConnectError {
             self,
             Self::Resolve { .. }
                 | Self::Connect { .. }
+                | Self::Handshake { .. }
                 | Self::NoAnswer { .. }
                 | Self::Lost(_)
                 | Self::Silent
@@ -183,6 +195,7 @@ impl ConnectError {
             | Self::UnknownSession => false,
             Self::Resolve { .. }
             | Self::Connect { .. }
+            | Self::Handshake { .. }
             | Self::NoAnswer { .. }
             | Self::Lost(_)
             | Self::Silent

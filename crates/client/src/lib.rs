@@ -16,7 +16,7 @@
 //! queue has a limit in [`Limits`]; a message that is not delivered is told to somebody: to its
 //! publisher as an error, as an [`Event`], or by coming again.
 //!
-//! Deliberately absent: TLS, enhanced authentication, WebSocket.
+//! Deliberately absent: enhanced authentication.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +36,7 @@ mod observer;
 mod options;
 pub mod relay;
 mod subscription;
+mod transport;
 
 pub use unbroken_mqtt_proto::{
     EncodeError, Packet, PacketId, Properties, Property, QoS, ReasonCode, RetainHandling,
@@ -54,4 +55,5 @@ pub use self::{
     observer::Direction,
     options::{Options, Retries, Session, TakenOver},
     subscription::{Acknowledging, Filter, Subscription, Unclaimed},
+    transport::{Tls, TlsError, TlsOptions, Transport},
 };

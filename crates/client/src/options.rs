@@ -11,7 +11,7 @@ use crate::inbox::Inbox;
 use crate::observer::Observer;
 use crate::{
     Acknowledging, Client, ConnectError, ConnectTo, Direction, Limits, Message, RetryDuration,
-    TotalDuration, Unclaimed,
+    TotalDuration, Transport, Unclaimed,
 };
 
 /// How to connect, and as whom. Everything but the broker has a default.
@@ -29,6 +29,7 @@ use crate::{
 pub struct Options {
     pub(crate) to: ConnectTo,
     pub(crate) from: Option<String>,
+    pub(crate) transport: Transport,
     pub(crate) version: Version,
     pub(crate) client_id: String,
     /// The application chose it, so the next client can have it too.
@@ -126,6 +127,7 @@ impl Options {
         Self {
             to,
             from: None,
+            transport: Transport::default(),
             version: Version::V5,
             client_id: random_client_id(),
             has_own_name: false,
@@ -152,6 +154,13 @@ impl Options {
     #[must_use]
     pub fn connect_from(mut self, host: impl Into<String>) -> Self {
         self.from = Some(host.into());
+        self
+    }
+
+    /// What lies below MQTT: TLS, WebSocket; nothing, unless it is said.
+    #[must_use]
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
         self
     }
 

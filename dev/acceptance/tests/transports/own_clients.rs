@@ -1,0 +1,130 @@
+//! `unbroken pub` and `unbroken sub` over TLS, WebSocket, both, and a unix socket.
+
+use std::process::{Command, Output};
+
+use unbroken_acceptance::process::binary;
+use unbroken_acceptance::{Broker, Launch};
+
+use crate::certificates::Authority;
+use crate::programs::port_of;
+
+const CONFIG: &str = "\
+[[listeners]]
+port = 0
+
+[[listeners]]
+socket = \"mqtt.sock\"
+
+[[listeners]]
+protocol = \"mqtts\"
+port = 0
+certificate_file = \"DIRECTORY/server.pem\"
+key_file = \"DIRECTORY/server.key\"
+client_ca_file = \"DIRECTORY/ca.pem\"
+
+[[listeners]]
+protocol = \"ws\"
+port = 0
+
+[[listeners]]
+protocol = \"wss\"
+port = 0
+certificate_file = \"DIRECTORY/server.pem\"
+key_file = \"DIRECTORY/server.key\"
+";
+
+fn run(command: &str, flags: &[String], more: &[&str]) -> Output {
+    let mut unbroken = Command::new(binary());
+    let output = unbroken.arg(command).args(flags).args(more).output();
+    output.expect("it starts")
+}
+
+/// Publishes a retained message this way, and receives it the same way.
+#[track_caller]
+fn exchange(broker: &Broker, flags: &[String], text: &str) {
+    let published = run("pub", flags, &["-t", "news", "-m", text, "-r", "-q", "1"]);
+    let error = String::from_utf8_lossy(&published.stderr);
+    assert!(
+        published.status.success(),
+        "{flags:?}: {error}{}",
+        broker.log()
+    );
+    let received = run("sub", flags, &["-t", "news", "-C", "1", "-q", "2"]);
+    let payload = String::from_utf8_lossy(&received.stdout);
+    assert_eq!(payload.trim_end(), text, "{flags:?}");
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn messages_pass_every_kind_of_listener() {
+    let authority = Authority::new();
+    authority.issue_client(1, "ann");
+    let broker = Launch::listeners(&authority.in_config(CONFIG)).start();
+    let (ca, directory) = (authority.name("ca.pem"), broker.directory().display());
+    let [mqtts, ws, wss] = ["mqtts", "ws", "wss"].map(|protocol| port_of(&broker, protocol));
+    let certificate = format!(
+        "--cert {} --key {}",
+        authority.name("ann.pem"),
+        authority.name("ann.key")
+    );
+    let long = "x".repeat(200_000);
+    for flags in [
+        format!("-p {}", broker.address().port()),
+        format!("--unix {directory}/mqtt.sock"),
+        format!("-h localhost -p {mqtts} --cafile {ca} {certificate}"),
+        format!("-h localhost -p {ws} --ws"),
+        format!("-h localhost -p {wss} --ws --cafile {ca}"),
+        format!("-h 127.0.0.2 -p {wss} --ws --cafile {ca} --insecure"),
+    ] {
+        // A host that does not listen there cannot be connected to.
+        let flags = words(&flags.replace("127.0.0.2", "127.0.0.1"));
+        exchange(&broker, &flags, "short");
+        exchange(&broker, &flags, &long[..100_000]);
+    }
+    for (scheme, port) in [("ws", ws), ("wss", wss)] {
+        let url = format!("{scheme}://localhost:{port}/news");
+        let flags = ["-L".to_owned(), url, "--cafile".to_owned(), ca.clone()];
+        let flags = &flags[..if scheme == "ws" { 2 } else { 4 }];
+        let published = run("pub", flags, &["-m", "by URL", "-r", "-q", "1"]);
+        assert!(published.status.success(), "{flags:?}");
+    }
+}
+
+#[test]
+fn what_fails_is_said_with_the_exit_code_of_mosquitto() {
+    let authority = Authority::new();
+    let other = Authority::new();
+    let broker = Launch::listeners(&authority.in_config(CONFIG)).start();
+    let [ws, wss] = ["ws", "wss"].map(|protocol| port_of(&broker, protocol));
+    let plain = broker.address().port();
+    for (flags, code, part) in [
+        (
+            format!(
+                "-h localhost -p {wss} --ws --cafile {}",
+                other.name("ca.pem")
+            ),
+            8,
+            "--cafile",
+        ),
+        (
+            format!("-h 127.0.0.1 -p {plain} --cafile {}", other.name("ca.pem")),
+            8,
+            "Unable to connect",
+        ),
+        (format!("-h localhost -p {ws} --ws --ws-path /x"), 8, "404"),
+        (
+            format!("-h localhost -p {plain} --ws"),
+            8,
+            "Unable to connect",
+        ),
+        ("--unix /no/such.sock".to_owned(), 1, "unix:/no/such.sock"),
+    ] {
+        let output = run("pub", &words(&flags), &["-t", "news", "-m", "x"]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{flags}: {text}");
+        assert!(text.contains(part), "{flags}: {text}");
+    }
+}
