@@ -462,7 +462,7 @@ pub(crate) const MISSED_BYTES_MAX: usize = 1024 * 1024;
 
 /// Rule sets of a policy, roles of all of them, and rules of all of these: for each rule about 200
 /// bytes, its filter and where it is written, once for all shards.
-pub(crate) const RULE_SETS_MAX: usize = 256;
+pub(crate) const RULE_SETS_MAX: usize = 255;
 pub(crate) const ROLES_MAX: usize = 16_384;
 pub(crate) const RULES_MAX: usize = 262_144;
 /// Verdicts that a shard remembers while it has a policy: 72 bytes each, the topic beyond 36 bytes,
@@ -473,7 +473,7 @@ pub(crate) const VERDICTS_MAX: usize = 4_096;
 pub(crate) const VERDICT_TOPIC_MAX: usize = 512;
 
 const _: () = assert!(
-    ROLES_MAX <= u16::MAX as usize && RULE_SETS_MAX <= u8::MAX as usize + 1,
+    ROLES_MAX <= u16::MAX as usize && RULE_SETS_MAX <= u8::MAX as usize,
     "a subject numbers its sets and roles"
 );
 const _: () = assert!(

@@ -176,7 +176,7 @@ impl Shard {
         self.begin_turn(now);
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
-            Input::Identified { connection, peer } => self.identify(connection, peer),
+            Input::Identified { connection, peer } => self.identify(now, connection, peer),
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
             Input::Closed { connection, cause } => self.handle_closed(now, connection, cause),
             Input::Unsaid(last_words) => self.deliverer(now).drop_unsaid(&last_words),

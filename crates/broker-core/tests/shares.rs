@@ -91,6 +91,36 @@ fn an_address_has_nine_tenths_of_the_places_and_gets_back_what_it_leaves() {
     }
 }
 
+/// Behind a proxy the address is known only later.
+#[test]
+fn a_place_is_in_the_share_of_the_address_that_is_known_last() {
+    const PROXY: [u8; 4] = [127, 0, 0, 1];
+    let peer = |address: [u8; 4]| Peer {
+        address: Some((Ipv4Addr::from(address), 1).into()),
+        ..Peer::default()
+    };
+    let mut broker = broker(1, |limits| limits.connections_max = 60);
+    for round in 0..200u8 {
+        let client = broker.open_from(Version::V5, peer(PROXY));
+        broker.identify(client, peer([10, 0, 0, round]));
+        let id = format!("c{round}");
+        broker.send(client, Packet::Connect(connect(&id)));
+        assert_eq!(broker.take(client), ["CONNACK 0 00"], "round {round}");
+        broker.cut(client);
+    }
+    // One client's address has its own share, though all come through the proxy.
+    let answers: Vec<_> = (0..60)
+        .map(|number| {
+            let client = broker.open_from(Version::V5, peer(PROXY));
+            broker.identify(client, peer([10, 0, 1, 1]));
+            broker.send(client, Packet::Connect(connect(&format!("d{number}"))));
+            broker.take(client)
+        })
+        .collect();
+    let let_in = answers.iter().filter(|answer| **answer == ["CONNACK 0 00"]);
+    assert_eq!(let_in.count(), 54);
+}
+
 #[test]
 fn what_is_acknowledged_is_retained_and_what_is_refused_reaches_no_client() {
     for shards in [1, 3] {

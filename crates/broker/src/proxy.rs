@@ -78,7 +78,9 @@ impl Proxy {
                 let ssl = ssl.as_ref();
                 let ssl = ssl.filter(|ssl| ssl.client_cert_conn() && ssl.verify() == 0);
                 if self.proxies.names_users {
-                    self.common_name = ssl.and_then(|ssl| ssl.cn()).map(Arc::from);
+                    let name = ssl.and_then(|ssl| ssl.cn());
+                    let name = name.filter(|name| !name.is_empty() && !name.contains('\0'));
+                    self.common_name = name.map(Arc::from);
                 }
                 Ok(Some(length))
             }

@@ -218,8 +218,12 @@ impl Sockets {
     /// Takes a connection of whose other side more is known than when it was opened.
     #[inline]
     pub(crate) fn take_identified(&mut self) -> Option<(ConnectionId, Peer)> {
-        let id = self.identified.pop()?;
-        self.peer(id).map(|peer| (id, peer.clone()))
+        while let Some(id) = self.identified.pop() {
+            if let Some(peer) = self.peer(id) {
+                return Some((id, peer.clone()));
+            }
+        }
+        None
     }
 
     /// Why this connection's peer broke the protocol of a transform, and who that is.
@@ -407,7 +411,10 @@ impl Sockets {
         id: ConnectionId,
         final_bytes: LastWords,
     ) {
-        let Some(socket) = self.socket(id) else {
+        let socket = self.socket(id);
+        // One that is being closed has had its last bytes: its peer broke a protocol meanwhile.
+        let is_open = |socket: &&mut Socket| !matches!(socket.state, State::Closing { .. });
+        let Some(socket) = socket.filter(is_open) else {
             return self.keep_unsent(final_bytes);
         };
         // A peer with transforms ends them behind its last packet: unread, that would cause RST.

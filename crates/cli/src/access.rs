@@ -116,14 +116,18 @@ fn explain(args: &Explain) -> Result<ExitCode, Failure> {
         }
     };
     let (rules, listener) = args.of.load()?;
-    let explanation = rules.explain(&Question {
+    let question = Question {
         user: args.user.clone(),
         client_id: args.client.clone(),
         listener,
         address: args.address.map(|address| SocketAddr::new(address, 0)),
         action,
         topic,
-    });
+    };
+    if let Some(mistake) = question.mistake() {
+        return Err(Failure::new(USAGE, mistake));
+    }
+    let explanation = rules.explain(&question);
     let mut out = io::stdout().lock();
     let written = if args.json {
         let object = json!({
@@ -153,10 +157,14 @@ fn test(args: &Test) -> Result<ExitCode, Failure> {
         let expected: Expectation = line
             .parse()
             .map_err(|error| Failure::new(USAGE, format!("{path}:{number}: {error}")))?;
-        let explanation = rules.explain(&Question {
+        let question = Question {
             listener,
             ..expected.question
-        });
+        };
+        if let Some(mistake) = question.mistake() {
+            return Err(Failure::new(USAGE, format!("{path}:{number}: {mistake}")));
+        }
+        let explanation = rules.explain(&question);
         if explanation.is_allowed == expected.is_allowed {
             held += 1;
         } else {

@@ -20,8 +20,8 @@ const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 pub struct Rules {
     /// The path of the request, without a query.
     pub path: String,
-    /// Origins whose pages may connect, as browsers write them (`https://example.org`); empty: all.
-    /// A client that names no origin is no page.
+    /// Origins whose pages may connect, as browsers write them (`https://example.org`), beside
+    /// pages of the same host; `*`: all. A client that names no origin is no page.
     pub origins: Vec<String>,
 }
 
@@ -111,16 +111,10 @@ impl<'b> Request<'_, '_, 'b> {
                 "its Sec-WebSocket-Key is missing or malformed",
             ));
         };
-        if let Some(origin) = self.values("origin").next()
-            && !rules.origins.is_empty()
-            && !rules
-                .origins
-                .iter()
-                .any(|it| it.eq_ignore_ascii_case(origin))
-        {
+        if !self.is_of_allowed_page(rules) {
             return Err(refused(
                 "403 Forbidden",
-                "its Origin is not among `allowed_origins`",
+                "its Origin is another host, and not among `allowed_origins`",
             ));
         }
         let offered: Vec<_> = self.tokens("sec-websocket-protocol").collect();
@@ -143,6 +137,22 @@ impl<'b> Request<'_, '_, 'b> {
         }
         response.push_str("\r\n");
         Ok(response.into_bytes())
+    }
+
+    /// Whether it comes from no page, from one of the same host, or from one that is listed: else
+    /// each page that a user opens could use a broker that only the user can reach.
+    fn is_of_allowed_page(&self, rules: &Rules) -> bool {
+        let mut origins = self.values("origin");
+        let Some(origin) = origins.next() else {
+            return true;
+        };
+        let is_listed = |listed: &String| listed == "*" || listed.eq_ignore_ascii_case(origin);
+        let is_same = || {
+            let page = origin.split_once("://").map(|(_, host)| host);
+            let hosts = page.zip(self.single("host"));
+            hosts.is_some_and(|(page, own)| host_name(page).eq_ignore_ascii_case(host_name(own)))
+        };
+        origins.next().is_none() && (rules.origins.iter().any(is_listed) || is_same())
     }
 
     /// All fields of this name, without blanks around them.
@@ -277,4 +287,12 @@ pub fn check_answer(answer: &[u8], nonce: [u8; 16]) -> Result<Option<usize>, NoU
         return Err(NoUpgrade::Subprotocol);
     }
     Ok(Some(used))
+}
+
+/// A host without its port.
+fn host_name(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
 }

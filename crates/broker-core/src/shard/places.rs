@@ -46,9 +46,22 @@ impl Shard {
     }
 
     /// The transport knows more of the other side than the listener did.
-    pub(super) fn identify(&mut self, id: ConnectionId, peer: Peer) {
+    ///
+    /// Its place is in the share of the address that is known now.
+    pub(super) fn identify(&mut self, now: Instant, id: ConnectionId, peer: Peer) {
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        let (had_place, listener) = (connection.has_place(), connection.peer().listener);
+        self.connections.set_place(id, false);
         if let Some(connection) = self.connections.get_mut(id) {
             connection.set_peer(peer);
+        }
+        if had_place {
+            self.options.totals.leave(listener);
+            if self.take_place(id).is_err() {
+                self.wait_without_place(now, id);
+            }
         }
     }
 

@@ -158,14 +158,17 @@ impl Broker {
             version,
             open: true,
         });
-        self.input(
-            shard,
-            Input::Opened {
-                connection: id,
-                peer,
-            },
-        );
+        let connection = id;
+        self.input(shard, Input::Opened { connection, peer });
         client
+    }
+
+    /// More is known of the other side.
+    pub(crate) fn identify(&mut self, client: Client, peer: Peer) {
+        let Link { shard, id, .. } = self.links[client.0];
+        self.links[client.0].peer = peer.clone();
+        let connection = id;
+        self.input(shard, Input::Identified { connection, peer });
     }
 
     fn next_id(&mut self) -> ConnectionId {
@@ -458,21 +461,10 @@ impl Broker {
                     let (to, id) = (usize::from(to.0), self.next_id());
                     let link = self.link(shard, connection).unwrap();
                     (link.shard, link.id) = (to, id);
-                    let peer = link.peer.clone();
-                    self.input_one(
-                        to,
-                        Input::Opened {
-                            connection: id,
-                            peer,
-                        },
-                    );
-                    self.input_one(
-                        to,
-                        Input::Received {
-                            connection: id,
-                            bytes: &unread,
-                        },
-                    );
+                    let (connection, peer) = (id, link.peer.clone());
+                    self.input_one(to, Input::Opened { connection, peer });
+                    let bytes = &unread;
+                    self.input_one(to, Input::Received { connection, bytes });
                 }
                 Output::Authenticate {
                     connection,

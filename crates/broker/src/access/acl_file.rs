@@ -93,6 +93,9 @@ impl AclFile {
             Some(user) => role(format!("user {user}").into(), Member::user(user), rules),
             None => role("clients without a name".into(), Member::ANONYMOUS, rules),
         });
+        if !patterns.is_empty() {
+            patterns.push(names_client());
+        }
         let patterns = role("patterns".into(), Member::ANYBODY, patterns);
         RuleSet {
             listeners: Some(vec![listener]),
@@ -104,6 +107,17 @@ impl AclFile {
             },
             roles: named.chain([patterns]).collect(),
         }
+    }
+}
+
+/// A rule about nothing that names the client: with patterns in the file, Mosquitto looks at both
+/// names for wildcards, whatever the patterns contain.
+fn names_client() -> Rule {
+    Rule {
+        effect: Effect::Deny,
+        actions: Actions::NONE,
+        filter: "{user}/{client}".into(),
+        origin: "patterns".into(),
     }
 }
 
@@ -186,6 +200,18 @@ mod tests {
 
     #[test]
     fn names_open_no_other_topics() {
+        let open = policy("pattern read public/#\n");
+        check(
+            &open,
+            &identity(None, "c"),
+            Action::Receive,
+            "public/1",
+            Verdict::Allowed,
+        );
+        for who in [identity(None, "a+b"), identity(Some("#"), "c")] {
+            let decision = open.decide(&who, Action::Receive, "public/1");
+            assert!(decision.verdict.is_denied());
+        }
         let policy = policy("user a+b\ntopic own\npattern x/%u/%c\npattern %u/y\n");
         let wildcard = identity(Some("a+b"), "c");
         check(&policy, &wildcard, Action::Publish, "own", Verdict::Allowed);

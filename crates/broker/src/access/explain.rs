@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use unbroken_broker_core::{Action, Decision, Identity, Peer, Policy, Verdict};
+use unbroken_mqtt_proto::{SubscriptionFilter, TopicName};
 
 use super::{AccessError, rule_sets};
 use crate::config::Config;
@@ -63,6 +64,19 @@ pub struct Expectation {
 )]
 pub struct ExpectationError;
 
+impl Question {
+    /// Why it cannot be asked: its topic is none, or its filter.
+    pub fn mistake(&self) -> Option<String> {
+        let topic = &self.topic;
+        let parsed = match self.action {
+            None => return None,
+            Some(Action::Subscribe) => SubscriptionFilter::parse(topic).map(drop),
+            Some(_) => TopicName::parse(topic).map(drop),
+        };
+        parsed.err().map(|error| format!("`{topic}`: {error}"))
+    }
+}
+
 impl AccessRules {
     /// Reads and compiles the access rules of a configuration.
     pub fn load(config: &Config) -> Result<Self, AccessError> {
@@ -87,7 +101,13 @@ impl AccessRules {
         let connect = self.policy.connect(&identity);
         let decision = match question.action {
             Some(action) if !connect.verdict.is_denied() => {
-                self.policy.decide(&identity, action, &question.topic)
+                let topic = match action {
+                    // A shared subscription is judged by the filter behind its group.
+                    Action::Subscribe => SubscriptionFilter::parse(&question.topic)
+                        .map_or(&*question.topic, |filter| filter.filter().as_str()),
+                    _ => &question.topic,
+                };
+                self.policy.decide(&identity, action, topic)
             }
             _ => connect,
         };

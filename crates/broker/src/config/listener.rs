@@ -152,9 +152,10 @@ impl Listener {
         }
     }
 
-    /// Whether only programs of this machine can reach it.
+    /// Whether only programs of this machine can reach it; what comes through a proxy may come from
+    /// anywhere.
     pub fn is_local(&self) -> bool {
-        self.socket.is_some() || self.bind.is_loopback()
+        self.trusted_proxies.is_empty() && (self.socket.is_some() || self.bind.is_loopback())
     }
 
     /// Describes which clients may connect, for the start message.
@@ -195,9 +196,12 @@ impl Listener {
         self.verifies_certificates() && self.tls.require_client_certificate
     }
 
-    /// Whether a verified certificate names the client's user.
+    /// Whether a certificate that the broker or a trusted proxy has verified names the client's
+    /// user.
     pub(crate) fn names_users(&self) -> bool {
-        self.verifies_certificates() && self.tls.certificate_user != CertificateUser::Off
+        let by_broker = self.verifies_certificates();
+        by_broker && self.tls.certificate_user != CertificateUser::Off
+            || self.proxy_common_name && !self.trusted_proxies.is_empty()
     }
 }
 

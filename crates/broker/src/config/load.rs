@@ -317,6 +317,12 @@ impl Reader {
             self.read(place(key.name), key, role);
         }
         let origin = |key| self.origins.get(&place(key)).map(Origin::to_string);
+        // The last name taken out of a list does not make the role everybody's.
+        let is_written = |key, is_empty| is_empty && origin(key).is_some();
+        role.is_for_none = is_written("users", role.users.is_empty()) && !role.anonymous
+            || is_written("clients", role.clients.is_empty())
+            || is_written("listeners", role.listeners.is_empty())
+            || is_written("addresses", role.addresses.is_empty());
         role.allow_origin = origin("allow").unwrap_or_default();
         role.deny_origin = origin("deny").unwrap_or_default();
         if let Err(RoleError { key, problem }) = role.compile(listeners) {

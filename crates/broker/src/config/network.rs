@@ -53,9 +53,16 @@ impl FromStr for Network {
         };
         let address: IpAddr = address.parse().map_err(drop)?;
         let bits = Self::bits(address);
-        let prefix = match prefix {
+        let prefix: u8 = match prefix {
             Some(prefix) => prefix.parse().map_err(drop)?,
             None => bits,
+        };
+        // Addresses of IPv4 are known as such, so a network of them written in IPv6 is one of IPv4.
+        let (address, bits, prefix) = match address.to_canonical() {
+            canonical if canonical.is_ipv4() && bits == 128 => {
+                (canonical, 32, prefix.checked_sub(96).ok_or(())?)
+            }
+            _ => (address, bits, prefix),
         };
         (prefix <= bits)
             .then_some(Self { address, prefix })

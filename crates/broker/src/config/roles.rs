@@ -27,6 +27,8 @@ pub struct Role {
     pub allow: Vec<String>,
     /// What they may not do.
     pub deny: Vec<String>,
+    /// A list that says whose it is is there and empty: it is no client's.
+    pub is_for_none: bool,
     /// Where `allow` is written.
     pub allow_origin: String,
     /// Where `deny` is written.
@@ -45,6 +47,7 @@ impl Default for Role {
             connect: Effect::Allow,
             allow: Vec::new(),
             deny: Vec::new(),
+            is_for_none: false,
             allow_origin: String::new(),
             deny_origin: String::new(),
         }
@@ -66,7 +69,11 @@ impl Role {
         let deny = rules("deny", Effect::Deny, &self.deny, &self.deny_origin)?;
         Ok(core::Role {
             name: self.name.as_deref().unwrap_or("a role").into(),
-            members: members(self, listeners)?,
+            members: if self.is_for_none {
+                Vec::new()
+            } else {
+                members(self, listeners)?
+            },
             connect: self.connect,
             rules: [allow, deny].concat(),
         })

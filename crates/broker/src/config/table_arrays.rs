@@ -22,7 +22,8 @@ pub(super) const RULES_DOC: &str = "Treatment of messages by client and topic. T
 pub(super) const ROLES: &str = "roles";
 /// What [`ROLES`] is about.
 pub(super) const ROLES_DOC: &str = "What clients may do. With roles, what none of them allows is denied, and a denial beats any\n\
-     # permission. A client has each role whose keys fit it; without keys a role is all clients'.\n\
+     # permission. A client has each role whose keys fit it; without keys a role is all clients', and\n\
+     # with an empty list it is no client's.\n\
      # As many tables as needed. Read again on SIGHUP.";
 /// Stands for `bind` and `port` together.
 pub(super) const ADDRESS: &str = "address";
@@ -271,8 +272,8 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         Kind::List,
         Restart,
         [
-            "Origins whose pages may connect over WebSocket, such as \"https://example.org\", in an",
-            "array; empty: all. A client that names no origin is no page."
+            "Origins whose pages may connect over WebSocket, such as \"https://example.org\", beside",
+            "pages of the same host; \"*\": all. A client that names no origin is no page."
         ],
         allowed_origins
     ),

@@ -198,9 +198,10 @@ impl Transform for TlsSession {
         if self.pending.is_empty() {
             self.pending = Vec::new();
         }
-        if progress.end != Some(End::Invalid)
-            && let Err(why) = self.finish_handshake()
-        {
+        if progress.end == Some(End::Invalid) && !self.is_open() {
+            // What came behind the handshake was not allowed yet.
+            plain.truncate(before);
+        } else if let Err(why) = self.finish_handshake() {
             self.refusal = Some(why);
             plain.truncate(before);
             self.write(None, reply);

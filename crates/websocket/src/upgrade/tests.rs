@@ -69,7 +69,7 @@ fn a_request_is_answered_with_the_key_and_the_subprotocol_that_was_asked_for() {
         ("Connection: Upgrade", "connection: keep-alive, upgrade"),
         ("Upgrade: websocket", "UPGRADE: WebSocket"),
         ("/mqtt", "/mqtt?token=7"),
-        ("Host: broker", "Origin: https://anywhere"),
+        ("Host: broker", "Host: broker\r\nOrigin: http://broker"),
     ] {
         upgraded(&with(from, to));
     }
@@ -119,19 +119,38 @@ fn a_browser_gets_a_page_that_says_what_this_is() {
 }
 
 #[test]
-fn pages_of_other_origins_may_be_refused() {
+fn pages_of_other_hosts_are_refused_unless_they_are_listed() {
+    let all = Rules {
+        origins: vec!["*".to_owned()],
+        ..rules()
+    };
+    let with_origin = |origin: &str| {
+        with(
+            "Upgrade: websocket",
+            &format!("Upgrade: websocket\r\n{origin}"),
+        )
+    };
+    let request = with_origin("Origin: https://a.example");
+    assert!(matches!(
+        answer(request.as_bytes(), &all),
+        Answer::Upgraded { .. }
+    ));
     let rules = Rules {
         origins: vec!["https://a.example".to_owned()],
         ..rules()
     };
     for (origin, is_allowed) in [
+        ("Origin: http://broker", true),
+        ("Origin: https://Broker:8443", true),
+        ("Origin: http://broker.example", false),
+        ("Origin: http://broker\r\nOrigin: https://a.example", false),
         ("Origin: https://a.example", true),
         ("Origin: HTTPS://A.example", true),
         ("Origin: https://b.example", false),
         ("Origin: null", false),
         ("X: y", true),
     ] {
-        let request = with("Host: broker", origin);
+        let request = with_origin(origin);
         let answer = answer(request.as_bytes(), &rules);
         let is_upgraded = matches!(answer, Answer::Upgraded { .. });
         assert_eq!(is_upgraded, is_allowed, "{origin}");

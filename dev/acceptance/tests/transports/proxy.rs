@@ -9,8 +9,10 @@ const CONFIG: &str = "\
 [[listeners]]
 port = 0
 trusted_proxies = [\"127.0.0.1\"]
+allow_anonymous = true
 ";
 
+const LATER: &[u8] = b"\x10\x11\x00\x04MQTT\x04\x02\x00\x3c\x00\x05later";
 const CONNECT: &[u8] = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04abcd";
 
 #[test]
@@ -25,6 +27,34 @@ fn a_client_has_the_address_that_a_trusted_proxy_names() {
         let mut connack = [0; 4];
         stream.read_exact(&mut connack).expect("an answer");
         assert_eq!(connack, [0x20, 2, 0, 0]);
+        let line = broker.wait_for_log("client=abcd");
+        assert!(line.contains("address=192.0.2.7:4711"), "{line}");
+    }
+}
+
+/// What is known of one client does not get lost when another one leaves.
+#[test]
+fn a_client_has_its_own_address_though_another_leaves_behind_its_header() {
+    for shards in [1, 3] {
+        let broker = Launch::listeners(CONFIG).shards(shards).start();
+        let open = |address: &str| {
+            let mut stream = TcpStream::connect(broker.address()).expect("it listens");
+            stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+            let header = format!("PROXY TCP4 {address} 127.0.0.1 4711 1883\r\n");
+            stream.write_all(header.as_bytes()).expect("it is sent");
+            stream
+        };
+        let mut first = open("192.0.2.7");
+        for _ in 0..8 {
+            drop(open("192.0.2.8"));
+        }
+        // An answer to one that came later: the broker has seen the others leave.
+        let mut later = open("192.0.2.9");
+        later.write_all(LATER).expect("it is sent");
+        later.read_exact(&mut [0; 4]).expect("an answer");
+        first.write_all(CONNECT).expect("it is sent");
+        let mut connack = [0; 4];
+        first.read_exact(&mut connack).expect("an answer");
         let line = broker.wait_for_log("client=abcd");
         assert!(line.contains("address=192.0.2.7:4711"), "{line}");
     }

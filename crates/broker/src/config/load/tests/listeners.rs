@@ -119,3 +119,33 @@ fn a_unix_socket_has_no_port_and_takes_anonymous_clients_of_this_machine() {
     let twice = "[[listeners]]\nsocket = \"a\"\n".repeat(2);
     check(&twice, &["both on unix:a"]);
 }
+
+#[test]
+fn a_listener_behind_a_proxy_is_not_only_of_this_machine() {
+    let text = "[[listeners]]\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    check(text, &["does not specify which clients may connect"]);
+    let named = format!("{text}proxy_common_name = true\n");
+    let config = load(&named, &[]).unwrap().config;
+    assert!(
+        !config.listeners[0].allow_anonymous,
+        "its certificates name users"
+    );
+}
+
+#[test]
+fn a_role_with_an_empty_list_is_no_clients() {
+    for (text, is_for_none) in [
+        ("users = []", true),
+        ("users = []\nanonymous = true", false),
+        ("clients = []", true),
+        ("addresses = []", true),
+        ("listeners = []", true),
+        ("users = [\"a\"]", false),
+        ("allow = []", false),
+    ] {
+        let config = load(&format!("[[roles]]\n{text}\n"), &[]).unwrap().config;
+        assert_eq!(config.roles[0].is_for_none, is_for_none, "{text}");
+        let members = config.roles[0].compile(&config.listeners).unwrap().members;
+        assert_eq!(members.is_empty(), is_for_none, "{text}");
+    }
+}
