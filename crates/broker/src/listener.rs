@@ -25,7 +25,7 @@ pub(crate) mod tests;
 
 use std::io::{self, ErrorKind};
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -99,13 +99,30 @@ impl Layers {
         !self.tls.as_ref().is_some_and(|tls| tls.is_full())
     }
 
+    /// The address of the client, unless it comes through a proxy or has none.
+    fn address_of(&self, from: Option<SocketAddr>) -> Option<IpAddr> {
+        let address = from?.ip();
+        let trusts = |proxies: &Arc<Proxies>| proxies.trust(address);
+        let is_proxy = self.proxies.as_ref().is_some_and(trusts);
+        (!is_proxy).then_some(address)
+    }
+
+    /// Whether a client from there may begin a handshake.
+    fn has_share(&self, from: Option<SocketAddr>) -> bool {
+        let address = self.address_of(from);
+        let tls = self.tls.as_ref().zip(address);
+        tls.is_none_or(|(tls, address)| tls.has_share(address))
+    }
+
     /// For a new connection from this address.
     fn transforms(
         &self,
         from: Option<SocketAddr>,
     ) -> Result<Vec<Box<dyn Transform>>, rustls::Error> {
         let proxy = self.proxies.as_ref().and_then(|it| it.transform(from));
-        let tls = self.tls.as_ref().map(TlsListener::accept).transpose()?;
+        let address = self.address_of(from);
+        let tls = self.tls.as_ref().map(|tls| tls.accept(address));
+        let tls = tls.transpose()?;
         let websocket = self.websocket.as_ref();
         let websocket = websocket.map(|rules| WebSocket::boxed(Arc::clone(rules)));
         Ok(proxy.into_iter().chain(tls).chain(websocket).collect())
@@ -227,6 +244,10 @@ impl Acceptor {
                     Ok((socket, address)) => {
                         budget -= 1;
                         listening.recovered();
+                        if !listening.layers.has_share(address) {
+                            listening.rejected.handshakes += 1;
+                            continue;
+                        }
                         let permit = match self.permits.take(index) {
                             Ok(permit) => permit,
                             Err(full) => {
@@ -265,9 +286,14 @@ impl Acceptor {
             match listening.rejected.take(now) {
                 Report::Nothing => {}
                 Report::Later(wait) => next = Some(next.map_or(wait, |next| wait.min(next))),
-                Report::Now { broker, listener } => {
+                Report::Now {
+                    broker,
+                    listener,
+                    handshakes,
+                } => {
                     listening.rejected(broker, self.permits.broker_limit());
                     listening.rejected(listener, "listeners.max_connections");
+                    listening.rejected(handshakes, "the share of an address in max_handshakes");
                 }
             }
         }
@@ -282,6 +308,8 @@ struct Rejected {
     broker: u64,
     /// Not logged yet.
     listener: u64,
+    /// Not logged yet.
+    handshakes: u64,
     last_reported: Option<Instant>,
 }
 
@@ -289,7 +317,11 @@ struct Rejected {
 enum Report {
     Nothing,
     Later(Duration),
-    Now { broker: u64, listener: u64 },
+    Now {
+        broker: u64,
+        listener: u64,
+        handshakes: u64,
+    },
 }
 
 impl Rejected {
@@ -302,7 +334,7 @@ impl Rejected {
 
     /// What to log now: everything, at most once in [`REPORT_EVERY`].
     fn take(&mut self, now: Instant) -> Report {
-        if self.broker == 0 && self.listener == 0 {
+        if self.broker == 0 && self.listener == 0 && self.handshakes == 0 {
             return Report::Nothing;
         }
         let wait = self.last_reported.map_or(Duration::ZERO, |told| {
@@ -315,6 +347,7 @@ impl Rejected {
         Report::Now {
             broker: mem::take(&mut self.broker),
             listener: mem::take(&mut self.listener),
+            handshakes: mem::take(&mut self.handshakes),
         }
     }
 }

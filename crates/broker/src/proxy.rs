@@ -32,14 +32,20 @@ impl Proxies {
         (!proxies.networks.is_empty()).then(|| Arc::new(proxies))
     }
 
+    /// Whether a header from there counts.
+    pub(crate) fn trust(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.networks
+            .iter()
+            .any(|network| network.contains(address))
+    }
+
     /// The transform of a connection from this address, if it is trusted.
     pub(crate) fn transform(
         self: &Arc<Self>,
         from: Option<SocketAddr>,
     ) -> Option<Box<dyn Transform>> {
-        let from: IpAddr = from?.ip().to_canonical();
-        let is_trusted = self.networks.iter().any(|network| network.contains(from));
-        is_trusted.then(|| -> Box<dyn Transform> {
+        self.trust(from?.ip()).then(|| -> Box<dyn Transform> {
             Box::new(Proxy {
                 proxies: Arc::clone(self),
                 state: State::Header,

@@ -218,12 +218,12 @@ impl Sockets {
     /// Takes a connection of whose other side more is known than when it was opened.
     #[inline]
     pub(crate) fn take_identified(&mut self) -> Option<(ConnectionId, Peer)> {
-        while let Some(id) = self.identified.pop() {
+        loop {
+            let id = self.identified.pop()?;
             if let Some(peer) = self.peer(id) {
                 return Some((id, peer.clone()));
             }
         }
-        None
     }
 
     /// Why this connection's peer broke the protocol of a transform, and who that is.
@@ -267,10 +267,8 @@ impl Sockets {
             return SocketRead::Nothing; // it stays queued
         }
         socket.queued = false;
-        let whole = match std::mem::take(&mut socket.missing) {
-            0 => socket.packet,
-            missing => missing,
-        };
+        let missing = std::mem::take(&mut socket.missing);
+        let whole = if missing == 0 { socket.packet } else { missing };
         let most = READ_QUANTUM.max(whole).min(into.len());
         self.read_socket(index, &mut into[..most])
     }
@@ -300,7 +298,7 @@ impl Sockets {
                 if !socket.transport.is_plain() && socket.opened_more(was_handshaking) {
                     self.identified.push(connection);
                 }
-                let closing = matches!(socket.state, State::Closing { .. });
+                let closing = socket.is_closing();
                 let written_since_read =
                     count > 0 && std::mem::take(&mut socket.written_since_read);
                 self.queue(index);
@@ -411,10 +409,8 @@ impl Sockets {
         id: ConnectionId,
         final_bytes: LastWords,
     ) {
-        let socket = self.socket(id);
-        // One that is being closed has had its last bytes: its peer broke a protocol meanwhile.
-        let is_open = |socket: &&mut Socket| !matches!(socket.state, State::Closing { .. });
-        let Some(socket) = socket.filter(is_open) else {
+        // One that closes already has had its last bytes: its peer broke a protocol meanwhile.
+        let Some(socket) = self.socket(id).filter(|it| !it.is_closing()) else {
             return self.keep_unsent(final_bytes);
         };
         // A peer with transforms ends them behind its last packet: unread, that would cause RST.
@@ -444,10 +440,8 @@ impl Sockets {
     /// Closes a connection that has received its final bytes, if its permit is needed. The kernel
     /// sends the bytes; a peer that sends more meanwhile may not get them.
     pub(crate) fn close_if_permit_needed(&mut self, id: ConnectionId) {
-        if self.socket(id).is_some_and(|socket| {
-            let is_finished = matches!(socket.state, State::Closing { finished: true, .. });
-            is_finished && socket.permit.is_needed_elsewhere()
-        }) {
+        let socket = self.socket(id).filter(|it| it.is_finished());
+        if socket.is_some_and(|socket| socket.permit.is_needed_elsewhere()) {
             self.close(id.index);
         }
     }
@@ -541,8 +535,7 @@ impl Sockets {
     }
 
     fn ended(&mut self, connection: ConnectionId, cause: CloseCause) -> SocketRead {
-        let socket = &self.table[connection.index as usize];
-        if matches!(socket.state, State::Closing { .. }) {
+        if self.table[connection.index as usize].is_closing() {
             self.close(connection.index);
             return SocketRead::Nothing;
         }
@@ -555,15 +548,14 @@ impl Sockets {
         let Some(socket) = self.socket(connection) else {
             return;
         };
-        if socket.transport.has_refused() {
-            socket.state = State::Closing {
-                final_bytes: None,
-                finished: false,
-            };
-            self.linger(until, connection);
-        } else {
-            self.close(connection.index);
+        if !socket.transport.has_refused() {
+            return self.close(connection.index);
         }
+        socket.state = State::Closing {
+            final_bytes: None,
+            finished: false,
+        };
+        self.linger(until, connection);
     }
 
     /// Closes a connection at once.

@@ -7,7 +7,7 @@
 //!
 //! A client must be allowed by each set that is about it. Without any, everything is allowed.
 //!
-//! Deliberately absent: who a client is ([`crate::authenticator`]).
+//! Deliberately absent: who a client is, which passwords and certificates decide.
 
 mod acl_file;
 mod explain;

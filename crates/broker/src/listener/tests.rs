@@ -296,7 +296,11 @@ fn closed_connections_are_logged_at_most_once_a_second() {
     let (mut rejected, start) = (Rejected::default(), Instant::now());
     assert_eq!(rejected.take(start), Report::Nothing);
     rejected.count(LimitReached::Listener);
-    let report = |broker, listener| Report::Now { broker, listener };
+    let report = |broker, listener| Report::Now {
+        broker,
+        listener,
+        handshakes: 0,
+    };
     assert_eq!(rejected.take(start), report(0, 1));
     rejected.count(LimitReached::Listener);
     rejected.count(LimitReached::Listener);

@@ -69,6 +69,16 @@ pub(crate) enum SocketRead {
 }
 
 impl Socket {
+    /// Whether its peer has its last bytes.
+    pub(super) const fn is_finished(&self) -> bool {
+        matches!(self.state, State::Closing { finished: true, .. })
+    }
+
+    /// Whether it is open only until its peer has its last bytes.
+    pub(super) const fn is_closing(&self) -> bool {
+        matches!(self.state, State::Closing { .. })
+    }
+
     /// Its transforms have opened bytes: sends what they have for the peer. Answers whether they
     /// know more of the other side than before, which is noted.
     pub(super) fn opened_more(&mut self, was_handshaking: bool) -> bool {

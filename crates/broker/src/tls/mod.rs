@@ -15,17 +15,19 @@
 //! Deliberately absent: sockets, and the loop that gives handshakes their turn
 //! ([`crate::sockets`]).
 
+mod handshakes;
 mod names;
 mod rules;
 mod session;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::config::Tls;
 use crate::transport::Transform;
+use handshakes::Handshakes;
 pub use rules::TlsError;
 use rules::TlsRules;
 use session::TlsSession;
@@ -34,16 +36,19 @@ use session::TlsSession;
 #[derive(Debug)]
 pub(crate) struct TlsListener {
     rules: RwLock<Arc<TlsRules>>,
-    /// Handshakes that have begun and not ended.
-    handshakes: AtomicU32,
-    handshakes_max: AtomicU32,
+    /// Those that have begun and not ended.
+    handshakes: Handshakes,
     /// The protocol above it, as clients ask for it.
     alpn: &'static [u8],
 }
 
 /// Counts an unfinished handshake until it is dropped.
 #[derive(Debug)]
-struct HandshakePermit(Arc<TlsListener>);
+struct HandshakePermit {
+    listener: Arc<TlsListener>,
+    /// In whose share it is.
+    address: Option<IpAddr>,
+}
 
 /// What a reload puts in force, once everything else of it was found to be right.
 #[derive(Debug)]
@@ -58,8 +63,7 @@ impl TlsListener {
         let rules = TlsRules::read(tls, alpn, None)?;
         Ok(Self {
             rules: RwLock::new(Arc::new(rules)),
-            handshakes: AtomicU32::new(0),
-            handshakes_max: AtomicU32::new(tls.max_handshakes),
+            handshakes: Handshakes::new(tls.max_handshakes),
             alpn,
         })
     }
@@ -75,20 +79,27 @@ impl TlsListener {
 
     pub(crate) fn put_in_force(&self, new: NewRules) {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = new.rules;
-        self.handshakes_max
-            .store(new.handshakes_max, Ordering::Relaxed);
+        self.handshakes.set_max(new.handshakes_max);
     }
 
     /// Whether as many handshakes are unfinished as may be.
     pub(crate) fn is_full(&self) -> bool {
-        let max = self.handshakes_max.load(Ordering::Relaxed);
-        self.handshakes.load(Ordering::Relaxed) >= max
+        self.handshakes.free() == 0
     }
 
-    /// The transform of a new connection.
-    pub(crate) fn accept(self: &Arc<Self>) -> Result<Box<dyn Transform>, rustls::Error> {
-        self.handshakes.fetch_add(1, Ordering::Relaxed);
-        let permit = HandshakePermit(Arc::clone(self));
+    /// Whether a client of this address may begin one more.
+    pub(crate) fn has_share(&self, address: IpAddr) -> bool {
+        self.handshakes.has_share(address)
+    }
+
+    /// The transform of a new connection, in the share of this address.
+    pub(crate) fn accept(
+        self: &Arc<Self>,
+        address: Option<IpAddr>,
+    ) -> Result<Box<dyn Transform>, rustls::Error> {
+        self.handshakes.begin(address);
+        let listener = Arc::clone(self);
+        let permit = HandshakePermit { listener, address };
         Ok(Box::new(TlsSession::new(self.rules(), permit)?))
     }
 
@@ -100,6 +111,6 @@ impl TlsListener {
 
 impl Drop for HandshakePermit {
     fn drop(&mut self) {
-        self.0.handshakes.fetch_sub(1, Ordering::Relaxed);
+        self.listener.handshakes.end(self.address);
     }
 }

@@ -132,7 +132,7 @@ impl TlsSession {
         if self.connection.is_handshaking() {
             return Ok(());
         }
-        let in_force = permit.0.rules();
+        let in_force = permit.listener.rules();
         if let Some(chain) = self.connection.peer_certificates() {
             // A ticket brings a chain back that was verified when it was given out.
             let was_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
