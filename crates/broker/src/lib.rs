@@ -49,4 +49,4 @@ pub use handle::{BrokerHandle, ReloadError};
 pub use logging::LogError;
 pub use serve::{ServeError, serve};
 pub use server::{OpenListener, Server, ServerError, ServerOptions, StartError};
-pub use tls::TlsError;
+pub use tls::{TlsError, check_certificates};

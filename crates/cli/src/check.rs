@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use unbroken_broker::access;
+use unbroken_broker::check_certificates;
 use unbroken_broker::config::{self, Effective, Origin, Problem, Sources};
 use unbroken_broker::passwords::Passwords;
 
@@ -100,6 +101,10 @@ fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>) {
         }
         if let Err(error) = access::remarks(listener) {
             wrong("acl_file", error.to_string(), None);
+        }
+        let has_tls = listener.protocol.has_tls();
+        if let Some(Err(error)) = has_tls.then(|| check_certificates(&listener.tls)) {
+            wrong("certificate_file", error.to_string(), None);
         }
     }
     (Some(effective), problems)

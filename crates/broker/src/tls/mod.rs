@@ -57,6 +57,12 @@ pub(crate) struct NewRules {
     handshakes_max: u32,
 }
 
+/// Whether the certificates, keys and lists of a listener can be used. The log warns of those that
+/// expire soon.
+pub fn check_certificates(tls: &Tls) -> Result<(), TlsError> {
+    TlsRules::read(tls, b"mqtt", None).map(|_| ())
+}
+
 impl TlsListener {
     /// Reads the files.
     pub(crate) fn new(tls: &Tls, alpn: &'static [u8]) -> Result<Self, TlsError> {
