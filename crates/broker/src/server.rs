@@ -31,7 +31,7 @@ use crate::access::AccessError;
 use crate::authenticator::{Authenticator, Verifier, authenticator, verifier_threads};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
-use crate::config::{Address, Batching, Config, Listener, Protocol};
+use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
 use crate::disk::{Disk, DiskError, OpenedStore};
 use crate::handle::{
     Access, BrokerHandle, InForce, Requests, auth_rules, listener_limits, tls_listeners,
@@ -76,6 +76,8 @@ pub struct OpenListener {
     pub name: Option<String>,
     /// Who may connect, as text.
     pub admits: &'static str,
+    /// Connections from these begin with a PROXY header.
+    pub trusted_proxies: Vec<Network>,
 }
 
 /// Why a broker could not be started.
@@ -434,6 +436,7 @@ fn open_listeners(opened: &[OpenedListener], listeners: &[Listener]) -> Vec<Open
         protocol: listener.protocol,
         name: listener.name.clone(),
         admits: listener.admits(),
+        trusted_proxies: listener.trusted_proxies.clone(),
     };
     opened.iter().zip(listeners).map(open).collect()
 }

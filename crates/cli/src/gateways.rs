@@ -114,17 +114,14 @@ fn options(
         (None, Some(address)) => Endpoint::Listen(BindTo::from(address)),
         (None, None) => return Err(format!("the gateway {} has no address", gateway.name())),
     };
-    let plain = |listener: &OpenListener| match listener.protocol {
-        Transport::Mqtt => listener.address.tcp(),
-        _ => None,
-    };
     let broker = match (gateway.other_broker(), listeners.iter().find_map(plain)) {
         (Some((host, port)), _) => ConnectTo::new(host, port),
-        (None, Some(address)) => ConnectTo::from(reachable(address)),
+        (None, Some(address)) => ConnectTo::from(address),
         (None, None) => {
             return Err(format!(
-                "the gateway {} has no broker: no listener has an address and `protocol = \"mqtt\"`; \
-                 add one on loopback, or give the gateway a `broker`",
+                "the gateway {} has no broker: no listener has an address, `protocol = \"mqtt\"` and no \
+                 `trusted_proxies` that contain its own address; add one on loopback, or give the \
+                 gateway a `broker`",
                 gateway.name()
             ));
         }
@@ -153,6 +150,18 @@ fn options(
         options = options.spool(spool);
     }
     Ok(options)
+}
+
+/// Where a listener is reached, if it takes a connection from this machine that begins with MQTT.
+fn plain(listener: &OpenListener) -> Option<SocketAddr> {
+    if listener.protocol != Transport::Mqtt {
+        return None;
+    }
+    let address = reachable(listener.address.tcp()?);
+    // A connection to an address of this machine comes from the same address.
+    let own = address.ip().to_canonical();
+    let mut proxies = listener.trusted_proxies.iter();
+    (!proxies.any(|network| network.contains(own))).then_some(address)
 }
 
 /// A listener on all addresses is reached by loopback.
@@ -198,6 +207,8 @@ const fn separator(separator: SpSeparator) -> Option<Separator> {
 
 #[cfg(test)]
 mod tests {
+    use unbroken_broker::config::Address;
+
     use super::*;
 
     #[test]
@@ -209,5 +220,33 @@ mod tests {
         ] {
             assert_eq!(reachable(listens.parse().unwrap()).to_string(), reached);
         }
+    }
+
+    #[test]
+    fn a_listener_that_takes_this_machine_for_a_proxy_is_passed_over() {
+        let listener = |bind: &str, proxies: &[&str], protocol| OpenListener {
+            address: Address::Tcp(bind.parse().unwrap()),
+            protocol,
+            name: None,
+            admits: "",
+            trusted_proxies: proxies.iter().map(|text| text.parse().unwrap()).collect(),
+        };
+        let mqtt = Transport::Mqtt;
+        let behind = [
+            listener("0.0.0.0:1", &["127.0.0.0/8"], mqtt),
+            listener("[::1]:2", &["10.0.0.0/8", "::1"], mqtt),
+            listener("10.0.0.7:3", &["10.0.0.0/8"], mqtt),
+            listener("127.0.0.1:4", &[], Transport::Ws),
+        ];
+        let gateway = SpGateway {
+            listen: "tcp://127.0.0.1:0".to_owned(),
+            ..SpGateway::default()
+        };
+        let refused = options(&gateway, &behind, "audit").unwrap_err();
+        assert!(refused.contains("trusted_proxies"), "{refused}");
+        let open = listener("0.0.0.0:5", &["10.0.0.0/8"], mqtt);
+        let all = [&behind[..], &[open]].concat();
+        let found = all.iter().find_map(plain);
+        assert_eq!(found, Some("127.0.0.1:5".parse().unwrap()));
     }
 }

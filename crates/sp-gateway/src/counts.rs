@@ -22,6 +22,8 @@ pub enum Drop {
     BadRequest,
     /// The broker did not take it.
     Refused,
+    /// The connection of its peer, or the gateway, ended before the broker had room for it.
+    Unpublished,
     /// A request from MQTT that does not say where the reply should go.
     NoResponseTopic,
     /// A request that no client of the broker receives.
@@ -34,7 +36,7 @@ pub enum Drop {
 
 impl Drop {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NoPeer,
         Self::SlowPeer,
         Self::PeerGone,
@@ -42,6 +44,7 @@ impl Drop {
         Self::BadTopic,
         Self::BadRequest,
         Self::Refused,
+        Self::Unpublished,
         Self::NoResponseTopic,
         Self::NoResponder,
         Self::NoReply,
@@ -58,6 +61,7 @@ impl Drop {
             Self::BadTopic => "bad-topic",
             Self::BadRequest => "bad-request",
             Self::Refused => "refused",
+            Self::Unpublished => "unpublished",
             Self::NoResponseTopic => "no-response-topic",
             Self::NoResponder => "no-responder",
             Self::NoReply => "no-reply",
@@ -75,9 +79,9 @@ pub struct Counts {
     published: AtomicU64,
     /// Messages that sockets of SP peers took; one to several SUB peers counts for each.
     sent: AtomicU64,
-    /// Connections that were ended because the peer broke the protocol.
+    /// Connections that were ended because the peer broke the protocol, or took nothing for long.
     faults: AtomicU64,
-    /// Connections that were refused because there are too many.
+    /// Connections that were refused because there are too many, of all or of one address.
     turned_away: AtomicU64,
     drops: [AtomicU64; Drop::ALL.len()],
 }
@@ -126,12 +130,12 @@ impl Counts {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Connections that were ended because the peer broke the protocol.
+    /// Connections that were ended because the peer broke the protocol, or took nothing for long.
     pub fn faults(&self) -> u64 {
         self.faults.load(Ordering::Relaxed)
     }
 
-    /// Connections that were refused because there are too many.
+    /// Connections that were refused because there are too many, of all or of one address.
     pub fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed)
     }
@@ -180,7 +184,7 @@ mod tests {
         for (count, why) in (1..).zip(Drop::ALL) {
             assert_eq!(counts.dropped(why), count, "{}", why.name());
         }
-        assert_eq!(counts.trouble(), 66);
+        assert_eq!(counts.trouble(), 78);
         let text = counts.to_string();
         assert!(
             text.starts_with("received=0 published=0 sent=0 no-peer=1 slow-peer=2"),

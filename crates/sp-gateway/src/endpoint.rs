@@ -11,7 +11,8 @@ use unbroken_client::{ConnectTo, RetryDuration, TotalDuration};
 
 use crate::connection::{Connection, PeerError};
 use crate::error::GatewayError;
-use crate::limits::{ACCEPT_PAUSE, FIRST_PAUSE, HEADER_TIMEOUT, PEERS_MAX};
+use crate::limits::{ACCEPT_PAUSE, FIRST_PAUSE, HEADER_TIMEOUT};
+use crate::places::Places;
 use crate::shared::Shared;
 
 /// What a gateway does with each connection.
@@ -20,7 +21,8 @@ pub(crate) trait Role: Send + Sync + 'static {
     fn serve(&self, connection: Connection) -> impl Future<Output = PeerError> + Send;
 }
 
-/// Accepts peers and serves them, at most [`PEERS_MAX`] at a time, until `stop`. Then none is left.
+/// Accepts peers and serves them, as many as there are [places](Places), until `stop`. Then none is
+/// left.
 pub(crate) async fn listen<R: Role>(
     listener: TcpListener,
     role: Arc<R>,
@@ -28,19 +30,25 @@ pub(crate) async fn listen<R: Role>(
     stop: impl Future<Output = ()>,
 ) -> Result<(), GatewayError> {
     let mut peers = JoinSet::new();
+    let places = Places::default();
     tokio::pin!(stop);
     let ended = loop {
         tokio::select! {
             () = &mut stop => break Ok(()),
             accepted = listener.accept() => match accepted {
-                Ok((_, peer)) if peers.len() >= PEERS_MAX => {
-                    shared.counts.add_turned_away();
-                    shared.log_peer(peer, &format_args!("refused: {PEERS_MAX} peers are connected"));
-                }
-                Ok((stream, peer)) => {
-                    let (role, shared) = (Arc::clone(&role), Arc::clone(&shared));
-                    peers.spawn(async move { serve(stream, peer, &*role, &shared).await.1 });
-                }
+                Ok((stream, peer)) => match places.take(peer.ip()) {
+                    Ok(place) => {
+                        let (role, shared) = (Arc::clone(&role), Arc::clone(&shared));
+                        peers.spawn(async move {
+                            let _place = place;
+                            serve(stream, peer, &*role, &shared).await.1
+                        });
+                    }
+                    Err(full) => {
+                        shared.counts.add_turned_away();
+                        shared.log_peer(peer, &full);
+                    }
+                },
                 Err(error) => {
                     tracing::warn!(gateway = %shared.name, %error, "cannot accept an sp peer");
                     sleep(ACCEPT_PAUSE).await;

@@ -33,6 +33,9 @@ pub enum GatewayError {
     /// The broker does not take the filter, or it is none.
     #[error("cannot subscribe to {0}")]
     Subscription(String),
+    /// The system gave no random number.
+    #[error("the system gave no random number: {0}; start the gateway again")]
+    Random(String),
     /// The client of the broker has ended.
     #[error("the connection with the broker has ended: {0}")]
     Broker(String),

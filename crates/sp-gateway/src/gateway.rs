@@ -103,8 +103,8 @@ impl Gateway {
         ended.unwrap_or_else(|error| Err(GatewayError::Panicked(error.to_string())))
     }
 
-    /// Takes nothing more from SP peers, waits up to 2 s for the broker's acknowledgements, and
-    /// ends.
+    /// Takes nothing more from SP peers, waits up to 2 s for the broker's acknowledgements and as
+    /// long until it has taken DISCONNECT, and ends.
     pub async fn stop(mut self) -> Result<(), GatewayError> {
         // It may have ended by itself.
         let _ = self.stop.send(true);
@@ -148,7 +148,10 @@ async fn run(
             tracing::error!(gateway = %shared.name, %error, %counts, "sp gateway ended");
         }
     }
-    client.disconnect().await;
+    // A broker that stands still takes no farewell.
+    if timeout(STOP_TIMEOUT, client.disconnect()).await.is_err() {
+        tracing::warn!(gateway = %shared.name, "sp gateway: the broker takes no DISCONNECT; left without");
+    }
     ended
 }
 
@@ -234,7 +237,7 @@ async fn serve(
             let source = Source::open(client, &options.filter, mapping, shared).await?;
             let (ingress, answers) = Ingress::open(options, client, shared).await?;
             let ingress = Arc::new(ingress);
-            let requests = Requests::new(Arc::clone(shared), source, Arc::clone(&ingress));
+            let requests = Requests::new(Arc::clone(shared), source, Arc::clone(&ingress))?;
             let requests = Arc::new(requests);
             tokio::spawn(request::expire(Arc::downgrade(&requests), options.reply));
             let role = Request {

@@ -1,4 +1,7 @@
 //! Into the broker: a lane of numbered messages, and what the broker says to each.
+//!
+//! Invariant: a message that came is published, or waits, or is counted as dropped, wherever
+//! [`Ingress::publish`] is cancelled; its request is acknowledged, or given back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +19,13 @@ use crate::error::GatewayError;
 use crate::limits::{UNPUBLISHED_BYTES_MAX, UNPUBLISHED_MAX};
 use crate::options::Options;
 use crate::shared::Shared;
+use crate::source::Held;
 use crate::wire::Protocol;
 
 /// Where messages enter.
 #[derive(Debug)]
 pub(crate) struct Ingress {
+    shared: Arc<Shared>,
     lane: Lane,
     waiting: mpsc::Sender<Waiting>,
     room: Arc<Semaphore>,
@@ -30,6 +35,12 @@ pub(crate) struct Ingress {
 enum Lane {
     Spooled(AuditedPublisher<Spooled>),
     Unspooled(AuditedPublisher<Unspooled>),
+}
+
+/// A message that is not in the lane yet. Dropped before it is, it is counted.
+struct Entering<'a> {
+    shared: &'a Shared,
+    has_entered: bool,
 }
 
 /// A message that the broker has not acknowledged.
@@ -63,6 +74,7 @@ impl Ingress {
         let (waiting, answers) = mpsc::channel(UNPUBLISHED_MAX);
         let answering = see_to_answers(answers, Arc::clone(shared));
         let ingress = Self {
+            shared: Arc::clone(shared),
             lane,
             waiting,
             room: Arc::new(Semaphore::new(UNPUBLISHED_BYTES_MAX)),
@@ -71,11 +83,16 @@ impl Ingress {
     }
 
     /// Numbers a message and sends it, when there is room for it. With `request` it is a reply.
+    /// Cancelled before, or failed, it has counted the message and given back the request.
     pub(crate) async fn publish(
         &self,
         message: Message,
-        request: Option<Received>,
+        request: Option<Held<'_>>,
     ) -> Result<(), GatewayError> {
+        let mut entering = Entering {
+            shared: &self.shared,
+            has_entered: false,
+        };
         let ended = || GatewayError::Broker("the gateway's client has ended".to_owned());
         let bytes = message.payload().len().min(UNPUBLISHED_BYTES_MAX);
         let bytes = u32::try_from(bytes).expect("the limit is a u32");
@@ -87,11 +104,13 @@ impl Ingress {
             Lane::Unspooled(lane) => lane.send(message).await,
         };
         let stamped = stamped.map_err(|why| GatewayError::Broker(why.to_string()))?;
+        // Nothing is awaited between the lane and the end.
         place.send(Waiting {
             stamped,
             _room: room,
-            request,
+            request: request.map(Held::into_message),
         });
+        entering.has_entered = true;
         Ok(())
     }
 
@@ -100,6 +119,15 @@ impl Ingress {
         match self.lane.clone() {
             Lane::Spooled(lane) => lane.leave().await,
             Lane::Unspooled(lane) => lane.close(TotalDuration(Duration::ZERO)).await,
+        }
+    }
+}
+
+impl std::ops::Drop for Entering<'_> {
+    fn drop(&mut self) {
+        if !self.has_entered {
+            let detail = "the peer or the gateway ended before the broker had room for it";
+            self.shared.drop_message(Drop::Unpublished, &detail);
         }
     }
 }

@@ -29,6 +29,7 @@ mod ingress;
 mod limits;
 mod options;
 mod outlets;
+mod places;
 mod publish;
 mod push;
 mod reply;

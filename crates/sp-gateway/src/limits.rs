@@ -6,13 +6,22 @@ use std::time::Duration;
 /// incomplete message, as large as messages may be. One more is closed at once and counted.
 pub(crate) const PEERS_MAX: usize = 256;
 
+/// One address may have so many times what is free of them: 231, if no other has any. Many peers
+/// may be behind one router.
+pub(crate) const ADDRESS_SHARE: usize = 9;
+
 /// Messages that wait for one SUB peer, or replies for one REQ peer, beside the one that is
 /// written. Beyond it those for this peer are dropped and counted.
 pub(crate) const PEER_MESSAGES_MAX: usize = 256;
 
 /// Bytes of such messages, for all peers together; a message for several peers counts for each.
-/// Beyond it they are dropped as above.
+/// Beyond it they are dropped as above. One peer may have as many as are free: half, if no other
+/// has any.
 pub(crate) const PEER_BYTES_MAX: usize = 64 << 20;
+
+/// A SUB peer that has taken nothing for so long while a message is written to it, and a REQ peer
+/// that has not taken a whole reply, is disconnected.
+pub(crate) const PEER_STALL: Duration = Duration::from_secs(10);
 
 /// Messages of MQTT that the gateway has taken and no SP socket has: the broker sends no more.
 /// Of requests, those without a reply. Each is as large as messages may be.
@@ -50,7 +59,8 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the broker keeps messages for a gateway that does not run, in seconds: a day.
 pub(crate) const SESSION_EXPIRY_S: u32 = 86_400;
 
-/// How long a gateway that stops waits for the broker to acknowledge what it has published.
+/// How long a gateway that stops waits for the broker to acknowledge what it has published, and
+/// then to take DISCONNECT.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time between two lines of the log about dropped messages.

@@ -1,6 +1,8 @@
 //! Bounded queues of frames, one for each connected peer.
 //!
-//! Invariant: each frame is counted once, as sent or as dropped, wherever it ends.
+//! Invariants: each frame is counted once, as sent or as dropped, wherever it ends. A queue has no
+//! more bytes than were free when it got the last of them (a dynamic threshold), so peers that do
+//! not read leave some for the others.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +23,8 @@ pub(crate) struct Outgoing {
     /// To be acknowledged when this is sent or dropped.
     response: Option<Received>,
     shared: Arc<Shared>,
-    bytes: Arc<AtomicUsize>,
+    /// Of all peers, and of this one.
+    bytes: [Arc<AtomicUsize>; 2],
     is_counted: bool,
 }
 
@@ -32,7 +35,14 @@ pub(crate) struct Outlets {
     next: AtomicU64,
     /// Of the frames that wait or are written.
     bytes: Arc<AtomicUsize>,
-    queues: Mutex<HashMap<u64, mpsc::Sender<Outgoing>>>,
+    queues: Mutex<HashMap<u64, Queue>>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    sender: mpsc::Sender<Outgoing>,
+    /// Of its frames that wait or are written.
+    bytes: Arc<AtomicUsize>,
 }
 
 /// The queue of one peer, for as long as it is connected.
@@ -61,7 +71,9 @@ impl Outgoing {
 
 impl std::ops::Drop for Outgoing {
     fn drop(&mut self) {
-        self.bytes.fetch_sub(self.frame.len(), Ordering::Relaxed);
+        for bytes in &self.bytes {
+            bytes.fetch_sub(self.frame.len(), Ordering::Relaxed);
+        }
         if !self.is_counted {
             self.shared.counts.add_drop(Drop::PeerGone);
         }
@@ -84,7 +96,8 @@ impl Outlets {
     pub(crate) fn open(&self) -> Outlet<'_> {
         let (sender, queue) = mpsc::channel(PEER_MESSAGES_MAX);
         let serial = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(serial, sender);
+        let bytes = Arc::default();
+        self.lock().insert(serial, Queue { sender, bytes });
         Outlet {
             serial,
             queue,
@@ -94,11 +107,11 @@ impl Outlets {
 
     /// To one peer.
     pub(crate) fn send(&self, serial: u64, frame: Vec<u8>, response: Received) {
-        let outgoing = self.outgoing(frame.into(), Some(response));
-        match self.lock().get(&serial) {
-            Some(queue) => put(queue, outgoing),
-            None => drop(outgoing),
+        if let Some(queue) = self.lock().get(&serial) {
+            return self.put(queue, frame.into(), Some(response));
         }
+        self.shared.counts.add_drop(Drop::PeerGone);
+        response.acknowledge();
     }
 
     /// To all peers.
@@ -108,40 +121,82 @@ impl Outlets {
             self.shared.counts.add_drop(Drop::NoPeer);
         }
         for queue in queues.values() {
-            put(queue, self.outgoing(Arc::clone(frame), None));
+            self.put(queue, Arc::clone(frame), None);
         }
     }
 
-    fn outgoing(&self, frame: Arc<[u8]>, response: Option<Received>) -> Outgoing {
-        self.bytes.fetch_add(frame.len(), Ordering::Relaxed);
-        Outgoing {
-            bytes: Arc::clone(&self.bytes),
+    /// Callers hold the lock, so no other adds bytes meanwhile.
+    fn put(&self, queue: &Queue, frame: Arc<[u8]>, response: Option<Received>) {
+        let bytes = [&self.bytes, &queue.bytes];
+        let [all, own] = bytes.map(|bytes| bytes.fetch_add(frame.len(), Ordering::Relaxed));
+        let is_within = own + frame.len() <= PEER_BYTES_MAX.saturating_sub(all);
+        let outgoing = Outgoing {
             frame,
             response,
             shared: Arc::clone(&self.shared),
+            bytes: bytes.map(Arc::clone),
             is_counted: false,
+        };
+        if !is_within {
+            return outgoing.dropped(Drop::SlowPeer);
+        }
+        match queue.sender.try_send(outgoing) {
+            Ok(()) => {}
+            Err(TrySendError::Full(outgoing)) => outgoing.dropped(Drop::SlowPeer),
+            Err(TrySendError::Closed(outgoing)) => drop(outgoing),
         }
     }
 
     /// No code that can panic runs under the lock.
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, mpsc::Sender<Outgoing>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Queue>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn put(queue: &mpsc::Sender<Outgoing>, outgoing: Outgoing) {
-    if outgoing.bytes.load(Ordering::Relaxed) > PEER_BYTES_MAX {
-        return outgoing.dropped(Drop::SlowPeer);
-    }
-    match queue.try_send(outgoing) {
-        Ok(()) => {}
-        Err(TrySendError::Full(outgoing)) => outgoing.dropped(Drop::SlowPeer),
-        Err(TrySendError::Closed(outgoing)) => drop(outgoing),
     }
 }
 
 impl std::ops::Drop for Outlet<'_> {
     fn drop(&mut self) {
         self.outlets.lock().remove(&self.serial);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Protocol;
+
+    const FRAME_BYTES: usize = 256 << 10;
+
+    #[test]
+    fn a_peer_that_takes_nothing_leaves_half_to_the_others() {
+        let shared = Arc::new(Shared::new("it".into(), Protocol::Pub, FRAME_BYTES));
+        let outlets = Outlets::new(Arc::clone(&shared));
+        let (_slow, mut fast) = (outlets.open(), outlets.open());
+        let frame: Arc<[u8]> = vec![0; FRAME_BYTES].into();
+        let messages = 2 * PEER_BYTES_MAX / FRAME_BYTES;
+        for number in 0..messages {
+            outlets.send_all(&frame);
+            let outgoing = fast.queue.try_recv();
+            outgoing
+                .unwrap_or_else(|_| panic!("{number} is there"))
+                .sent();
+        }
+        let dropped = shared.counts.dropped(Drop::SlowPeer);
+        let kept = PEER_BYTES_MAX / 2 / FRAME_BYTES;
+        assert!(dropped >= (messages - kept) as u64, "{dropped}");
+        assert_eq!(shared.counts.sent(), messages as u64);
+    }
+
+    #[test]
+    fn what_a_peer_has_is_free_again_when_it_leaves() {
+        let shared = Arc::new(Shared::new("it".into(), Protocol::Pub, FRAME_BYTES));
+        let outlets = Outlets::new(Arc::clone(&shared));
+        let frame: Arc<[u8]> = vec![0; FRAME_BYTES].into();
+        for left in 1..=3 {
+            let peer = outlets.open();
+            outlets.send_all(&frame);
+            drop(peer);
+            assert_eq!(shared.counts.dropped(Drop::PeerGone), left);
+            assert_eq!(outlets.bytes.load(Ordering::Relaxed), 0);
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! PUB: each message goes to every peer. One that is slow misses messages, as SUB sockets may; the
-//! others do not wait for it.
+//! others do not wait for it. One that takes nothing for long is disconnected.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use unbroken_client::Subscription;
 use crate::connection::{Connection, PeerError};
 use crate::endpoint::Role;
 use crate::error::GatewayError;
+use crate::limits::PEER_STALL;
 use crate::outlets::Outlets;
 use crate::shared::Shared;
 use crate::source::{fits, frame};
@@ -24,7 +25,8 @@ impl Role for Publish {
         let writing = async {
             // It ends with this function.
             while let Some(outgoing) = outlet.queue.recv().await {
-                if let Err(error) = writer.write(outgoing.frame()).await {
+                let writing = writer.write_while_taken(outgoing.frame(), PEER_STALL);
+                if let Err(error) = writing.await {
                     return error;
                 }
                 outgoing.sent();

@@ -5,7 +5,6 @@
 //! wherever it comes from, as often as it comes: a requester takes the first.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::timeout;
 use unbroken_client::Subscription;
@@ -15,6 +14,7 @@ use crate::counts::Drop;
 use crate::endpoint::Role;
 use crate::error::GatewayError;
 use crate::ingress::Ingress;
+use crate::limits::PEER_STALL;
 use crate::outlets::Outlets;
 use crate::shared::Shared;
 use crate::topics::Mapping;
@@ -27,10 +27,6 @@ pub(crate) struct Reply {
     pub(crate) topic: String,
     pub(crate) peers: Arc<Outlets>,
 }
-
-/// How long a peer may take for one reply. Acknowledgements leave in order, so one that takes none
-/// would hold back those of the others.
-const REPLY_STALL: Duration = Duration::from_secs(10);
 
 impl Role for Reply {
     async fn serve(&self, mut connection: Connection) -> PeerError {
@@ -52,10 +48,12 @@ impl Role for Reply {
         let answering = async {
             // It ends with this function.
             while let Some(outgoing) = outlet.queue.recv().await {
-                match timeout(REPLY_STALL, writer.write(outgoing.frame())).await {
+                // Acknowledgements leave in order, so one that takes no whole reply would hold back
+                // those of the others.
+                match timeout(PEER_STALL, writer.write(outgoing.frame())).await {
                     Ok(Ok(())) => outgoing.sent(),
                     Ok(Err(error)) => return error,
-                    Err(_) => return PeerError::Stalled(REPLY_STALL),
+                    Err(_) => return PeerError::Stalled(PEER_STALL),
                 }
             }
             PeerError::Closed

@@ -5,6 +5,7 @@
 //! may send unacknowledged. Those of a peer that is gone go to the next one.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -14,6 +15,7 @@ use unbroken_client::{Message, Received, TotalDuration};
 use crate::connection::{Connection, PeerError, Reader, Writer};
 use crate::counts::Drop;
 use crate::endpoint::Role;
+use crate::error::GatewayError;
 use crate::ingress::Ingress;
 use crate::shared::Shared;
 use crate::source::Source;
@@ -28,7 +30,7 @@ pub(crate) struct Requests {
 }
 
 struct Pending {
-    /// Whose it is: the id of the first request on this connection.
+    /// The number of the connection that it was sent on, which alone may answer it.
     peer: u64,
     deadline: Instant,
     request: Received,
@@ -41,14 +43,20 @@ struct Asked<'a> {
 }
 
 impl Requests {
-    pub(crate) fn new(shared: Arc<Shared>, source: Source, ingress: Arc<Ingress>) -> Self {
-        Self {
+    /// Ids begin at random, so one of an earlier run or of another gateway fits no request here.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        source: Source,
+        ingress: Arc<Ingress>,
+    ) -> Result<Self, GatewayError> {
+        let first = getrandom::u32().map_err(|why| GatewayError::Random(why.to_string()))?;
+        Ok(Self {
             shared,
             source,
             ingress,
-            next: AtomicU32::new(0),
+            next: AtomicU32::new(first),
             pending: Mutex::default(),
-        }
+        })
     }
 
     /// Gives up requests without a reply in time.
@@ -91,7 +99,15 @@ impl Requests {
         }
     }
 
-    async fn answer(&self, reader: &mut Reader) -> PeerError {
+    /// The request of this id, if it was sent to this peer.
+    fn asked(&self, peer: u64, id: [u8; ID_BYTES]) -> Option<Received> {
+        match self.lock().entry(id) {
+            Entry::Occupied(found) if found.get().peer == peer => Some(found.remove().request),
+            _ => None,
+        }
+    }
+
+    async fn answer(&self, peer: u64, reader: &mut Reader) -> PeerError {
         loop {
             let body = match reader.next().await {
                 Ok(body) => body,
@@ -101,8 +117,8 @@ impl Requests {
             let Some((id, content)) = body.split_first_chunk::<ID_BYTES>() else {
                 return wire::WireError::NoRequestId.into();
             };
-            let Some(Pending { request, .. }) = self.lock().remove(id) else {
-                let detail = "a reply to no request, or to one that was given up";
+            let Some(request) = self.asked(peer, *id) else {
+                let detail = "a reply to no request of its peer, or to one that was given up";
                 self.shared.drop_message(Drop::LateReply, &detail);
                 continue;
             };
@@ -112,6 +128,7 @@ impl Requests {
                 request.acknowledge();
                 continue;
             };
+            let request = self.source.hold(request);
             if let Err(error) = self.ingress.publish(message, Some(request)).await {
                 return error.into();
             }
@@ -165,7 +182,7 @@ impl Role for Request {
         let Connection { reader, writer, .. } = &mut connection;
         tokio::select! {
             error = requests.ask(peer, self.reply, writer) => error,
-            error = requests.answer(reader) => error,
+            error = requests.answer(peer, reader) => error,
         }
     }
 }

@@ -66,7 +66,8 @@ impl Source {
         }
     }
 
-    fn hold(&self, message: Received) -> Held<'_> {
+    /// Gives the message back unless it is taken out.
+    pub(crate) fn hold(&self, message: Received) -> Held<'_> {
         Held {
             source: self,
             message: Some(message),

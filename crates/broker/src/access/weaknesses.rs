@@ -1,10 +1,12 @@
 //! What a valid configuration leaves open, perhaps by accident.
 
+use std::net::SocketAddr;
+
 use super::acl_file;
 use crate::config::{Config, Listener};
 
-/// What a configuration leaves open, as sentences for `unbroken check`: of each listener, then of
-/// the whole.
+/// What a configuration leaves open, as sentences for `unbroken check`: of each listener and
+/// gateway, then of the whole.
 pub fn weaknesses(config: &Config) -> Vec<String> {
     let mut found = Vec::new();
     for listener in &config.listeners {
@@ -21,6 +23,16 @@ pub fn weaknesses(config: &Config) -> Vec<String> {
         }
         if !verifies_users(listener) && names_users(config, listener) {
             weak("it verifies no user names, so no access rule about a user fits its clients");
+        }
+    }
+    for gateway in &config.gateways {
+        let is_open = |address: SocketAddr| !address.ip().is_loopback();
+        if gateway.listen_address().is_some_and(is_open) && gateway.user.is_none() {
+            found.push(format!(
+                "gateway {}: every program that reaches it acts as an anonymous client; give it a \
+                 `user` with rules for it, or let it listen on loopback",
+                gateway.name()
+            ));
         }
     }
     let allows = |role: &crate::config::Role| !role.allow.is_empty();
@@ -56,16 +68,20 @@ fn names_users(config: &Config, listener: &Listener) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
-    use crate::config::Role;
+    use crate::config::{Role, SpGateway};
 
     #[test]
     fn what_is_left_open_is_named() {
         let local = Listener::default();
         let check = |listener: Listener, roles: &[Role], words: &[&str]| {
-            let mut config = Config::default();
-            config.listeners = vec![listener];
-            config.roles = roles.to_vec();
+            let config = Config {
+                listeners: vec![listener],
+                roles: roles.to_vec(),
+                ..Config::default()
+            };
             let found = weaknesses(&config);
             assert_eq!(found.len(), words.len(), "{found:?}");
             for (found, words) in found.iter().zip(words) {
@@ -84,12 +100,49 @@ mod tests {
         };
         check(open, &[role(&["all #"])], &["in the clear"]);
         let own = role(&["publish of/{user}"]);
-        check(local.clone(), &[own.clone()], &["verifies no user names"]);
+        check(
+            local.clone(),
+            slice::from_ref(&own),
+            &["verifies no user names"],
+        );
         let verified = Listener {
             password_file: Some("users".into()),
             ..local.clone()
         };
         check(verified, &[own], &[]);
         check(local, &[role(&[])], &["none of them allows anything"]);
+    }
+
+    /// SP has no passwords, so a gateway's rights are those of each program that reaches it.
+    #[test]
+    fn an_anonymous_gateway_beyond_loopback_is_named() {
+        let named = |change: fn(&mut SpGateway)| {
+            let mut gateway = SpGateway {
+                name: Some("it".to_owned()),
+                ..SpGateway::default()
+            };
+            change(&mut gateway);
+            weaknesses(&Config {
+                listeners: vec![Listener::default()],
+                gateways: vec![gateway],
+                ..Config::default()
+            })
+        };
+        let open = named(|it| it.listen = "tcp://0.0.0.0:5555".to_owned());
+        assert!(
+            open.len() == 1 && open[0].contains("gateway it: "),
+            "{open:?}"
+        );
+        let none: [&str; 0] = [];
+        for change in [
+            (|it: &mut SpGateway| it.listen = "tcp://127.0.0.1:5555".to_owned()) as fn(&mut _),
+            |it| it.connect = "tcp://10.0.0.1:5555".to_owned(),
+            |it| {
+                it.listen = "tcp://0.0.0.0:5555".to_owned();
+                it.user = Some("sp".to_owned());
+            },
+        ] {
+            assert_eq!(named(change), none);
+        }
     }
 }

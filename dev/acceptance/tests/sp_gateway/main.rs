@@ -1,9 +1,11 @@
-//! The gateway to the scalability protocols: raw bytes on its SP side (here), and the sockets of
-//! nng and nanomsg (`programs`). A message that is not passed on has a name.
+//! The gateway to the scalability protocols: raw bytes on its SP side (here), the sockets of nng
+//! and nanomsg (`programs`), and peers that harm others (`unfair`). A message that is not passed on
+//! has a name.
 
 mod peer;
 mod programs;
 mod rates;
+mod unfair;
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -189,25 +191,6 @@ fn a_peer_that_breaks_the_protocol_is_disconnected_and_harms_no_other() {
         (count(&counts, "faults"), count(&counts, "received")),
         (4, 5)
     );
-}
-
-#[test]
-fn a_peer_beyond_the_limit_is_refused_and_the_others_stay() {
-    const PEERS_MAX: usize = 256;
-    let broker = broker("socket = \"pull\"\ntopic = \"t\"");
-    let address = gateway(&broker, "it");
-    let mut peers: Vec<_> = (0..PEERS_MAX)
-        .map(|_| Peer::connect(address, PUSH))
-        .collect();
-    Peer::open(address).expect_closed();
-    broker.wait_for_log("refused: 256 peers are connected");
-    let mut client = broker.connect("client");
-    client.subscribe_to("t", 1);
-    for peer in &mut peers {
-        peer.send(b"here");
-        client.take_message("t", "here");
-    }
-    assert_eq!(count(&last_counts(broker), "turned-away"), 1);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! An SP peer that writes and reads bytes by hand, and gateways of a broker by their names.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
 use unbroken_acceptance::{Broker, DEADLINE};
 
 pub(crate) const PUB: u8 = 0x20;
@@ -38,6 +40,26 @@ impl Peer {
     #[track_caller]
     pub(crate) fn open(address: SocketAddr) -> Self {
         Self::of(TcpStream::connect(address).expect("the gateway listens"))
+    }
+
+    /// The same from another address of this machine: all of 127.0.0.0/8 are.
+    #[track_caller]
+    pub(crate) fn open_from(source: Ipv4Addr, address: SocketAddr) -> Self {
+        let open = || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.bind(&SocketAddr::from((source, 0)).into())?;
+            socket.connect_timeout(&address.into(), DEADLINE)?;
+            io::Result::Ok(socket.into())
+        };
+        Self::of(open().expect("the gateway listens"))
+    }
+
+    /// Connects from there with a socket of this kind, and waits for the gateway's header.
+    #[track_caller]
+    pub(crate) fn connect_from(source: Ipv4Addr, address: SocketAddr, kind: u8) -> Self {
+        let mut peer = Self::open_from(source, address);
+        peer.greet(kind);
+        peer
     }
 
     /// Connects with a socket of this kind, and waits for the gateway's header.
@@ -113,6 +135,26 @@ impl Peer {
     #[track_caller]
     pub(crate) fn send(&mut self, body: &[u8]) {
         self.write(&[&(body.len() as u64).to_be_bytes(), body].concat());
+    }
+
+    /// Until the gateway takes no more for a while.
+    pub(crate) fn send_while_taken(&mut self, bodies: impl IntoIterator<Item = Vec<u8>>) {
+        let patience = Some(Duration::from_millis(500));
+        let set = self.stream.set_write_timeout(patience);
+        set.expect("it is not zero");
+        for body in bodies {
+            let frame = [&(body.len() as u64).to_be_bytes(), &*body].concat();
+            if self.stream.write_all(&frame).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// `None`: the gateway has ended the connection.
+    pub(crate) fn receive_or_end(&mut self) -> Option<Vec<u8>> {
+        let mut length = [0; 8];
+        self.stream.read_exact(&mut length).ok()?;
+        Some(self.read(usize::try_from(u64::from_be_bytes(length)).expect("it is short")))
     }
 
     #[track_caller]
