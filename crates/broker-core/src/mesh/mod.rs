@@ -180,9 +180,17 @@ impl Mesh {
         reached.min().unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn note_reached(&mut self, shard: ShardId, barrier: u64) {
+    /// Whether everything announced up to now is in force on this shard.
+    pub(crate) fn is_up_to_date(&self, shard: ShardId) -> bool {
+        self.links[usize::from(shard.0)].reached >= self.issued
+    }
+
+    /// A shard has reached this barrier. Answers the one that it had reached before.
+    pub(crate) fn note_reached(&mut self, shard: ShardId, barrier: u64) -> u64 {
         let reached = &mut self.links[usize::from(shard.0)].reached;
-        *reached = barrier.max(*reached);
+        let before = *reached;
+        *reached = barrier.max(before);
+        before
     }
 
     /// Whether to send the end of the log later, since the others have not heard of this one.
@@ -214,8 +222,9 @@ mod tests {
         let mut mesh = Mesh::new(ShardId(1), 3);
         let barrier = mesh.issue_barrier();
         assert!(mesh.reached_barrier() < barrier);
-        mesh.note_reached(ShardId(0), barrier);
+        assert_eq!(mesh.note_reached(ShardId(0), barrier), 0);
         assert!(mesh.reached_barrier() < barrier);
+        assert!(mesh.is_up_to_date(ShardId(0)) && !mesh.is_up_to_date(ShardId(2)));
         mesh.note_reached(ShardId(2), barrier);
         assert!(mesh.reached_barrier() >= barrier);
     }

@@ -34,7 +34,7 @@ use unbroken_mqtt_proto::QoS;
 use crate::ids::{GroupId, SessionId, ShardId, Want};
 
 pub(crate) use cache::{Receiver, Route};
-pub(crate) use pending_subacks::PendingSubAck;
+pub(crate) use pending_subacks::{Granted, PendingSubAck};
 pub(crate) use routed::Routed;
 pub(crate) use router::{InterestChange, Router};
 pub(crate) use terms::Terms;

@@ -1,7 +1,8 @@
 //! SUBACKs that wait for other shards and then for the store.
 //!
 //! ```text
-//! hold -> barrier reached -> joins answered -> take_passed      what is granted is put in force
+//! hold -> a shard has reached the barrier -> answered_by        what is granted begins in its log
+//!      -> all have -> joins answered -> take_passed             it is in force, and to be stored
 //!      -> hold_until_stored -> stored -> take_ready             the SUBACK leaves
 //! ```
 
@@ -22,9 +23,8 @@ pub(crate) struct PendingSubAck {
     pub(crate) serial: u64,
     pub(crate) packet_id: PacketId,
     pub(crate) codes: Vec<u8>,
-    /// Filter and era of what is granted and was not in force: it is on every shard once the SUBACK
-    /// leaves, and from when on it is known only then.
-    pub(crate) filters: Vec<(Box<str>, u32)>,
+    /// What is granted and was not in force everywhere, in the order of its barriers.
+    pub(crate) filters: Vec<Granted>,
     /// Every shard has applied what this one announced up to here.
     pub(crate) barrier: u64,
     /// Joins of groups on other shards that have not been answered.
@@ -35,10 +35,28 @@ pub(crate) struct PendingSubAck {
     pub(crate) retained: Range<u64>,
 }
 
+/// A subscription that is granted, and is in force on another shard once that knows of it.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) filter: Box<str>,
+    /// Which of those with this filter: see [`StoredSubscription`](crate::StoredSubscription).
+    pub(crate) era: u32,
+    /// A shard that has applied what this one announced up to here knows of it.
+    pub(crate) barrier: u64,
+}
+
 impl PendingSubAck {
+    /// What a shard knows of that has reached the barrier `reached`, and had reached `before`.
+    pub(crate) fn known(&self, before: u64, reached: u64) -> &[Granted] {
+        let within = |barrier| move |granted: &Granted| granted.barrier <= barrier;
+        let first = self.filters.partition_point(within(before));
+        let behind = self.filters.partition_point(within(reached));
+        &self.filters[first..behind.max(first)]
+    }
+
     /// What it counts towards `output_bytes_max` while it waits: a filter may be a join.
     pub(crate) fn cost(&self) -> usize {
-        let filter = 1 + size_of::<u64>() + size_of::<(Box<str>, u32)>();
+        let filter = 1 + size_of::<u64>() + size_of::<Granted>();
         size_of::<Self>() + self.codes.len() * filter
     }
 }
@@ -82,6 +100,22 @@ impl PendingSubAcks {
         );
         self.unanswered.extend(&suback.joins);
         self.behind_barriers.push_back(suback);
+    }
+
+    /// Those that may grant something of which a shard [knows](PendingSubAck::known) that has
+    /// reached the barrier `reached`, and had reached `before`.
+    pub(crate) fn answered_by(
+        &self,
+        before: u64,
+        reached: u64,
+    ) -> impl Iterator<Item = &PendingSubAck> {
+        let waiting = &self.behind_barriers;
+        let first = waiting.partition_point(|suback| suback.barrier <= before);
+        // Of the first that waits for more some may be known, of those behind it nothing: what they
+        // grant was announced later.
+        let last = waiting.partition_point(|suback| suback.barrier <= reached);
+        let behind = waiting.len().min(last + 1);
+        waiting.range(first..behind.max(first))
     }
 
     /// Takes a SUBACK that waits for no other shard any more: what it grants can be put in force.
@@ -163,6 +197,34 @@ mod tests {
         subacks.handle_joined(9);
         assert!(subacks.take_passed(1).is_some());
         assert!(subacks.take_passed(1).is_none());
+    }
+
+    #[test]
+    fn a_shards_answer_is_for_the_subacks_since_its_last_one() {
+        let mut subacks = PendingSubAcks::default();
+        for (number, barriers) in (0..).zip([&[1][..], &[2, 3], &[3, 3], &[4, 5, 6], &[]]) {
+            let granted = |barrier: &u64| Granted {
+                filter: "t".into(),
+                era: number,
+                barrier: *barrier,
+            };
+            subacks.hold(PendingSubAck {
+                filters: barriers.iter().map(granted).collect(),
+                ..suback(barriers.last().copied().unwrap_or(6), &[])
+            });
+        }
+        let known = |before, reached| {
+            let subacks = subacks.answered_by(before, reached);
+            let known = subacks.flat_map(|suback| suback.known(before, reached));
+            known.map(|it| (it.era, it.barrier)).collect::<Vec<_>>()
+        };
+        assert_eq!(known(0, 1), [(0, 1)]);
+        assert_eq!(known(1, 2), [(1, 2)]);
+        assert_eq!(known(2, 3), [(1, 3), (2, 3), (2, 3)]);
+        assert_eq!(known(3, 5), [(3, 4), (3, 5)]);
+        assert_eq!(known(5, 9), [(3, 6)]);
+        assert_eq!(known(6, 9), []);
+        assert_eq!(known(9, 3), []);
     }
 
     #[test]

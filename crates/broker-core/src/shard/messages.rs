@@ -47,10 +47,11 @@ impl Shard {
             }
             MeshMessage::BarrierAsked { barrier } => self.announcer().answer_barrier(from, barrier),
             MeshMessage::BarrierReached { barrier, tail } => {
-                self.mesh.note_reached(from, barrier);
+                let before = self.mesh.note_reached(from, barrier);
                 self.begin_revived(now);
                 // What was wanted of what came before has come.
                 self.take_tail(from, tail);
+                self.begin_in_log_of(from, before, barrier);
                 self.release_subacks(now);
             }
             MeshMessage::Tail { tail, on_disk } => {

@@ -11,6 +11,7 @@
 //! Invariant: a message published anywhere in the broker after its subscriber saw SUBACK reaches
 //! that subscriber.
 
+mod in_force;
 mod request;
 
 use std::num::NonZeroU32;
@@ -26,10 +27,10 @@ use unbroken_mqtt_proto::{
 use crate::connection::Answer;
 use crate::durability::WaitFor;
 use crate::filter_size::FilterSize;
-use crate::ids::{ConnectionId, LogId, SessionId, StoreId};
+use crate::ids::{ConnectionId, LogId, SessionId, ShardId, StoreId};
 use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::reason::Fault;
-use crate::routing::{Grant, PendingSubAck, Subscriber};
+use crate::routing::{Grant, Granted, PendingSubAck, Subscriber};
 use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
@@ -122,7 +123,11 @@ impl Shard {
         answer.retained.extend(query.map(|filter| (filter, grant)));
         match self.keep_subscription(session, text, options, identifier, queries) {
             Keeping::Asked(asked) => answer.stored = asked.max(answer.stored),
-            Keeping::OnceInForce { era } => answer.filters.push((text.into(), era)),
+            Keeping::OnceInForce { era } => answer.filters.push(Granted {
+                filter: text.into(),
+                era,
+                barrier: self.mesh.latest_barrier(),
+            }),
         }
         // [MQTT-3.8.4-7, MQTT311-3.8.4-5]
         Ok(granted(grant.qos))
@@ -306,39 +311,6 @@ impl Shard {
         join
     }
 
-    /// Every shard has heard of what is granted: it holds for what comes in there from now on, and
-    /// is asked to be stored. What is left was asked for again meanwhile, which not every shard has
-    /// heard of: this waits with that.
-    fn put_in_force(&mut self, suback: &mut PendingSubAck) {
-        for (filter, era) in std::mem::take(&mut suback.filters) {
-            let Self { sessions, gate, .. } = self;
-            let session = sessions.get_mut(suback.session);
-            let Some(session) = session.filter(|session| session.serial() == suback.serial) else {
-                return;
-            };
-            let Some(kept) = session.kept.as_deref_mut() else {
-                continue;
-            };
-            match kept.subscription(&filter) {
-                None => {}
-                Some(held) if held.is_in_force() => {
-                    // Another SUBSCRIBE has come first, and asked for it.
-                    suback.stored = session.asked().max(suback.stored);
-                }
-                Some(held) if held.era != era => suback.filters.push((filter, held.era)),
-                Some(_) => {
-                    let yielded = kept.come_into_force(&filter, gate.log_ends().all());
-                    let is_changed = yielded.is_some();
-                    let asked = session.persist_subscription(gate, &filter, yielded);
-                    suback.stored = asked.max(suback.stored);
-                    if is_changed {
-                        sessions.touch(suback.session);
-                    }
-                }
-            }
-        }
-    }
-
     /// Puts one subscription that is restored into the index, or its session into the group.
     pub(crate) fn put_subscription(
         &mut self,
@@ -417,8 +389,6 @@ impl Shard {
         identifier: Option<NonZeroU32>,
         scans: bool,
     ) -> Keeping {
-        let waits = self.mesh.latest_barrier() > self.mesh.reached_barrier();
-        let shard = &self.options;
         let Some(session) = self.sessions.get_mut(id) else {
             return Keeping::Asked(StoreId::NOTHING);
         };
@@ -426,11 +396,12 @@ impl Shard {
             return Keeping::Asked(StoreId::NOTHING);
         };
         let tails = self.gate.log_ends().all();
-        let joins: Vec<_> = if waits && !kept.is_in_force(filter, options.qos) {
-            others(shard).collect()
-        } else {
-            Vec::new()
-        };
+        let mesh = &self.mesh;
+        let unaware = others(&self.options).filter(|shard| !mesh.is_up_to_date(*shard));
+        let unaware = unaware.map(|shard| LogId(shard.0.into()));
+        let joins: Vec<_> = unaware
+            .filter(|log| !kept.holds_in(*log, filter, options.qos))
+            .collect();
         let mut replaced = kept.subscribe(filter, options, identifier, tails, &joins);
         if scans {
             kept.begin_scan(filter);
@@ -567,11 +538,9 @@ impl Shard {
 /// Filters of one SUBSCRIBE that are looked at, however few a session may hold.
 const FILTERS_AT_LEAST: u32 = 2;
 
-/// The logs of the shards but this one.
-fn others(options: &ShardOptions) -> impl Iterator<Item = LogId> + use<> {
-    let me = options.id.0;
-    let shards = 0..options.shards;
-    shards
-        .filter(move |shard| *shard != me)
-        .map(|shard| LogId(shard.into()))
+/// The shards but this one.
+fn others(options: &ShardOptions) -> impl Iterator<Item = ShardId> + use<> {
+    let me = options.id;
+    let shards = (0..options.shards).map(ShardId);
+    shards.filter(move |shard| *shard != me)
 }

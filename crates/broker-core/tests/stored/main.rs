@@ -8,6 +8,7 @@ mod shard_bus;
 
 mod connack;
 mod qos2;
+mod ranges;
 
 use std::time::Duration;
 

@@ -312,7 +312,7 @@ mod tests {
                     kept.subscribe(&filter, options(QoS::AtMostOnce), None, &tails, &[]);
                 }
                 10..12 => {
-                    kept.come_into_force(&filter, &tails);
+                    kept.come_into_force(&filter, None, &tails);
                 }
                 12..14 => {
                     kept.stop_yielding(&filter, &tails);

@@ -4,7 +4,9 @@
 //! one that is raised from QoS 0:
 //!               SUBSCRIBE     every shard stores for it: SUBACK may leave
 //!   own log     QoS 0 |QoS 1 ....................................
-//!   other logs  QoS 0 ............|QoS 1 ........................
+//!   one log     QoS 0 .....|QoS 1 ...............................
+//!   another     QoS 0 ............|QoS 1 ........................
+//!                          its shard answers
 //! ```
 //!
 //! Invariants:
@@ -72,12 +74,12 @@ impl Kept {
         on_disk.cloned().collect()
     }
 
-    /// Whether a subscription with this filter would be in force at once: what is sent to this
-    /// shard for the one that it replaces, and stored if it is to be, is enough.
-    pub(crate) fn is_in_force(&self, filter: &str, qos: QoS) -> bool {
+    /// Whether a subscription with this filter would be in force in this log at once: what is sent
+    /// to this shard for the one that it replaces, and stored if it is to be, is enough.
+    pub(crate) fn holds_in(&self, log: LogId, filter: &str, qos: QoS) -> bool {
         self.subscriptions.of(filter).any(|held| {
             held.is_current()
-                && held.is_in_force()
+                && held.since.of(log) != NOT_IN_FORCE
                 && (qos == QoS::AtMostOnce || held.options.qos > QoS::AtMostOnce)
         })
     }
@@ -118,9 +120,8 @@ impl Kept {
             if subscription.goes_on(options, identifier) {
                 subscription.options = options;
                 subscription.identifier = identifier;
-                if joins.is_empty() {
-                    replace(&mut subscription.since, NOT_IN_FORCE, tails);
-                }
+                let begins = |log| !joins.contains(&log);
+                replace(&mut subscription.since, NOT_IN_FORCE, tails, begins);
                 return Replaced::InPlace;
             }
             if subscription.since.reaches(tails) && (joins.is_empty() || !is_raised) {
@@ -164,15 +165,19 @@ impl Kept {
         ended
     }
 
-    /// From now on the present subscription with this filter holds for what comes into all logs.
-    /// What yielded to it, and has come to its end by that.
+    /// From now on the present subscription with this filter holds for what comes into this log, or
+    /// into all logs. What yielded to it, and has come to its end in all logs by that.
     pub(crate) fn come_into_force(
         &mut self,
         filter: &str,
+        log: Option<LogId>,
         tails: &Frontier,
     ) -> Option<StoredSubscription> {
-        self.change(filter, |held| replace(&mut held.since, NOT_IN_FORCE, tails))?;
-        self.stop_yielding(filter, tails)
+        let begins = |other| log.is_none_or(|log| log == other);
+        self.change(filter, |held| {
+            replace(&mut held.since, NOT_IN_FORCE, tails, begins);
+        })?;
+        self.yield_in(filter, tails, begins)
     }
 
     /// What yields to another subscription with this filter comes to its end.
@@ -181,13 +186,25 @@ impl Kept {
         filter: &str,
         tails: &Frontier,
     ) -> Option<StoredSubscription> {
-        self.subscriptions
+        self.yield_in(filter, tails, |_| true)
+    }
+
+    /// The same in these logs: what has come to its end in all by that.
+    fn yield_in(
+        &mut self,
+        filter: &str,
+        tails: &Frontier,
+        ends: impl Fn(LogId) -> bool,
+    ) -> Option<StoredSubscription> {
+        let ended = self
+            .subscriptions
             .change(filter, StoredSubscription::yields, |subscription| {
                 if let Some(until) = &mut subscription.until {
-                    replace(until, HOLDS_ON, tails);
+                    replace(until, HOLDS_ON, tails, ends);
                 }
-                subscription.clone()
-            })
+                (!subscription.yields()).then(|| subscription.clone())
+            });
+        ended.flatten()
     }
 
     /// A subscription ends. It stays until all before its end was given to the session.
@@ -232,9 +249,15 @@ enum Replaced {
     },
 }
 
-/// In the logs where it stands at this number it stands where the tails are.
-fn replace(frontier: &mut Frontier, number: u64, tails: &Frontier) {
-    let logs: Vec<_> = frontier.iter().filter(|at| at.1 == number).collect();
+/// In those of these logs where it stands at this number it stands where the tails are.
+fn replace(
+    frontier: &mut Frontier,
+    number: u64,
+    tails: &Frontier,
+    is_meant: impl Fn(LogId) -> bool,
+) {
+    let stands = frontier.iter().filter(|at| at.1 == number);
+    let logs: Vec<_> = stands.filter(|at| is_meant(at.0)).collect();
     for (log, _) in logs {
         frontier.set(log, tails.of(log));
     }
@@ -256,7 +279,7 @@ mod tests {
                 ..SubscriptionOptions::default()
             };
             kept.subscribe("t", options, None, &tails, joins);
-            kept.come_into_force("t", &tails);
+            kept.come_into_force("t", None, &tails);
         };
         take(&mut kept, QoS::AtMostOnce, &[]);
         for _ in 0..100 {
@@ -295,6 +318,26 @@ mod tests {
                 assert_eq!(held.len(), count, "{filter} {step}");
                 assert_eq!(kept.subscription(filter).unwrap().options.qos, qos);
             }
+        }
+        // Of two shards one has answered, and then the other.
+        let mut kept = Kept::new(Frontier::new());
+        let mut tails = Frontier::new();
+        let other = LogId(2);
+        kept.subscribe("t", at(qos0), None, &tails, &[]);
+        for log in [here, elsewhere, other] {
+            tails.set(log, 1);
+        }
+        kept.subscribe("t", at(qos1), None, &tails, &[elsewhere, other]);
+        tails.set(elsewhere, 2);
+        assert!(kept.come_into_force("t", Some(elsewhere), &tails).is_none());
+        assert!(kept.holds_in(elsewhere, "t", qos1) && !kept.holds_in(other, "t", qos1));
+        tails.set(elsewhere, 3);
+        tails.set(other, 3);
+        let yielded = kept.come_into_force("t", Some(other), &tails).unwrap();
+        let held = kept.subscription("t").unwrap();
+        for (log, number) in [(here, 1), (elsewhere, 2), (other, 3)] {
+            assert_eq!(held.since.of(log), number);
+            assert_eq!(yielded.until.as_ref().unwrap().of(log), number);
         }
         // Asked for again before it is in force, it is in force with the first answer, and at once
         // if there is none to wait for.

@@ -8,7 +8,7 @@ use unbroken_mqtt_proto::{QoS, ReasonCode, Subscribe, SubscriptionOptions, Versi
 use crate::ids::{SessionId, StoreId};
 use crate::limits::Limits;
 use crate::reason::Fault;
-use crate::routing::Grant;
+use crate::routing::{Grant, Granted};
 
 /// One filter of a SUBSCRIBE.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ pub(super) struct Answers<'a> {
     /// The record of the last one.
     pub(super) stored: StoreId,
     /// Filter and era of those that are asked to be stored once they are in force everywhere.
-    pub(super) filters: Vec<(Box<str>, u32)>,
+    pub(super) filters: Vec<Granted>,
 }
 
 /// What is on disk of a subscription.
