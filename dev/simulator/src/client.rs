@@ -253,6 +253,14 @@ impl Client {
         open
     }
 
+    /// Before 5.0 it is not said whether there is a receiver.
+    fn acknowledged(&self, world: &mut Hearing<'_>, message: MessageId, reason: ReasonCode) {
+        world.oracle.acknowledged(message);
+        if self.version == Version::V5 && reason == ReasonCode::Success {
+            world.oracle.told_of_receiver(message);
+        }
+    }
+
     fn handle(&mut self, world: &mut Hearing<'_>, packet: &Packet<'_>) -> bool {
         let number = self.number;
         match packet {
@@ -276,7 +284,7 @@ impl Client {
             }
             Packet::PubAck(ack) => match self.outbound.handle_puback(ack.packet_id) {
                 Ok(message) if ack.reason.is_error() => world.is_refused_message(message, ack),
-                Ok(message) => world.oracle.acknowledged(message),
+                Ok(message) => self.acknowledged(world, message, ack.reason),
                 Err(error) => panic!("client {number} received {ack:?}: {error}"),
             },
             Packet::PubRec(ack) => match self
@@ -285,7 +293,7 @@ impl Client {
             {
                 Ok(PubRec::SendPubRel(message)) => {
                     if let Some(message) = message {
-                        world.oracle.acknowledged(message);
+                        self.acknowledged(world, message, ack.reason);
                     }
                     self.write(&Packet::PubRel(Ack::success(ack.packet_id)));
                 }

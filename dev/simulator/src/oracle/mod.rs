@@ -3,11 +3,13 @@
 //! The oracle sees what clients send and receive, the moment a whole packet enters the broker, and
 //! the broker's events. It knows a subscription as *certain* from the moment its client has seen
 //! SUBACK until that client sends UNSUBSCRIBE, and as *possible* from SUBSCRIBE until UNSUBACK was
-//! seen. A message taken while a subscription is certain must arrive or be named as dropped; one
-//! that arrives must match something possible.
+//! seen. A message taken while a subscription is certain must arrive or be named as dropped, and so
+//! must one taken before whose publisher was told of its session ([`between`]); one that arrives
+//! must match something possible.
 //!
 //! Time is counted in ticks: one for each thing noted, so that everything has an order.
 
+mod between;
 mod disk;
 mod left_to_groups;
 mod power;
@@ -26,6 +28,7 @@ use std::time::{Duration, Instant};
 use unbroken_broker_core::DropReason;
 use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter, SubscriptionOptions, TopicName};
 
+use self::between::Between;
 use self::disk::Disk;
 pub(crate) use self::disk::Request;
 use self::left_to_groups::LeftToGroups;
@@ -86,6 +89,7 @@ pub(crate) struct Oracle {
     told: BTreeMap<(usize, DropReason), u64>,
     pub(crate) stamps: Stamps,
     rights: Rights,
+    between: Between,
 }
 
 /// A will, as CONNECT left it with the broker.
@@ -147,6 +151,7 @@ impl Oracle {
             told: BTreeMap::new(),
             stamps: Stamps::default(),
             rights: Rights::default(),
+            between: Between::default(),
         }
     }
 
@@ -205,6 +210,7 @@ impl Oracle {
             }
             session.outstanding.entry(id).or_insert(expected);
         }
+        self.taken_between(id);
     }
 
     /// A message of QoS 2 came again under its id, since its publisher has not heard the answer. If

@@ -53,6 +53,7 @@ impl Oracle {
     /// The restart that follows is a sync as well.
     pub(crate) fn power_was_cut(&mut self) {
         self.synced.until = self.synced.at;
+        self.excuse_between();
     }
 
     /// This is what a broker would begin with.

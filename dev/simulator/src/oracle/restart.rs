@@ -36,6 +36,7 @@ impl Oracle {
     pub(crate) fn restarted(&mut self, now: Instant, restored: &Restored, heard: &[Heard]) {
         self.tick(); // for what is found
         self.killed_at = self.tick();
+        self.between.restarted();
         assert!(restored.lost.is_empty(), "{:?}", restored.lost);
         self.wills_restarted(now, restored);
         for (client, heard) in heard.iter().enumerate() {

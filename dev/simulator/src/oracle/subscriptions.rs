@@ -9,6 +9,7 @@ impl Oracle {
     pub(crate) fn subscribing(&mut self, client: usize, entries: &[(&'static str, Terms)]) -> u64 {
         let tick = self.tick();
         let session = &mut self.sessions[client];
+        self.between.subscribing((client, session.serial), entries);
         session.version += 1;
         for (text, terms) in entries {
             // What is on its way between the shards may be delivered on the new terms.
@@ -72,6 +73,7 @@ impl Oracle {
                 filter.terms = vec![*terms];
             }
         }
+        self.promise_between(client);
         for (text, terms) in entries {
             let always = terms.options.retain_handling == RetainHandling::SendAlways;
             if always && !terms.options.no_local && !text.starts_with("$share/") {
@@ -82,6 +84,7 @@ impl Oracle {
 
     pub(crate) fn unsubscribing(&mut self, client: usize, text: &'static str) {
         self.tick += 1;
+        self.between.unsubscribing(client, text);
         let session = &mut self.sessions[client];
         session.version += 1;
         if let Some(filter) = session.live_mut(text) {
