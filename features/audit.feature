@@ -84,6 +84,7 @@ Feature: Stages and audits from the shell
     When mill is killed
     And again runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --lane 0000000000000007 <memory>` and listens to "plant/raw"
     Then the broker's log mentions "<is back>"
+    And a message to "plant/raw" has a receiver
     When I run `unbroken pipe -p PORT --to plant/raw` with the input:
       """
       cold

@@ -86,6 +86,14 @@ async fn runs_and_listens(scene: &mut Scene, name: String, line: String, topic: 
         .await;
 }
 
+/// Waits for the subscription of a command whose predecessor had one, which is known to be gone.
+#[then(regex = r#"^a message to "([^"]*)" has a receiver$"#)]
+async fn has_a_receiver(scene: &mut Scene, topic: String) {
+    scene
+        .act(move |room| listing::until_heard(room, &topic))
+        .await;
+}
+
 #[then(regex = r#"^(\w+) prints a line with "([^"]*)"$"#)]
 async fn prints_a_line_with(scene: &mut Scene, name: String, part: String) {
     scene
