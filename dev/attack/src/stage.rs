@@ -169,13 +169,20 @@ pub(crate) fn unharmed(record: &Record, scale: Scale) -> Vec<Check> {
     ]
 }
 
-/// Memory once it does not fall any more, in MiB.
-pub(crate) fn settled_mib(stage: &Stage) -> u64 {
-    const LOOKS: usize = 20;
+/// What may be left of so much memory: a quarter, but what the process and its allocator keep in
+/// any case, which does not shrink with a shorter attack.
+pub(crate) fn afterwards_mib(limit: u64) -> u64 {
+    (limit / 4).max(96)
+}
+
+/// Memory in MiB once it is at most `enough`, or has not fallen for longer than the allocator takes
+/// to give it back, which is 10 s.
+pub(crate) fn settled_mib(stage: &Stage, enough: u64) -> u64 {
+    const LOOKS: usize = 120;
     let usage = stage.broker.usage();
     let mut least = usage.now_mib();
     let mut same = 0;
-    while same < LOOKS {
+    while least > enough && same < LOOKS {
         thread::park_timeout(Duration::from_millis(100));
         let now = usage.now_mib();
         same = if now < least { 0 } else { same + 1 };

@@ -6,7 +6,9 @@ use unbroken_acceptance::raw::{Connect, Packet, Publish, Subscribe, Version};
 
 use crate::broker::Setup;
 use crate::link::{Link, PATIENCE};
-use crate::stage::{AttackError, Check, MEMORY_MIB, Outcome, Scale, Stage, settled_mib, unharmed};
+use crate::stage::{
+    AttackError, Check, MEMORY_MIB, Outcome, Scale, Stage, afterwards_mib, settled_mib, unharmed,
+};
 
 const READERS: u64 = 40;
 /// More than may wait for one of them.
@@ -49,11 +51,11 @@ pub(super) fn run(scale: Scale) -> Result<Outcome, AttackError> {
         readers.len()
     );
     drop(readers);
-    let left = settled_mib(&stage);
+    let limit = scale.of(MEMORY_MIB);
+    let left = settled_mib(&stage, afterwards_mib(limit));
     let (broker, honest) = stage.finish();
     let mut checks = unharmed(&honest, scale);
-    let limit = scale.of(MEMORY_MIB);
     checks.push(Check::mib("memory", broker.usage().peak_mib(), limit));
-    checks.push(Check::mib("memory afterwards", left, limit / 4));
+    checks.push(Check::mib("memory afterwards", left, afterwards_mib(limit)));
     Ok(Outcome::Measured(checks))
 }

@@ -9,7 +9,9 @@ use unbroken_acceptance::raw::{Connect, varint};
 
 use crate::broker::Setup;
 use crate::link::{Link, is_early};
-use crate::stage::{AttackError, Check, MEMORY_MIB, Outcome, Scale, Stage, settled_mib, unharmed};
+use crate::stage::{
+    AttackError, Check, MEMORY_MIB, Outcome, Scale, Stage, afterwards_mib, settled_mib, unharmed,
+};
 
 /// A CONNECT may have 384 KiB; so much of it is sent.
 const CONNECT_BYTES: u32 = 380_000;
@@ -98,13 +100,13 @@ fn attack(
         sent / (1024 * 1024)
     );
     drop(senders);
-    let left = settled_mib(&stage);
+    let limit = scale.of(MEMORY_MIB);
+    let left = settled_mib(&stage, afterwards_mib(limit));
     let ended = stage.broker.has_ended()?;
     let (broker, honest) = stage.finish();
-    let limit = scale.of(MEMORY_MIB);
     let mut checks = unharmed(&honest, scale);
     checks.push(Check::mib("memory", broker.usage().peak_mib(), limit));
-    checks.push(Check::mib("memory afterwards", left, limit / 4));
+    checks.push(Check::mib("memory afterwards", left, afterwards_mib(limit)));
     checks.push(Check::must("it goes on", ended.is_none(), ended.is_none()));
     Ok(Outcome::Measured(checks))
 }
