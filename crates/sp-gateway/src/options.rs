@@ -144,7 +144,7 @@ impl Options {
     }
 
     /// A kept session has its filter in its name, so that another filter begins another session:
-    /// in the old one messages of the old filter would come that nobody asks for.
+    /// in the old one messages of the old filter would come that no request is for.
     pub(crate) fn client_id(&self) -> String {
         let name = &self.name;
         if !self.is_session_kept() {

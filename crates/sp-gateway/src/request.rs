@@ -141,7 +141,7 @@ impl Requests {
     }
 }
 
-/// Gives up requests without a reply in time, until nobody asks any more.
+/// Gives up requests without a reply in time, until no peer asks any more.
 pub(crate) async fn expire(requests: Weak<Requests>, reply: TotalDuration) {
     let mut ticks = interval((reply.0 / 8).clamp(TICK_MIN, TICK_MAX));
     loop {

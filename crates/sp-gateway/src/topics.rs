@@ -71,7 +71,7 @@ impl Mapping {
         let own = str::from_utf8(&body[..at]).map_err(|_| BodyError::NotUtf8)?;
         let topic = match &*self.topic {
             "" => own.to_owned(),
-            // An empty level is a level, but nobody means it.
+            // An empty level is a level, but never what is meant.
             _ if own.is_empty() => self.topic.to_string(),
             prefix => format!("{prefix}/{own}"),
         };

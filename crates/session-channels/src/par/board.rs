@@ -6,7 +6,7 @@
 //!
 //! Invariant: a job borrows from the call that posted it, and is executed by a helper only between
 //! the moment when it was found on the board and the moment when the helper signs out, both under
-//! the board's lock; the call ends only after it took the job down and saw nobody signed in.
+//! the board's lock; the call ends only after it took the job down and saw no helper signed in.
 
 #[cfg(loom)]
 use loom::sync::{
@@ -85,7 +85,7 @@ impl Board {
         self.post(None, 0);
     }
 
-    /// Executes a job with at most so many helpers; after it, nobody does.
+    /// Executes a job with at most so many helpers; after it, no helper does.
     pub(super) fn call(&self, helpers: usize, job: &(dyn Fn() + Sync)) {
         // SAFETY: only the lifetime changes. Nothing leaves this function before `withdraw`, and
         // after it the job is off the board and no helper is at it.
@@ -205,7 +205,7 @@ mod models {
                 let lent = Lent(UnsafeCell::new(call));
                 let lent = &lent;
                 board.call(1, &move || {
-                    // SAFETY: nobody writes while the job is posted.
+                    // SAFETY: no thread writes while the job is posted.
                     lent.0.with(|number| assert_eq!(unsafe { *number }, call));
                 });
                 // SAFETY: the job is over.
