@@ -81,7 +81,7 @@ fn peers_of<'a>(words: &[&'a str]) -> Option<Vec<&'a str>> {
         &"brokers" => Some(named),
         // Their own default, and what `bench durability` always has.
         &"fairness" if !named.is_empty() => Some(named),
-        &"fairness" | &"durability" => Some(vec!["mosquitto", "nats"]),
+        &"fairness" | &"durability" | &"doors" => Some(vec!["mosquitto", "nats"]),
         _ => None,
     }
 }

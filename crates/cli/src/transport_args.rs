@@ -12,45 +12,45 @@ use crate::url::Scheme;
 #[command(next_help_heading = "TLS, WebSocket, unix sockets")]
 pub(crate) struct TransportArgs {
     /// Authorities that are trusted, in PEM; TLS is used [default with mqtts: the system's]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     cafile: Option<PathBuf>,
     /// The same: all files of a directory that end in .pem or .crt
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     capath: Option<PathBuf>,
     /// Use TLS and trust the authorities of the system
-    #[arg(long)]
+    #[arg(long, global = true)]
     tls_use_os_certs: bool,
     /// Certificate of this client and its chain, in PEM
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, global = true, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// Its private key, in PEM
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// Accept a certificate that is for another host; its authority is verified
-    #[arg(long)]
+    #[arg(long, global = true)]
     insecure: bool,
     /// Protocol to ask for in the TLS handshake (ALPN)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     tls_alpn: Option<String>,
     /// Use WebSocket
-    #[arg(long, conflicts_with = "unix")]
+    #[arg(long, global = true, conflicts_with = "unix")]
     ws: bool,
     /// Path of WebSocket requests
-    #[arg(long, value_name = "PATH", default_value = "/mqtt")]
+    #[arg(long, global = true, value_name = "PATH", default_value = "/mqtt")]
     ws_path: String,
     /// Connect to this unix socket
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH")]
     unix: Option<String>,
 
     /// Unsupported flags, so that their message says so
-    #[arg(long, alias = "psk-identity", hide = true)]
+    #[arg(long, global = true, alias = "psk-identity", hide = true)]
     psk: Option<String>,
     /// As `psk`
-    #[arg(long, aliases = ["tls-version", "tls-engine", "keyform", "tls-engine-kpass-sha1"])]
+    #[arg(long, global = true, aliases = ["tls-version", "tls-engine", "keyform", "tls-engine-kpass-sha1"])]
     #[arg(hide = true)]
     ciphers: Option<String>,
     /// As `psk`
-    #[arg(long, hide = true)]
+    #[arg(long, global = true, hide = true)]
     proxy: Option<String>,
 }
 

@@ -34,6 +34,16 @@ impl Transport {
         self
     }
 
+    /// The TLS of it, for a program that opens its connections itself.
+    pub const fn as_tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
+    /// The path of its WebSocket.
+    pub fn websocket_path(&self) -> Option<&str> {
+        self.websocket.as_deref()
+    }
+
     /// The customary port: 1883, over TLS 8883, over WebSocket 8083, over both 8084.
     pub const fn default_port(&self) -> u16 {
         match (&self.tls, &self.websocket) {

@@ -1,8 +1,9 @@
 //! The load generator alone, for measuring brokers without building ours: the arguments are those
-//! of `unbroken bench`.
+//! of `unbroken bench` but for TLS, WebSocket and unix sockets.
 
 use clap::Parser;
 use std::process::ExitCode;
+use unbroken_client::Transport;
 
 #[derive(Debug, Parser)]
 #[command(disable_help_flag = true)]
@@ -12,5 +13,5 @@ struct Command {
 }
 
 fn main() -> Result<ExitCode, unbroken_load::LoadError> {
-    unbroken_load::cli::run(Command::parse().args)
+    unbroken_load::cli::run(Command::parse().args, &Transport::default(), None)
 }

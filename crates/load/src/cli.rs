@@ -11,6 +11,7 @@ use crate::{
     report::Report,
     run::{Observer, Unobserved, run as run_scenario},
     settings::{Extent, Settings},
+    transport::{Target, Transport},
     view::{lines::Lines, screen::Screen, svg},
 };
 use clap::{ArgAction, Subcommand};
@@ -53,7 +54,7 @@ pub struct Args {
     /// The broker's host, or HOST:PORT
     #[arg(short = 'h', long, global = true, default_value = "127.0.0.1")]
     host: String,
-    /// The broker's port [default: 1883]
+    /// The broker's port [default: 1883; with TLS 8883, with WebSocket 8083, with both 8084]
     #[arg(short = 'p', long, global = true)]
     port: Option<u16>,
     /// User name
@@ -176,9 +177,14 @@ enum ScenarioArgs {
     },
 }
 
-/// Runs what the arguments say. The exit code is 0 if everything arrived.
-pub fn run(args: Args) -> Result<ExitCode, LoadError> {
-    let settings = args.settings()?;
+/// Runs what the arguments say, over this transport; `unix`: at this socket. The exit code is 0 if
+/// everything arrived.
+pub fn run(
+    args: Args,
+    over: &unbroken_client::Transport,
+    unix: Option<String>,
+) -> Result<ExitCode, LoadError> {
+    let settings = args.settings(over, unix)?;
     let json_on_stdout = args.json.as_deref() == Some(Path::new("-"));
     let stdout = io::stdout();
     let report = if args.quiet || json_on_stdout {
@@ -208,7 +214,23 @@ pub fn run(args: Args) -> Result<ExitCode, LoadError> {
 }
 
 impl Args {
-    fn settings(&self) -> Result<Settings, LoadError> {
+    /// Another broker than `--host` and `--port` say.
+    pub fn at(&mut self, host: String, port: Option<u16>) {
+        self.host = host;
+        self.port = port.or(self.port);
+    }
+
+    /// Other names than `--username` and `--pw` say.
+    pub fn identify(&mut self, user_name: String, password: Option<String>) {
+        self.username = Some(user_name);
+        self.pw = password;
+    }
+
+    fn settings(
+        &self,
+        over: &unbroken_client::Transport,
+        unix: Option<String>,
+    ) -> Result<Settings, LoadError> {
         let scenario = self
             .scenario
             .as_ref()
@@ -239,26 +261,61 @@ impl Args {
             threads: self.threads,
             connecting: self.connecting,
             pid: self.pid,
-            ..Settings::new(self.target()?, scenario)
+            ..self.reach(over, unix, scenario)?
         })
     }
 
-    /// The first of the host's addresses that answers, or the last one.
-    fn target(&self) -> Result<SocketAddr, LoadError> {
-        let to = ConnectTo::with_port(&self.host, self.port)
+    /// Settings of where and how clients connect.
+    fn reach(
+        &self,
+        over: &unbroken_client::Transport,
+        unix: Option<String>,
+        scenario: Scenario,
+    ) -> Result<Settings, LoadError> {
+        let default = over.default_port();
+        let port = self.port;
+        let port = port.or((default != ConnectTo::DEFAULT_PORT).then_some(default));
+        let to = ConnectTo::with_port(&self.host, port)
             .map_err(|error| LoadError::Settings(error.to_string()))?;
-        let failed = |source| LoadError::Resolve {
-            host: to.host().to_owned(),
-            source,
+        let mut transport = Transport::default();
+        if let Some(tls) = over.as_tls() {
+            let over = transport.tls(tls.config(), to.host());
+            transport = over.map_err(|error| {
+                LoadError::Settings(format!("{:?} is no name of a host: {error}", to.host()))
+            })?;
+        }
+        if let Some(path) = over.websocket_path() {
+            let host = if to.host().contains(':') {
+                format!("[{}]", to.host())
+            } else {
+                to.host().to_owned()
+            };
+            transport = transport.websocket(format!("{host}:{}", to.port()), path);
+        }
+        let target = match unix {
+            Some(path) => Target::Unix(path.into()),
+            None => Target::Tcp(first_that_answers(&to)?),
         };
-        let found = (to.host(), to.port()).to_socket_addrs().map_err(failed)?;
-        let found: Vec<_> = found.collect();
-        let (last, others) = found
-            .split_last()
-            .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-        let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY).is_ok();
-        Ok(*others.iter().find(answers).unwrap_or(last))
+        Ok(Settings {
+            transport,
+            ..Settings::new(target, scenario)
+        })
     }
+}
+
+/// The first of the host's addresses that answers, or the last one.
+fn first_that_answers(to: &ConnectTo) -> Result<SocketAddr, LoadError> {
+    let failed = |source| LoadError::Resolve {
+        host: to.host().to_owned(),
+        source,
+    };
+    let found = (to.host(), to.port()).to_socket_addrs().map_err(failed)?;
+    let found: Vec<_> = found.collect();
+    let (last, others) = found
+        .split_last()
+        .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+    let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY).is_ok();
+    Ok(*others.iter().find(answers).unwrap_or(last))
 }
 
 impl From<&ScenarioArgs> for Scenario {
@@ -326,7 +383,7 @@ mod tests {
         Command::try_parse_from(words)
             .unwrap()
             .args
-            .settings()
+            .settings(&unbroken_client::Transport::default(), None)
             .unwrap()
     }
 
@@ -334,7 +391,7 @@ mod tests {
     fn options_may_stand_before_and_after_the_scenario() {
         for line in ["-p 7 --qos 1 ping --pairs 3", "ping --pairs 3 -p 7 --qos 1"] {
             let settings = settings(line);
-            assert_eq!(settings.target.port(), 7);
+            assert_eq!(settings.target.to_string(), "127.0.0.1:7");
             assert_eq!(settings.qos, 1);
             assert_eq!(
                 settings.scenario,
@@ -353,13 +410,8 @@ mod tests {
 
     #[test]
     fn the_short_h_is_the_host() {
-        assert!(
-            settings("-h 127.0.0.2 fan-out")
-                .target
-                .ip()
-                .to_string()
-                .ends_with(".2")
-        );
+        let target = settings("-h 127.0.0.2 fan-out").target;
+        assert_eq!(target.to_string(), "127.0.0.2:1883");
     }
 
     #[test]

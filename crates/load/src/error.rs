@@ -1,7 +1,8 @@
 //! Why a run gave no report. A report that counts faults is no error.
 
 use crate::greeting::GreetingError;
-use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+use crate::transport::Target;
+use std::{io, path::PathBuf, time::Duration};
 
 /// Why a run gave no report.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,7 @@ pub enum LoadError {
         /// Its identifier.
         client: String,
         /// The broker.
-        target: SocketAddr,
+        target: Target,
         /// What the system said.
         source: io::Error,
     },

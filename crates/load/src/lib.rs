@@ -6,7 +6,7 @@
 //! See [`run`] for the library, [`cli`] for the command.
 //!
 //! Invariants: a run ends by itself; a figure belongs to the measured phase alone; what the
-//! generator spends itself is shown. Deliberately absent: TLS, reconnecting, and any tuning for one
+//! generator spends itself is shown. Deliberately absent: reconnecting, and any tuning for one
 //! broker.
 
 pub mod cli;
@@ -22,6 +22,7 @@ mod settings;
 mod stamp;
 mod tally;
 mod timer;
+mod transport;
 mod view;
 mod wire;
 
@@ -33,5 +34,6 @@ pub use self::{
     run::{Observer, Phase, Progress, Unobserved, run},
     settings::{Extent, Settings},
     tally::Tally,
+    transport::{Target, Transport},
 };
 pub use unbroken_mqtt_proto::Version;

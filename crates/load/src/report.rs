@@ -41,6 +41,7 @@ pub struct Report {
 pub struct Told {
     pub connections: u32,
     pub mqtt: &'static str,
+    pub transport: &'static str,
     /// Mean over the topics that are published to.
     pub topic_bytes: f64,
     pub payload_bytes: usize,
@@ -162,6 +163,7 @@ impl Report {
                     Version::V3_1_1 => "3.1.1",
                     Version::V5 => "5.0",
                 },
+                transport: settings.transport.name(),
                 topic_bytes,
                 payload_bytes: settings.payload,
                 qos: settings.qos,
@@ -301,6 +303,9 @@ impl fmt::Display for Report {
             "{}: {} connections, MQTT {}",
             self.scenario, told.connections, told.mqtt
         )?;
+        if told.transport != "plain" {
+            write!(f, " over {}", told.transport)?;
+        }
         if self.idle.is_none() {
             write!(f, ", QoS {}, {} B payload", told.qos, told.payload_bytes)?;
             match told.rate {

@@ -1,13 +1,20 @@
 //! What a run is told, complete and cross-checked.
 
-use crate::{error::LoadError, greeting::Identity, plan::Scenario};
-use std::{net::SocketAddr, time::Duration};
+use crate::{
+    error::LoadError,
+    greeting::Identity,
+    plan::Scenario,
+    transport::{Target, Transport},
+};
+use std::time::Duration;
 
 /// Everything a run depends on.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The broker.
-    pub target: SocketAddr,
+    pub target: Target,
+    /// What clients speak below MQTT.
+    pub transport: Transport,
     /// How clients present themselves.
     pub identity: Identity,
     /// What they do.
@@ -55,9 +62,10 @@ const OTHER_DESCRIPTORS: u64 = 64;
 
 impl Settings {
     /// The scenario with the defaults of the command line.
-    pub fn new(target: SocketAddr, scenario: Scenario) -> Self {
+    pub fn new(target: impl Into<Target>, scenario: Scenario) -> Self {
         Self {
-            target,
+            target: target.into(),
+            transport: Transport::default(),
             identity: Identity::default(),
             scenario,
             payload: 16,
@@ -127,11 +135,12 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::SocketAddr;
 
     #[test]
     fn contradictions_are_refused_before_anything_is_opened() {
         let good = Settings::new(
-            ([127, 0, 0, 1], 1).into(),
+            SocketAddr::from(([127, 0, 0, 1], 1)),
             Scenario::Pairs { connections: 10 },
         );
         assert!(good.check(1_000).is_ok());

@@ -4,6 +4,7 @@ use crate::{
     arguments::{self, Common, Missing},
     audit::Audit,
     cross_check::Programs,
+    doors::Doors,
     durability::Durability,
     error::BenchError,
     fairness::Fairness,
@@ -45,6 +46,8 @@ enum Command {
     Fairness(Fairness),
     /// Measure what a login costs, and what floods of logins do to others, and record it
     Logins(Logins),
+    /// Measure what TLS, WebSocket, access rules and passwords cost, beside peers, and record it
+    Doors(Doors),
     /// Put the same load on Unbroken with one shard and with two in turn, and record the ratios
     Shards(Shards),
     /// Measure what connections, filters and shards take, and compute what more of them would
@@ -108,6 +111,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
         Command::Durability(args) => args.run(),
         Command::Fairness(args) => args.run(),
         Command::Logins(args) => args.run(),
+        Command::Doors(args) => args.run(),
         Command::Shards(args) => args.run(),
         Command::Scaling(args) => args.run(),
         Command::Relay { port, rest } => {

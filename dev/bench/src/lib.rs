@@ -9,6 +9,7 @@
 //! `unbroken-bench durability` what it costs to keep messages, beside a peer that keeps them too;
 //! `unbroken-bench fairness` what one client's flood or silence does to the others;
 //! `unbroken-bench logins` what a password costs and what floods of logins do to others;
+//! `unbroken-bench doors` what TLS, WebSocket, access rules and passwords cost beside peers;
 //! `unbroken-bench shards` what a second shard costs in each row, and brings;
 //! `unbroken-bench scaling` what more cores and more clients would take.
 //!
@@ -22,6 +23,7 @@ mod bars;
 pub mod cli;
 mod client;
 mod cross_check;
+mod doors;
 mod durability;
 mod error;
 mod fairness;

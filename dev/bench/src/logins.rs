@@ -257,6 +257,11 @@ fn hostile(target: SocketAddr, hash: Hash, over: &AtomicBool, is_closed: bool) -
     sent
 }
 
+/// Whether the user of this number may log in.
+pub(crate) fn succeeds(target: SocketAddr, hash: Hash, number: usize) -> bool {
+    login(HONEST, target, &user(hash, number)).is_some()
+}
+
 /// How many milliseconds a login takes; none if it is refused.
 fn login(source: Ipv4Addr, target: SocketAddr, user: &str) -> Option<f64> {
     let began = Instant::now();

@@ -24,9 +24,13 @@ mod keepers;
 mod logins;
 
 pub(crate) use self::{
-    brokers::{FLASHMQ, MOSQUITTO_2_1, ONE_SHARD, OURS, TWO_SHARDS, YARDSTICK, choose},
+    brokers::{
+        FLASHMQ, MOSQUITTO_2_1, MOSQUITTO_WS, ONE_SHARD, OURS, TWO_SHARDS, YARDSTICK, choose,
+    },
     keepers::{EACH_CHANGE, HALF_HOUR, MEMORY, NATS, RELAXED, STRICT, keepers, roomy},
-    logins::{ARGON2ID, HASHES, Hash, PASSWORD, PBKDF2_101, PBKDF2_210000, with_passwords},
+    logins::{
+        ARGON2ID, HASHES, Hash, PASSWORD, PBKDF2_101, PBKDF2_10000, PBKDF2_210000, with_passwords,
+    },
 };
 
 /// How long a peer may take to accept connections.
@@ -107,9 +111,17 @@ impl Peer {
 
     /// Starts it on a free port in a new directory and waits until it accepts connections.
     pub(crate) fn start(&self) -> Result<Running, BenchError> {
+        self.start_as(self.serve)
+    }
+
+    /// The same with a configuration for this time.
+    pub(crate) fn start_as(
+        &self,
+        serve: impl FnOnce(&mut Command, u16, &Path) -> io::Result<()>,
+    ) -> Result<Running, BenchError> {
         let dir = TempDir::with_prefix("unbroken-bench-")?;
         let target = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let child = self.spawn(target, dir.path())?;
+        let child = self.spawn(serve, target, dir.path())?;
         let mut running = Running { child, dir, target };
         self.wait_until_ready(&mut running)?;
         Ok(running)
@@ -119,14 +131,19 @@ impl Peer {
     pub(crate) fn restart(&self, running: &mut Running) -> Result<(), BenchError> {
         running.child.kill()?;
         running.child.wait()?;
-        running.child = self.spawn(running.target, running.dir.path())?;
+        running.child = self.spawn(self.serve, running.target, running.dir.path())?;
         self.wait_until_ready(running)
     }
 
-    fn spawn(&self, target: SocketAddr, dir: &Path) -> Result<Child, BenchError> {
+    fn spawn(
+        &self,
+        serve: impl FnOnce(&mut Command, u16, &Path) -> io::Result<()>,
+        target: SocketAddr,
+        dir: &Path,
+    ) -> Result<Child, BenchError> {
         let log = File::create(dir.join("output"))?;
         let mut command = Command::new(&self.program);
-        (self.serve)(&mut command, target.port(), dir)?;
+        serve(&mut command, target.port(), dir)?;
         command.current_dir(dir).stdin(Stdio::null());
         command.stdout(log.try_clone()?).stderr(log);
         command.spawn().map_err(|source| self.cannot_start(source))

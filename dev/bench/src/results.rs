@@ -397,6 +397,7 @@ pub(crate) mod tests {
             scenario: "idle",
             told: Told {
                 connections: 1,
+                transport: "plain",
                 mqtt: "3.1.1",
                 topic_bytes: 8.0,
                 payload_bytes: 16,

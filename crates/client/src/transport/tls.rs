@@ -103,6 +103,11 @@ impl Tls {
         Ok(Self { config })
     }
 
+    /// As rustls has it.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+
     /// The handshake.
     pub(super) async fn connect(&self, socket: Stream, host: &str) -> io::Result<Box<dyn Layer>> {
         let name = ServerName::try_from(host.to_owned())

@@ -4,19 +4,17 @@
 //! no more or the buffer is full. Edge-triggered readiness is registered once: a short read or
 //! write means that the next edge will tell.
 
-use mio::{Interest, Registry, Token, net::TcpStream};
-use std::{
-    io::{self, Read, Write},
-    net::SocketAddr,
-};
+use mio::{Registry, Token};
+use std::io::{self, Read, Write};
 
-#[cfg(target_os = "linux")]
-use crate::engine::source;
+use super::{layers::Layers, socket::Socket};
+use crate::transport::{Target, Transport};
 
 /// A connection to the broker.
 #[derive(Debug)]
 pub(super) struct Connection {
-    socket: TcpStream,
+    socket: Socket,
+    layers: Option<Box<Layers>>,
     /// The front of an incomplete frame.
     inbox: Vec<u8>,
     outbox: Vec<u8>,
@@ -38,17 +36,22 @@ pub(super) enum Received {
 }
 
 impl Connection {
-    pub(super) fn open(target: SocketAddr, registry: &Registry, token: Token) -> io::Result<Self> {
-        #[cfg(target_os = "linux")]
-        let mut socket = source::connect(target, token.0)?;
-        #[cfg(not(target_os = "linux"))]
-        let mut socket = TcpStream::connect(target)?;
-        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+    pub(super) fn open(
+        (target, transport): (&Target, &Transport),
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<Self> {
+        let mut outbox = Vec::new();
+        let mut layers = Layers::new(transport, token.0)?;
+        if let Some(layers) = &mut layers {
+            layers.begin(&mut outbox)?;
+        }
         // Writable for the first time means connected; until then everything waits.
         Ok(Self {
-            socket,
+            socket: Socket::connect(target, registry, token)?,
+            layers,
             inbox: Vec::new(),
-            outbox: Vec::new(),
+            outbox,
             sent: 0,
             blocked: true,
         })
@@ -56,14 +59,7 @@ impl Connection {
 
     /// To be called at the first writable edge: whether the connection came about.
     pub(super) fn finish_opening(&self) -> io::Result<bool> {
-        if let Some(error) = self.socket.take_error()? {
-            return Err(error);
-        }
-        match self.socket.peer_addr() {
-            Ok(_) => self.socket.set_nodelay(true).map(|()| true),
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.socket.finish_opening()
     }
 
     /// Reads once into `buffer`, behind what was kept of an incomplete frame.
@@ -78,23 +74,27 @@ impl Connection {
                 "a frame larger than any we sent",
             ));
         };
-        let read = loop {
-            match self.socket.read(rest) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Received::Nothing);
+        let (filled, more) = match &mut self.layers {
+            None => match read(&mut self.socket, rest)? {
+                None => return Ok(Received::Nothing),
+                Some(filled) => (filled, filled == rest.len()),
+            },
+            Some(layers) => {
+                let received = receive(&mut self.socket, layers, &mut self.outbox, rest)?;
+                self.flush()?;
+                match received {
+                    None => return Ok(Received::Nothing),
+                    Some(received) => received,
                 }
-                other => break other?,
             }
         };
         front.copy_from_slice(&self.inbox);
         self.inbox.clear();
-        let more = read == rest.len();
-        Ok(if read == 0 {
+        Ok(if filled == 0 {
             Received::End
         } else {
             Received::Bytes {
-                filled: kept + read,
+                filled: kept + filled,
                 more,
             }
         })
@@ -107,7 +107,8 @@ impl Connection {
 
     /// Bytes that have not left.
     pub(super) fn pending(&self) -> usize {
-        self.outbox.len() - self.sent
+        let given = self.layers.as_ref().map_or(0, |layers| layers.given());
+        self.outbox.len() - self.sent + given
     }
 
     /// The socket takes no more until an edge tells.
@@ -117,12 +118,15 @@ impl Connection {
 
     /// Appends without writing, for packets that may share a write.
     pub(super) fn queue(&mut self, bytes: &[u8]) {
-        self.outbox.extend_from_slice(bytes);
+        match &mut self.layers {
+            None => self.outbox.extend_from_slice(bytes),
+            Some(layers) => layers.give(bytes),
+        }
     }
 
     /// Writes at once if nothing is waiting; what the socket does not take waits.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.blocked || self.pending() > 0 {
+        if self.blocked || self.layers.is_some() || self.pending() > 0 {
             self.queue(bytes);
             return if self.blocked { Ok(()) } else { self.flush() };
         }
@@ -135,6 +139,12 @@ impl Connection {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.blocked || self.pending() == 0 {
             return Ok(());
+        }
+        if let Some(layers) = &mut self.layers {
+            layers.seal(&mut self.outbox)?;
+            if self.outbox.len() == self.sent {
+                return Ok(()); // it waits for the end of a handshake
+            }
         }
         let outbox = std::mem::take(&mut self.outbox);
         let taken = self.write(&outbox[self.sent..]);
@@ -169,4 +179,38 @@ impl Connection {
             }
         }
     }
+}
+
+/// Reads once: `None` if there is nothing, 0 at the end.
+fn read(socket: &mut Socket, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match socket.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            other => return other.map(Some),
+        }
+    }
+}
+
+/// The same through layers, reading until they have opened something or there is nothing; and
+/// whether there may be more.
+fn receive(
+    socket: &mut Socket,
+    layers: &mut Layers,
+    outbox: &mut Vec<u8>,
+    buffer: &mut [u8],
+) -> io::Result<Option<(usize, bool)>> {
+    let mut more = false;
+    while !layers.has_opened() {
+        match read(socket, buffer)? {
+            None => return Ok(None),
+            Some(0) => return Ok(Some((0, false))),
+            Some(count) => {
+                more = count == buffer.len();
+                layers.open(&mut buffer[..count], outbox)?;
+            }
+        }
+    }
+    let taken = layers.take(buffer);
+    Ok(Some((taken, more || layers.has_opened())))
 }

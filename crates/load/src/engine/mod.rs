@@ -12,8 +12,10 @@
 
 mod connection;
 mod core;
+mod layers;
 mod publisher;
 mod schedule;
+mod socket;
 #[cfg(target_os = "linux")]
 mod source;
 

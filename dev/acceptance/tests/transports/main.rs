@@ -1,6 +1,7 @@
 //! What listeners speak besides MQTT over TCP, with programs of others as clients.
 
 mod certificates;
+mod load;
 mod own_clients;
 mod programs;
 mod proxy;

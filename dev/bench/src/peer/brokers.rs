@@ -25,6 +25,8 @@ pub(crate) const TWO_SHARDS: &str = "unbroken2";
 /// Programs that no package gives, by the names they have in the directory of `--peers-dir`.
 pub(crate) const FLASHMQ: &str = "flashmq";
 pub(crate) const MOSQUITTO_2_1: &str = "mosquitto-2.1";
+/// 2.0 with WebSocket, which Debian's has not.
+pub(crate) const MOSQUITTO_WS: &str = "mosquitto-ws";
 /// Our own of an earlier commit, as `unbroken-before` in the same directory.
 pub(crate) const BEFORE: &str = "before";
 
@@ -115,7 +117,7 @@ const FLASH: Entry = Entry {
     ..LIBRARY
 };
 
-const TABLE: [Entry; 17] = [
+const TABLE: [Entry; 18] = [
     UNBROKEN,
     MOSQUITTO,
     Entry {
@@ -200,6 +202,15 @@ const TABLE: [Entry; 17] = [
         hint: FROM_THE_DIRECTORY,
         pin: None,
         runs: Runs::InRecords,
+        ..MOSQUITTO
+    },
+    Entry {
+        name: MOSQUITTO_WS,
+        setup: "as Mosquitto 2.0, built `WITH_WEBSOCKETS=yes`",
+        program: Program::InDirectory(MOSQUITTO_WS),
+        hint: FROM_THE_DIRECTORY,
+        pin: None,
+        runs: Runs::WhenNamed,
         ..MOSQUITTO
     },
     Entry {

@@ -52,6 +52,13 @@ pub(crate) const ARGON2ID: Hash = Hash {
 };
 pub(crate) const HASHES: [Hash; 5] = [SHA512, PBKDF2_101, PBKDF2_10000, PBKDF2_210000, ARGON2ID];
 
+impl Hash {
+    /// The line of a user of this number.
+    pub(crate) fn entry(self, number: usize) -> String {
+        format!("{}-{number}:{}", self.kind, self.line)
+    }
+}
+
 /// With [`USERS`] users of each kind.
 pub(crate) fn with_passwords(unbroken: &Path) -> io::Result<Peer> {
     let ours = peers(unbroken, None)?.swap_remove(0);
@@ -61,7 +68,7 @@ pub(crate) fn with_passwords(unbroken: &Path) -> io::Result<Peer> {
             let mut text = String::new();
             for hash in HASHES {
                 for number in 0..USERS {
-                    let _ = writeln!(text, "{}-{number}:{}", hash.kind, hash.line);
+                    let _ = writeln!(text, "{}", hash.entry(number));
                 }
             }
             let users = dir.join("users");

@@ -54,7 +54,7 @@ impl Core {
         let client = self.clients[index].plan.id.clone();
         LoadError::Connect {
             client,
-            target: self.settings().target,
+            target: self.settings().target.clone(),
             source,
         }
     }

@@ -213,8 +213,10 @@ impl Core {
     // Phases
 
     pub(super) fn open(&mut self, index: usize) -> Result<(), LoadError> {
-        let target = self.settings().target;
-        let opened = Connection::open(target, &self.registry, Token(index));
+        let Settings {
+            target, transport, ..
+        } = self.settings();
+        let opened = Connection::open((target, transport), &self.registry, Token(index));
         let connection = opened.map_err(|source| self.cannot_connect(index, source))?;
         self.clients[index].connection = Some(connection);
         self.enter(index, Stage::Opening);
