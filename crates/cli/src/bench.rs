@@ -9,6 +9,7 @@ use crate::transport_args::TransportArgs;
 use crate::url::Url;
 
 #[derive(Debug, clap::Args)]
+#[group(id = "bench")] // the load generator's arguments have the name of this type
 pub(crate) struct Args {
     #[command(flatten)]
     load: cli::Args,
