@@ -339,17 +339,34 @@ fn a_name_that_means_more_in_a_filter_opens_no_other_topics() {
 }
 
 fn with_will(broker: &mut Broker, user: &str, id: &str, topic: &str) -> Client {
+    with_delayed_will(broker, user, id, topic, 0)
+}
+
+/// Its session stays for longer than its will waits.
+fn with_delayed_will(
+    broker: &mut Broker,
+    user: &str,
+    id: &str,
+    topic: &str,
+    delay_s: u32,
+) -> Client {
     let client = broker.open(Version::V5);
+    let (mut of_will, mut properties) = (PropertyBuf::new(), PropertyBuf::new());
+    let delay = Property::WillDelayInterval(delay_s);
+    of_will.push(delay).unwrap();
+    let expiry = Property::SessionExpiryInterval(2 * delay_s);
+    properties.push(expiry).unwrap();
     let will = Will {
         qos: QoS::AtLeastOnce,
         retain: true,
         topic,
-        properties: unbroken_mqtt_proto::Properties::EMPTY,
+        properties: of_will.as_properties(),
         payload: b"gone",
     };
     let packet = Connect {
         user_name: Some(user),
         will: Some(will),
+        properties: properties.as_properties(),
         ..connect(id)
     };
     broker.send(client, Packet::Connect(packet));
@@ -429,4 +446,29 @@ fn the_shards_count_what_they_deny() {
         broker.take(ann),
         [format!("SUBACK #1 [{:02x}]", refused as u8)]
     );
+}
+
+#[test]
+fn a_will_that_waits_is_judged_by_the_rules_in_force_when_it_is_due() {
+    let all = ("*", "+psr", "#");
+    for (rules, denied_by_rules) in [
+        (&[all, ("ann", "-p", "will")][..], true),
+        (&[all, ("bob", "-p", "will")][..], false),
+    ] {
+        let mut broker = ruled(1, &[all]);
+        let observer = join(&mut broker, "bob", "o");
+        subscribe(&mut broker, observer, "#", QoS::AtMostOnce);
+        broker.take(observer);
+        let client = with_delayed_will(&mut broker, "ann", "a", "will", 60);
+        broker.cut(client);
+        set(&mut broker, &policy(2, rules));
+        broker.advance(Duration::from_secs(61));
+        if denied_by_rules {
+            assert_eq!(broker.take(observer), [""; 0]);
+            assert_eq!(dropped(&mut broker), [denied("a", "will", 1)]);
+        } else {
+            assert_eq!(broker.take(observer), ["PUBLISH will \"gone\" q0"]);
+        }
+        balances(&broker);
+    }
 }

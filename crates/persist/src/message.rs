@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unbroken_broker_core::{MarkParts, Message, MessageParts, Position, Will};
+use unbroken_broker_core::{Identity, MarkParts, Message, MessageParts, Peer, Position, Will};
+use unbroken_store::session::WillAuthor;
 use unbroken_store::{self as store, LaneMark, MessageBytes, MessageRecord};
 
 use crate::times::Times;
@@ -18,7 +19,30 @@ pub(crate) fn will_value(will: &Will, times: &Times) -> store::session::Will {
     parts.expires = will.expiry.map(|expiry| parts.stamp + expiry);
     store::session::Will {
         delay_s: will.delay_s,
+        author: will.author.as_deref().map(author_value),
         message: encode(&parts, times),
+    }
+}
+
+fn author_value(author: &Identity) -> WillAuthor {
+    WillAuthor {
+        user: author.user.as_deref().map(str::to_owned),
+        certificate: author.peer.certificate.as_deref().map(str::to_owned),
+        address: author.peer.address,
+        listener: author.peer.listener,
+    }
+}
+
+fn author_of(author: &WillAuthor, client_id: Option<&Arc<str>>) -> Identity {
+    let shared = |text: &Option<String>| text.as_deref().map(Arc::from);
+    Identity {
+        user: shared(&author.user),
+        client_id: client_id.cloned().unwrap_or_default(),
+        peer: Peer {
+            address: author.address,
+            listener: author.listener,
+            certificate: shared(&author.certificate),
+        },
     }
 }
 
@@ -27,10 +51,14 @@ pub(crate) fn will_of(value: &store::session::Will, times: &Times) -> Will {
     let lifetime_ms = record.expires_ms.map(|at| at - record.stamp_ms);
     let mut parts = parts_of(&record, times);
     parts.expires = None;
+    let message = Arc::new(Message::restore(parts, None));
+    let author = value.author.as_ref();
+    let author = author.map(|author| author_of(author, message.publisher()));
     Will {
-        message: Arc::new(Message::restore(parts, None)),
+        message,
         expiry: lifetime_ms.map(Duration::from_millis),
         delay_s: value.delay_s,
+        author: author.map(Arc::new),
     }
 }
 

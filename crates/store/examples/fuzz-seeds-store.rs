@@ -161,6 +161,7 @@ fn seeds() -> Vec<(u8, Vec<u8>)> {
     };
     let will = Will {
         delay_s: 30,
+        author: None,
         message: full.encode(),
     };
     let filter = "a/+";

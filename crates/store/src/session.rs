@@ -18,6 +18,7 @@
 //! Invariant: what a `decode` accepts, `encode` writes again byte for byte.
 
 mod key;
+mod will;
 
 use std::num::NonZeroU32;
 
@@ -30,6 +31,7 @@ use crate::record::MessageBytes;
 
 pub use self::key::{KeyView, Part, PartView, key, parse_key, prefix};
 pub(crate) use self::key::{name, put_name};
+pub use self::will::{Will, WillAuthor};
 
 /// The session itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,15 +125,6 @@ pub struct ToRetain {
     /// Whose it is to do: of one topic, the last one stays.
     pub errand: Errand,
     /// The message; with an empty payload, nothing is to be retained on its topic any more.
-    pub message: MessageBytes,
-}
-
-/// The will of a session, published when its time comes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Will {
-    /// Seconds after the connection's end.
-    pub delay_s: u32,
-    /// The message; its stamp is that of CONNECT, and its lifetime begins when it is published.
     pub message: MessageBytes,
 }
 
@@ -373,25 +366,6 @@ impl Inbound {
         let message = MessageBytes::parse(reader.rest().to_vec())?;
         let retained = Some(ToRetain { errand, message });
         Ok(Self { retained })
-    }
-}
-
-impl Will {
-    /// The value in bytes.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
-        put_number(&mut out, self.delay_s.into());
-        out.extend_from_slice(self.message.as_bytes());
-        out
-    }
-
-    /// Reads a value.
-    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
-        let mut reader = Reader::versioned(bytes)?;
-        Ok(Self {
-            delay_s: reader.small("delay")?,
-            message: MessageBytes::parse(reader.rest().to_vec())?,
-        })
     }
 }
 

@@ -21,6 +21,7 @@ use crate::durability::Will;
 use crate::message::{Message, Publication};
 
 use crate::ids::SessionId;
+use crate::policy::Identity;
 
 #[derive(Debug)]
 pub(super) enum Handshake {
@@ -180,7 +181,11 @@ impl ConnectRequest {
     }
 
     /// The will that it gives to its client, whose id the broker may have assigned.
-    pub(crate) fn will(&self, now: Instant, client_id: &Arc<str>) -> Option<Box<Will>> {
+    pub(crate) fn will(
+        &self,
+        now: Instant,
+        author: impl FnOnce() -> Identity,
+    ) -> Option<Box<Will>> {
         let will = self.will.as_deref()?; // [MQTT311-3.1.2-12]
         let publication = Publication {
             topic: &will.topic,
@@ -193,10 +198,12 @@ impl ConnectRequest {
             mark: None,
         };
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        let author = author();
         Some(Box::new(Will {
-            message: Arc::new(Message::new(&publication, Some(client_id))),
+            message: Arc::new(Message::new(&publication, Some(&author.client_id))),
             expiry: will.expiry_s.map(seconds),
             delay_s: will.delay_s,
+            author: Some(Arc::new(author)),
         }))
     }
 }

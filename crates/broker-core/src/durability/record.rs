@@ -46,6 +46,7 @@ use unbroken_mqtt_proto::{
 
 use crate::ids::{Errand, HandOver};
 use crate::message::Message;
+use crate::policy::Identity;
 use crate::position::{Frontier, Position};
 
 /// What is remembered of a message of QoS 2 from a client whose session stays: who sends it again
@@ -419,6 +420,9 @@ pub struct Will {
     pub expiry: Option<Duration>,
     /// Will Delay Interval, in seconds.
     pub delay_s: u32,
+    /// Its client as it connected: the rules in force when the will is due may be others. `None`:
+    /// stored by a version that did not keep it.
+    pub author: Option<Arc<Identity>>,
 }
 
 impl Will {

@@ -83,12 +83,20 @@ impl AccessControl {
         }
     }
 
-    /// Whether a will that was accepted with its CONNECT may be published now, as far as is known.
-    pub(crate) fn due_will(&mut self, id: SessionId, topic: &str) -> Verdict {
+    /// Whether a will that was accepted with its CONNECT may be published now. Its client may have
+    /// gone before the rules in force, or the broker, began: then they are asked about its author.
+    pub(crate) fn due_will(
+        &mut self,
+        id: SessionId,
+        topic: &str,
+        author: Option<&Identity>,
+    ) -> Verdict {
         if self.knows(self.client_of(id)) {
-            self.publish(id, topic)
-        } else {
-            Verdict::Allowed
+            return self.publish(id, topic);
+        }
+        match (self.policy.as_deref(), author) {
+            (Some(policy), Some(author)) => policy.decide(author, Action::Publish, topic).verdict,
+            _ => Verdict::Allowed,
         }
     }
 

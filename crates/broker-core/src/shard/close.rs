@@ -458,10 +458,11 @@ impl Shard {
             return;
         };
         let (client_id, address) = (Arc::clone(&session.client_id), session.address());
-        let verdict = self.access.due_will(id, will.message.topic());
+        let author = will.author.as_deref();
+        let verdict = self.access.due_will(id, will.message.topic(), author);
+        let mut publication = will.message.publication();
+        publication.stamp = now;
         if verdict.is_denied() {
-            let mut publication = will.message.publication();
-            publication.stamp = now;
             self.drop_denied(now, id, &publication);
             if on_disk {
                 self.end_stored_will(&client_id);
@@ -472,8 +473,6 @@ impl Shard {
             client_id: Arc::clone(&client_id),
             topic: will.message.topic().into(),
         });
-        let mut publication = will.message.publication();
-        publication.stamp = now;
         publication.expires = will.expiry.map(|interval| now + interval);
         // The last message of its client: accepted like the others, so what it says of itself is
         // verified, and it has the next number.

@@ -224,7 +224,7 @@ impl Shard {
                 return self.refuse(now, id, request.caller_as(client_id), no_session(full));
             }
         };
-        let will = request.will(now, &client_id);
+        let will = request.will(now, || self.identity(id, &client_id));
         self.attach(id, (session_id, present), request, terms, will);
         self.store_will(session_id);
         self.take_subject(session_id, subject);

@@ -185,10 +185,8 @@ impl Shard {
         client_id: &Arc<str>,
         request: &ConnectRequest,
     ) -> Result<Option<Arc<Subject>>, Fault> {
+        let subject = self.access.subject(|| self.identity(id, client_id));
         let access = &mut self.access;
-        let connection = self.connections.get(id);
-        let identity = || connection.map_or_else(Identity::default, |it| identity(it, client_id));
-        let subject = access.subject(identity);
         if let Some(Verdict::Denied(why)) = subject.as_ref().map(|subject| subject.connect()) {
             return Err(Fault::new(ReasonCode::NotAuthorized, why.detail()));
         }
@@ -199,6 +197,12 @@ impl Shard {
             return Err(Fault::new(ReasonCode::NotAuthorized, detail));
         }
         Ok(subject)
+    }
+
+    /// What is known of the client of a connection.
+    pub(crate) fn identity(&self, id: ConnectionId, client_id: &Arc<str>) -> Identity {
+        let connection = self.connections.get(id);
+        connection.map_or_else(Identity::default, |it| identity(it, client_id))
     }
 
     /// A session has a client, maybe another one than before.

@@ -30,6 +30,7 @@ use crate::connection::{ConnectRequest, Connection};
 use crate::durability::{Purpose, ReadAnswer, Record, StoreSize, WaitFor, Waiter};
 use crate::ids::{SessionId, StoreId};
 use crate::mesh::MeshMessage;
+use crate::policy::Identity;
 use crate::reason::{DropReason, Fault, FaultKind};
 use crate::session::Session;
 use crate::settings::ShardOptions;
@@ -450,7 +451,11 @@ impl Shard {
         }
         let existing = self.sessions.find(client_id);
         let existing = existing.and_then(|id| self.sessions.get(id));
-        let will = request.will(now, client_id);
+        let author = || Identity {
+            client_id: Arc::clone(client_id),
+            ..Identity::default()
+        };
+        let will = request.will(now, author);
         expiry_s > 0
             || existing.is_some_and(|session| session.is_durable() || session.has_stored_will())
             || will.is_some_and(|will| will.outlives_broker(expiry_s))

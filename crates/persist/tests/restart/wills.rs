@@ -1,8 +1,11 @@
 //! Last wills of clients whose broker stops.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use unbroken_broker_core::{DropReason, Event};
+use unbroken_broker_core::{
+    Actions, DropReason, Effect, Event, Input, Member, Policy, Role, Rule, RuleSet,
+};
 
 use unbroken_mqtt_proto::{
     Connect, Disconnect, Packet, Properties, Property, PropertyBuf, QoS, ReasonCode, Version, Will,
@@ -297,5 +300,64 @@ fn a_will_that_is_given_to_somebody_while_the_broker_stops_is_there_after_the_re
                 assert_eq!(published(&world), 0, "it was before");
             }
         }
+    }
+}
+
+/// Everybody may do everything, but one of them may not publish.
+fn all_but(member: Member) -> Arc<Policy> {
+    let role = |member, effect| Role {
+        name: "r".into(),
+        members: vec![member],
+        connect: Effect::Allow,
+        rules: vec![Rule {
+            effect,
+            actions: Actions::ALL,
+            filter: "#".into(),
+            origin: "test".into(),
+        }],
+    };
+    let roles = vec![
+        role(Member::ANYBODY, Effect::Allow),
+        role(member, Effect::Deny),
+    ];
+    Arc::new(Policy::compile(1, vec![RuleSet::of(roles)]).unwrap())
+}
+
+#[test]
+fn a_stored_will_is_judged_by_the_rules_that_the_broker_begins_with() {
+    for (denied_user, is_published) in [("ann", false), ("bob", true)] {
+        let mut world = World::new(1);
+        watcher(&mut world);
+        let client = world.broker.open(Version::V5);
+        let mut delay = PropertyBuf::new();
+        delay.push(Property::WillDelayInterval(30)).unwrap();
+        let mut expiry = PropertyBuf::new();
+        expiry.push(Property::SessionExpiryInterval(100)).unwrap();
+        let packet = Connect {
+            user_name: Some("ann"),
+            will: Some(Will {
+                topic: "will/a",
+                payload: b"gone",
+                qos: QOS1,
+                retain: false,
+                properties: delay.as_properties(),
+            }),
+            properties: expiry.as_properties(),
+            ..connect("a")
+        };
+        world.broker.send(client, Packet::Connect(packet));
+        world.broker.stored();
+        world.restart();
+        let policy = all_but(Member::user(denied_user));
+        world.broker.input(0, Input::PolicyReplaced(Some(policy)));
+        world.broker.advance(Duration::from_secs(31));
+        world.settle();
+        assert_eq!(published(&world) == 1, is_published);
+        let denied = |event: &&Event| {
+            matches!(event, Event::Dropped { reason: DropReason::NotAuthorized, client_id, .. }
+                if &**client_id == "a")
+        };
+        let denied = world.broker.events.iter().filter(denied).count();
+        assert_eq!(denied == 1, !is_published);
     }
 }

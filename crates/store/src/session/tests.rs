@@ -70,7 +70,7 @@ fn check<V: PartialEq + std::fmt::Debug>(
             assert_eq!(encode(&other), flipped, "bit {flip}");
         }
     }
-    assert!(matches!(decode(&[2]), Err(RecordError::Version(2))));
+    assert!(matches!(decode(&[3]), Err(RecordError::Version(3))));
 }
 
 #[test]
@@ -153,11 +153,24 @@ fn values_read_as_they_were_written() {
         }),
     };
     check(inbound, Inbound::encode, Inbound::decode);
-    let will = Will {
-        delay_s: 30,
-        message: message.encode(),
-    };
-    check(will, Will::encode, Will::decode);
+    let authors = [
+        None,
+        Some(WillAuthor::default()),
+        Some(WillAuthor {
+            user: Some("ann".to_owned()),
+            certificate: Some("pump-7".to_owned()),
+            address: Some(([10, 0, 0, 7], 40_000).into()),
+            listener: 300,
+        }),
+    ];
+    for author in authors {
+        let will = Will {
+            delay_s: 30,
+            author,
+            message: message.encode(),
+        };
+        check(will, Will::encode, Will::decode);
+    }
     for logs in [&[][..], &[2], &[0, 3]] {
         let through = logs.iter().map(|log| Position {
             log: LogId(*log),

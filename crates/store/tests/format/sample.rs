@@ -114,6 +114,7 @@ pub(crate) fn fill(store: &dyn Store) {
     };
     let will = Will {
         delay_s: 30,
+        author: None,
         message: message(1),
     };
     let errand = Errand {
@@ -243,6 +244,7 @@ fn sessions(batch: &mut Batch) {
     };
     let will = Will {
         delay_s: 30,
+        author: None,
         message: message(5),
     };
     let (filter, era) = ("$share/crew/plant/+", 1);

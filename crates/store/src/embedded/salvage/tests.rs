@@ -169,6 +169,7 @@ fn will(client: &str) -> Will {
     let message = MessageRecord::plain(client, 1, b"gone").encode();
     Will {
         delay_s: 0,
+        author: None,
         message,
     }
 }
