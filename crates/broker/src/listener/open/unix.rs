@@ -9,12 +9,11 @@ use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
-use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 
 use mio::net::{UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
-use nix::unistd::{Group, User};
+use nix::unistd::{Group, Uid, User};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::bounds::BACKLOG;
@@ -97,10 +96,16 @@ fn check_place(path: &Path) -> io::Result<()> {
         }
         Ok(_) => {}
     }
-    match StdStream::connect(path) {
-        Ok(_) => Err(ErrorKind::AddrInUse.into()),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
-        Err(error) => Err(error),
+    // Without waiting: the queue of a program that accepts nothing may be full.
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => Err(ErrorKind::AddrInUse.into()),
+        Err(error) => match error.kind() {
+            ErrorKind::ConnectionRefused => Ok(()),
+            ErrorKind::WouldBlock => Err(ErrorKind::AddrInUse.into()),
+            _ => Err(error),
+        },
     }
 }
 
@@ -114,11 +119,33 @@ impl PrivateDirectory {
         hidden.push(name);
         hidden.push(format!(".{}", std::process::id()));
         let directory = path.with_file_name(hidden);
-        let _ = fs::remove_file(directory.join("socket")); // of a process that was killed
-        let _ = fs::remove_dir(&directory);
+        if is_own_directory(&directory)? {
+            // Of a process that was killed. What else is in it stays, and so does it.
+            let _ = fs::remove_file(directory.join("socket"));
+            let _ = fs::remove_dir(&directory);
+        }
         DirBuilder::new().mode(0o700).create(&directory)?;
         Ok(Self(directory))
     }
+}
+
+/// Whether a directory is there that only this user may enter. Fails if anything else is: a link
+/// of another user could lead anywhere.
+fn is_own_directory(path: &Path) -> io::Result<bool> {
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        found => found?,
+    };
+    let of_others = found.permissions().mode() & 0o077;
+    let is_private = found.is_dir() && of_others == 0;
+    if is_private && found.uid() == Uid::effective().as_raw() {
+        return Ok(true);
+    }
+    let why = format!(
+        "the broker makes the socket in {}, and that exists and is not its own: remove it",
+        path.display()
+    );
+    Err(io::Error::new(ErrorKind::AlreadyExists, why))
 }
 
 impl Drop for PrivateDirectory {
@@ -180,8 +207,49 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         drop(first); // its file stays
         let second = UnixSocket::open(&path, MODE, None).unwrap();
-        let _third = StdStream::connect(&path).unwrap();
+        let _third = std::os::unix::net::UnixStream::connect(&path).unwrap();
         assert!(second.accept().is_ok());
+    }
+
+    #[test]
+    fn a_program_whose_queue_is_full_is_left_alone_without_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mqtt");
+        let busy = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        busy.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        busy.listen(0).unwrap();
+        let mut waiting = Vec::new();
+        loop {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            if socket.connect(&SockAddr::unix(&path).unwrap()).is_err() {
+                break;
+            }
+            waiting.push(socket);
+        }
+        let error = UnixSocket::open(&path, MODE, None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_private_directory_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mqtt");
+        let other = directory.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("socket"), "precious").unwrap();
+        let hidden = directory
+            .path()
+            .join(format!(".mqtt.{}", std::process::id()));
+        std::os::unix::fs::symlink(&other, &hidden).unwrap();
+        let error = UnixSocket::open(&path, MODE, None).unwrap_err();
+        assert!(error.to_string().contains("is not its own"), "{error}");
+        assert!(other.join("socket").exists());
+        fs::remove_file(&hidden).unwrap();
+        // One that a killed process left is its own, and replaced.
+        DirBuilder::new().mode(0o700).create(&hidden).unwrap();
+        fs::write(hidden.join("socket"), "").unwrap();
+        UnixSocket::open(&path, MODE, None).unwrap();
     }
 
     #[test]
@@ -214,9 +282,7 @@ mod tests {
             error.to_string().contains("no user `no-such-user`"),
             "{error}"
         );
-        let me = User::from_uid(nix::unistd::Uid::effective())
-            .unwrap()
-            .unwrap();
+        let me = User::from_uid(Uid::effective()).unwrap().unwrap();
         UnixSocket::open(&path, MODE, Some(&me.name)).unwrap();
     }
 }
