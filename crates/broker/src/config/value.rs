@@ -109,8 +109,12 @@ impl Kind {
                 Ok(_) => wrong(),
                 Err(why) => Err(format!("`{text}` {why}; it takes {}", self.expects())),
             },
-            Self::Paths | Self::Networks if form == Form::Text && !text.starts_with('[') => {
+            Self::Networks if form == Form::Text && !text.starts_with('[') => {
                 Ok(Value::List(parts(text, ',')))
+            }
+            Self::Paths if form == Form::Text && !text.starts_with('[') => {
+                let path = (!text.is_empty()).then(|| text.to_owned());
+                Ok(Value::List(path.into_iter().collect()))
             }
             Self::Text | Self::Path if form != Form::Text => wrong(),
             Self::Text | Self::Path if text.is_empty() => Ok(Value::Absent),
@@ -191,9 +195,7 @@ impl Kind {
             (_, Value::Time(time)) => quoted(&show_duration(*time)),
             (_, Value::Text(text)) => quoted(text),
             (Self::Paths, Value::List(texts)) if texts.is_empty() => quoted(""),
-            (Self::Paths, Value::List(texts)) if texts.len() == 1 && !texts[0].contains(',') => {
-                quoted(&texts[0])
-            }
+            (Self::Paths, Value::List(texts)) if texts.len() == 1 => quoted(&texts[0]),
             (_, Value::List(texts)) => {
                 let texts: Vec<_> = texts.iter().map(|text| quoted(text)).collect();
                 format!("[{}]", texts.join(", "))
@@ -352,6 +354,33 @@ mod tests {
         let wrong = parse("[1]", Form::Array).unwrap_err();
         assert_eq!(wrong, "`[…]` is not a list of texts such as [\"a\", \"b\"]");
         assert!(Kind::Text.parse("[\"a\"]", Form::Array).is_err());
+    }
+
+    #[test]
+    fn the_name_of_a_file_may_have_a_comma_in_it() {
+        let paths = |texts: &[&str]| {
+            let texts = texts.iter().map(|text| (*text).to_owned());
+            Value::List(texts.collect())
+        };
+        for (text, form, expected) in [
+            ("a,b.pem", Form::Text, paths(&["a,b.pem"])),
+            ("", Form::Text, paths(&[])),
+            (r#"["a,b.pem"]"#, Form::Array, paths(&["a,b.pem"])),
+            (r#"["a", "b"]"#, Form::Text, paths(&["a", "b"])),
+        ] {
+            assert_eq!(
+                Kind::Paths.parse(text, form),
+                Ok(expected.clone()),
+                "{text}"
+            );
+            let shown = Kind::Paths.show(&expected);
+            let (text, form) = if shown.starts_with('[') {
+                (shown.as_str(), Form::Array)
+            } else {
+                (shown.trim_matches('"'), Form::Text)
+            };
+            assert_eq!(Kind::Paths.parse(text, form), Ok(expected), "{shown}");
+        }
     }
 
     #[test]

@@ -63,8 +63,11 @@ fn a_listener_with_tls_needs_certificates_and_their_keys() {
         &["`[…]` is not a whole number"],
     );
     let variables = [
-        ("UNBROKEN__LISTENERS__0__CERTIFICATE_FILE", "a.pem, b.pem"),
-        ("UNBROKEN__LISTENERS__0__KEY_FILE", "a.key,b.key"),
+        (
+            "UNBROKEN__LISTENERS__0__CERTIFICATE_FILE",
+            "[\"a.pem\", \"b.pem\"]",
+        ),
+        ("UNBROKEN__LISTENERS__0__KEY_FILE", "[\"a.key\", \"b.key\"]"),
     ];
     let config = load(tls, &variables).unwrap().config;
     assert_eq!(
