@@ -29,7 +29,7 @@ struct ScanPass {
     since: Instant,
     /// Full polls left until the kernel has reported every socket, since it does so in turn.
     polls: usize,
-    /// The sockets of the pass are read when so many reads were taken.
+    /// The sockets of the pass are read when the reads have come to this number.
     reads: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl ReadWatermark {
     }
 
     /// A poll that began at `began` has reported so many events, of so many sockets in all. They
-    /// are read when `reads` have been taken off the list of readable sockets.
+    /// are read when [`read_up_to`](Self::read_up_to) is called with `reads` or more.
     pub(crate) fn polled(&mut self, began: Instant, events: usize, sockets: usize, reads: u64) {
         let pass = self.pass.get_or_insert(ScanPass {
             since: began,
@@ -59,7 +59,7 @@ impl ReadWatermark {
         }
     }
 
-    /// So many reads were taken, ever. Returns the watermark.
+    /// The reads have come to this number. Returns the watermark.
     pub(crate) fn read_up_to(&mut self, reads: u64) -> Instant {
         if let Some(pass) = &self.pass
             && pass.reads.is_some_and(|needed| needed <= reads)

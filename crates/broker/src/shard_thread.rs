@@ -460,7 +460,9 @@ impl ShardThread {
     fn time_out(&mut self, now: Instant, turn: &mut Turn) {
         // Outputs are then as empty as their receivers leave them.
         self.write_clients(now, turn);
-        let read_up_to = self.read_watermark.read_up_to(self.driver.sockets.taken());
+        let read_up_to = self
+            .read_watermark
+            .read_up_to(self.driver.sockets.read_so_far());
         let timeout = Input::Timeout { heard: read_up_to };
         input(&mut self.shard, &mut self.driver, now, timeout);
         self.write_clients(now, turn);
@@ -500,7 +502,7 @@ impl ShardThread {
         let sockets = &self.driver.sockets;
         let listeners = self.acceptor.as_ref().map_or(0, Acceptor::len);
         self.read_watermark
-            .polled(now, events, sockets.len() + listeners, sockets.to_take());
+            .polled(now, events, sockets.len() + listeners, sockets.to_read());
         Ok(())
     }
 

@@ -243,14 +243,14 @@ impl Sockets {
         self.reads.len()
     }
 
-    /// How many were taken to be read, ever.
-    pub(crate) const fn taken(&self) -> u64 {
-        self.reads.taken()
+    /// A number that grows with what is read; see [`to_read`](Self::to_read).
+    pub(crate) fn read_so_far(&self) -> u64 {
+        self.reads.read()
     }
 
-    /// [`taken`](Self::taken) when all that are readable now have been.
-    pub(crate) fn to_take(&self) -> u64 {
-        self.reads.taken() + self.reads.len() as u64
+    /// [`read_so_far`](Self::read_so_far) when all that are readable now are read.
+    pub(crate) const fn to_read(&self) -> u64 {
+        self.reads.issued()
     }
 
     /// How many connections there are.

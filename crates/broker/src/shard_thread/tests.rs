@@ -441,8 +441,8 @@ const LATER: Duration = Duration::from_secs(1);
 /// Lets a peer send bytes, and waits until the thread sees them.
 fn send_bytes(thread: &mut ShardThread, peer: &mut impl Write, bytes: &[u8]) {
     peer.write_all(bytes).unwrap();
-    let before = thread.driver.sockets.to_take();
-    while thread.driver.sockets.to_take() == before {
+    let before = thread.driver.sockets.to_read();
+    while thread.driver.sockets.to_read() == before {
         thread.wait(Instant::now()).unwrap();
     }
 }

@@ -87,8 +87,8 @@ fn a_connection_is_counted_as_taken_when_it_is_read() {
     let poll = Poll::new().unwrap();
     let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
     (0..3).for_each(|index| sockets.reads.push(index));
-    assert_eq!((sockets.taken(), sockets.to_take()), (0, 3));
+    assert_eq!((sockets.read_so_far(), sockets.to_read()), (0, 3));
     assert_eq!(sockets.take_ready(), Some(0));
-    assert_eq!((sockets.taken(), sockets.to_take()), (1, 3));
+    assert_eq!((sockets.read_so_far(), sockets.to_read()), (1, 3));
     assert_eq!(sockets.ready_len(), 2);
 }
