@@ -211,11 +211,11 @@ impl Transform for TlsSession {
             self.refusal = Some("a message of its handshake is too long".into());
             progress.end = Some(End::Invalid);
         }
-        if progress.end == Some(End::Closed) {
-            self.write(None, reply);
+        // A peer that has only ended its own side is still sent what is for it (RFC 8446, 6.1).
+        if progress.end == Some(End::Invalid) || progress.end.is_some() && !self.is_open() {
+            self.state = State::Ended;
         }
         if progress.end.is_some() {
-            self.state = State::Ended;
             self.pending = Vec::new();
         }
         Opened {

@@ -174,6 +174,24 @@ fn the_end_is_said_and_heard() {
 }
 
 #[test]
+fn a_client_that_has_ended_its_side_is_sent_the_answers() {
+    for version in [&TLS12, &TLS13] {
+        let files = Files::new();
+        let mut client = files.client(&[version]);
+        client.connect(&files.listener(), "localhost").unwrap();
+        client.say(b"last");
+        client.say_end();
+        assert_eq!(client.broker_read(), b"last");
+        client.broker_says(b"an answer");
+        assert_eq!(client.heard(), b"an answer");
+        assert!(!client.has_heard_end);
+        client.broker_closes();
+        client.heard();
+        assert!(client.has_heard_end);
+    }
+}
+
+#[test]
 fn what_is_no_tls_is_refused_with_a_reason_and_an_alert() {
     let files = Files::new();
     let listener = files.listener();

@@ -42,6 +42,8 @@ enum State {
     Silent,
     Greeted,
     Open,
+    /// The peer has ended its side.
+    HalfClosed,
     Ended,
 }
 
@@ -77,6 +79,7 @@ impl Envelope {
                 let bytes: Vec<u8> = bytes.iter().map(|byte| byte ^ KEY).collect();
                 reply.extend(sealed(PONG, &bytes));
             }
+            (State::Open, CLOSE) => self.state = State::HalfClosed,
             (_, CLOSE) => self.state = State::Ended,
             _ => return None,
         }
@@ -99,7 +102,7 @@ impl Transform for Envelope {
                 reply.extend(sealed(ALERT, b""));
                 self.state = State::Ended;
                 end = Some(End::Invalid);
-            } else if self.state == State::Ended {
+            } else if matches!(self.state, State::HalfClosed | State::Ended) {
                 end = Some(End::Closed);
             }
         }
@@ -107,18 +110,18 @@ impl Transform for Envelope {
     }
 
     fn is_open(&self) -> bool {
-        self.state == State::Open
+        matches!(self.state, State::Open | State::HalfClosed)
     }
 
     fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>) {
-        assert_eq!(self.state, State::Open);
+        assert!(self.is_open());
         for bytes in plain.chunks(RECORD_MAX) {
             wire.extend(sealed(DATA, bytes));
         }
     }
 
     fn close(&mut self, wire: &mut Vec<u8>) {
-        if matches!(self.state, State::Open | State::Greeted) {
+        if self.is_open() || self.state == State::Greeted {
             wire.extend(sealed(CLOSE, b""));
         }
         self.state = State::Ended;
