@@ -32,6 +32,15 @@ pub enum Input<'a> {
         /// It replaces the one that the connection was opened with; the listener is the same.
         peer: Peer,
     },
+    /// The transport holds so many bytes for a connection: the state of TLS, records that have not
+    /// come whole, and what is sealed and not taken. They count as the client's. Comes when they
+    /// have changed much; a connection that has moved begins with none.
+    TransportHolds {
+        /// For which one.
+        connection: ConnectionId,
+        /// All that it holds now.
+        bytes: usize,
+    },
     /// Bytes came, after TLS or WebSocket were taken off. The shard keeps what is incomplete.
     Received {
         /// From whom.

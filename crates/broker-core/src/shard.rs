@@ -177,6 +177,9 @@ impl Shard {
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
             Input::Identified { connection, peer } => self.identify(now, connection, peer),
+            Input::TransportHolds { connection, bytes } => {
+                self.connections.set_transport_bytes(connection, bytes);
+            }
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
             Input::Closed { connection, cause } => self.handle_closed(now, connection, cause),
             Input::Unsaid(last_words) => self.deliverer(now).drop_unsaid(&last_words),

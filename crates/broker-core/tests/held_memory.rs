@@ -431,3 +431,40 @@ fn messages_that_were_held_leave_as_the_receiver_takes_them() {
     }
     assert_eq!(broker.take(client).len(), 40);
 }
+
+#[test]
+fn what_a_transport_holds_counts_for_its_client_before_and_after_it_is_admitted() {
+    let mut broker = broker(|limits| {
+        limits.unadmitted_bytes_max = 100_000;
+        limits.memory_bytes_max = 100_000;
+    });
+    let all_hold = |broker: &mut Broker, clients: &[Client]| {
+        for client in clients {
+            broker.transport_holds(*client, 30_000);
+        }
+        broker.advance(Duration::from_secs(1));
+        clients.iter().filter(|it| broker.is_open(**it)).count()
+    };
+    let strangers: Vec<_> = (0..4).map(|_| broker.open(Version::V5)).collect();
+    assert_eq!(all_hold(&mut broker, &strangers), 2);
+    for stranger in strangers {
+        broker.transport_holds(stranger, 0);
+    }
+    let clients: Vec<_> = ["a", "b", "c", "d"]
+        .map(|id| join(&mut broker, id))
+        .to_vec();
+    assert_eq!(all_hold(&mut broker, &clients), 2);
+    let ended = clients.iter().find(|it| !broker.is_open(**it)).unwrap();
+    assert_eq!(broker.take(*ended), ["DISCONNECT 97"]);
+    // It moves to the other budget with its client, and is given back at the end.
+    for client in clients {
+        broker.cut(client);
+    }
+    let client = broker.open(Version::V5);
+    broker.transport_holds(client, 80_000);
+    broker.send(client, Packet::Connect(connect("e")));
+    let stranger = broker.open(Version::V5);
+    broker.transport_holds(stranger, 80_000);
+    broker.advance(Duration::from_secs(1));
+    assert!(broker.is_open(client) && broker.is_open(stranger));
+}

@@ -104,6 +104,13 @@ pub(crate) const SEALED_BYTES: usize = 64 * 1024;
 /// KiB. Beyond it the peer breaks the protocol.
 pub(crate) const UNOPENED_BYTES: usize = 32 * 1024;
 
+/// Bytes that a TLS session takes beside what it receives and sends: its keys, and the state of the
+/// library. Counted for each connection, in the budgets of memory of `Limits`.
+pub(crate) const TLS_SESSION_BYTES: usize = 6 * 1024;
+
+/// Bytes by which the memory of a connection's transforms may differ from what its shard counts.
+pub(crate) const TRANSPORT_STEP_BYTES: usize = 4 * 1024;
+
 /// Bytes of a header of the PROXY protocol; about 200 are usual.
 pub(crate) const PROXY_HEADER_BYTES: usize = 4 * 1024;
 

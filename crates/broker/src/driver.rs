@@ -22,7 +22,7 @@ use crate::channel::{DriverEvent, IncomingConnection, ShardSender};
 use crate::disk::StoreHandle;
 use crate::log::Tallies;
 use crate::request::Watch;
-use crate::sockets::Sockets;
+use crate::sockets::{Sockets, TransportNews};
 use crate::transport::{Guess, guess};
 
 /// Everything except the shard, so that a shard's outputs can be carried out while they borrow it.
@@ -382,6 +382,7 @@ pub(crate) fn open(
     match driver.sockets.open(incoming) {
         Ok((connection, peer, unread)) => {
             input(shard, driver, now, Input::Opened { connection, peer });
+            take_news(shard, driver, now);
             if !unread.is_empty() {
                 input(
                     shard,
@@ -397,6 +398,18 @@ pub(crate) fn open(
         Err(error) => {
             tracing::error!(%error, "cannot poll a new connection; it was closed");
         }
+    }
+}
+
+/// Has the shard learn what transforms know of their connections.
+#[inline]
+pub(crate) fn take_news(shard: &mut Shard, driver: &mut Driver, now: Instant) {
+    while let Some((connection, news)) = driver.sockets.take_news() {
+        let news = match news {
+            TransportNews::Identified(peer) => Input::Identified { connection, peer },
+            TransportNews::Holds(bytes) => Input::TransportHolds { connection, bytes },
+        };
+        input(shard, driver, now, news);
     }
 }
 

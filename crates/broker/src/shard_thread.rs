@@ -45,7 +45,7 @@ use crate::bounds::{EVENTS, OUTPUT_PARTS, READ_BUFFER_BYTES};
 use crate::channel::{DriverEvent, EventReceiver, ThreadWaker};
 use crate::cpu_time;
 use crate::disk::StoreHandle;
-use crate::driver::{Driver, input, input_counted, open};
+use crate::driver::{Driver, input, input_counted, open, take_news};
 use crate::listener::{self, Acceptor};
 use crate::read_watermark::ReadWatermark;
 use crate::server::wiring::Endpoints;
@@ -337,7 +337,9 @@ impl ShardThread {
 
     /// Reads one connection once; returns how many bytes came.
     fn read_client(&mut self, now: Instant, index: u32, turn: &mut Turn) -> usize {
-        match self.driver.sockets.read(index, &mut self.buffer) {
+        let read = self.driver.sockets.read(index, &mut self.buffer);
+        take_news(&mut self.shard, &mut self.driver, now);
+        match read {
             SocketRead::Bytes {
                 connection,
                 count,
@@ -345,9 +347,6 @@ impl ShardThread {
                 more,
             } => {
                 let (shard, driver) = (&mut self.shard, &mut self.driver);
-                while let Some((connection, peer)) = driver.sockets.take_identified() {
-                    input(shard, driver, now, Input::Identified { connection, peer });
-                }
                 let bytes = &self.buffer[..count];
                 let packets =
                     input_counted(shard, driver, now, Input::Received { connection, bytes });
@@ -453,6 +452,7 @@ impl ShardThread {
         if more && takes_more {
             shard.write_later(connection);
         }
+        take_news(shard, driver, now);
     }
 
     /// Writes the result as well, so that it does not wait for the reads of the next turn: it may

@@ -16,6 +16,7 @@
 //! - An edge of a closed connection, or its place in the order of reads, may reach the next
 //!   connection with its index. This costs one read in vain.
 
+mod news;
 mod read_queue;
 mod socket;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 use crate::channel::IncomingConnection;
 use crate::transport::{ReadOutcome, Scratch, WriteOutcome};
 use crate::tuning::READ_QUANTUM;
+pub(crate) use news::TransportNews;
 use read_queue::ReadQueue;
 pub(crate) use socket::SocketRead;
 use socket::{Socket, State, find};
@@ -43,8 +45,8 @@ pub(crate) struct Sockets {
     table: Slab<Socket>,
     serial: u32,
     reads: ReadQueue,
-    /// Connections whose transforms know more of the other side now.
-    identified: Vec<ConnectionId>,
+    /// What transforms have for the shard, beside bytes.
+    news: Vec<(ConnectionId, news::Kind)>,
     /// Closing connections, in the order of their deadlines.
     closing: VecDeque<(Instant, ConnectionId)>,
     /// Final bytes that were not written when their connection was closed, until the shard takes
@@ -66,7 +68,7 @@ impl Sockets {
             table: Slab::new(),
             serial: 0,
             reads: ReadQueue::default(),
-            identified: Vec::new(),
+            news: Vec::new(),
             closing: VecDeque::new(),
             unsent: Vec::new(),
             hung_up: Vec::new(),
@@ -119,6 +121,7 @@ impl Sockets {
             transport,
             peer: peer.clone(),
             permit,
+            held: 0,
             queued: false,
             writable: true,
             hung_up: false,
@@ -129,6 +132,7 @@ impl Sockets {
         });
         if !socket.transport.is_plain() {
             socket.flush();
+            self.note_held(index);
             self.queue(index);
         }
         let serial = self.serial;
@@ -215,17 +219,6 @@ impl Sockets {
         self.reads.has_deferred()
     }
 
-    /// Takes a connection of whose other side more is known than when it was opened.
-    #[inline]
-    pub(crate) fn take_identified(&mut self) -> Option<(ConnectionId, Peer)> {
-        loop {
-            let id = self.identified.pop()?;
-            if let Some(peer) = self.peer(id) {
-                return Some((id, peer.clone()));
-            }
-        }
-    }
-
     /// Why this connection's peer broke the protocol of a transform, and who that is.
     pub(crate) fn refusal(&self, id: ConnectionId) -> Option<(&Peer, &str)> {
         let socket = self.table.get(id.index as usize)?;
@@ -296,11 +289,12 @@ impl Sockets {
             ReadOutcome::Bytes { count, drained } => {
                 socket.readable = !drained || socket.hung_up;
                 if !socket.transport.is_plain() && socket.opened_more(was_handshaking) {
-                    self.identified.push(connection);
+                    self.news.push((connection, news::Kind::Identified));
                 }
                 let closing = socket.is_closing();
                 let written_since_read =
                     count > 0 && std::mem::take(&mut socket.written_since_read);
+                self.note_held(index);
                 self.queue(index);
                 if closing {
                     self.received_while_closing = true;
@@ -343,6 +337,7 @@ impl Sockets {
                 socket.writable = !full;
                 socket.written_since_read |= count > 0;
                 if !socket.transport.is_plain() {
+                    self.note_held(id.index);
                     self.queue(id.index); // it may have been blocked
                 }
                 (count, !full)

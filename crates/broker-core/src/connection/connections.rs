@@ -138,6 +138,14 @@ impl Connections {
         }
     }
 
+    /// The transport of this connection holds so many bytes.
+    pub(crate) fn set_transport_bytes(&mut self, id: ConnectionId, bytes: usize) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.transport_bytes = bytes;
+            self.count(id);
+        }
+    }
+
     #[cold]
     fn count_unadmitted(&mut self, id: ConnectionId) {
         let Some(connection) = self.get_mut(id) else {
@@ -443,7 +451,7 @@ impl Connections {
             connection.input.heard(now);
         }
         connection.output.wrote(buffers, bytes, half);
-        if connection.memory_bytes > 0 {
+        if connection.memory_bytes > connection.transport_bytes {
             writer.count();
         }
         let connection = &mut *writer.connection;

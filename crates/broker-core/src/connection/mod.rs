@@ -80,6 +80,8 @@ pub(crate) struct Connection {
     output: WriteBuffer,
     pending: Pending,
     handshake: Handshake,
+    /// What its transport holds, as the driver has last reported.
+    transport_bytes: usize,
     /// Bytes that are counted for it in the budget of those that are not admitted.
     unadmitted_bytes: usize,
     /// The same for those that are.
@@ -133,6 +135,7 @@ impl Connection {
             output: WriteBuffer::default(),
             pending: Pending::new(),
             handshake: Handshake::Awaiting(until),
+            transport_bytes: 0,
             unadmitted_bytes: 0,
             memory_bytes: 0,
         }
@@ -208,19 +211,21 @@ impl Connection {
         self.handshake.session().is_none()
     }
 
-    /// Memory of what it has sent, of what is to be written to it and of packets that wait; little
-    /// of it does not count.
+    /// Memory of what it has sent, of what is to be written to it and of packets that wait, of
+    /// which little does not count; and of its transport.
     #[inline]
     pub(crate) const fn memory(&self) -> usize {
         let bytes = self.input.memory() + self.output.memory() + self.pending.bytes();
-        if bytes > UNCOUNTED_BYTES { bytes } else { 0 }
+        let counted = if bytes > UNCOUNTED_BYTES { bytes } else { 0 };
+        counted + self.transport_bytes
     }
 
     /// What counts of it before it is admitted.
     fn unadmitted_memory(&self) -> usize {
         let request = self.handshake.request();
         if self.is_unadmitted() {
-            self.input.memory() + request.map_or(0, ConnectRequest::memory)
+            let request = request.map_or(0, ConnectRequest::memory);
+            self.input.memory() + request + self.transport_bytes
         } else {
             0
         }

@@ -171,6 +171,13 @@ impl Broker {
         self.input(shard, Input::Identified { connection, peer });
     }
 
+    /// The transport of a connection holds so many bytes.
+    pub(crate) fn transport_holds(&mut self, client: Client, bytes: usize) {
+        let Link { shard, id, .. } = self.links[client.0];
+        let connection = id;
+        self.input(shard, Input::TransportHolds { connection, bytes });
+    }
+
     fn next_id(&mut self) -> ConnectionId {
         self.serial += 1;
         ConnectionId {

@@ -14,6 +14,8 @@ pub(super) struct Socket {
     pub(super) transport: Transport,
     pub(super) peer: Peer,
     pub(super) permit: ConnectionPermit,
+    /// Memory of its transforms, as the shard counts it.
+    pub(super) held: usize,
     /// An edge came and no read has found the end yet.
     pub(super) readable: bool,
     /// In `ready`.

@@ -21,7 +21,7 @@ use unbroken_broker_core::Peer;
 
 use super::HandshakePermit;
 use super::rules::TlsRules;
-use crate::bounds::UNOPENED_BYTES;
+use crate::bounds::{TLS_SESSION_BYTES, UNOPENED_BYTES};
 use crate::transport::{End, Guess, Opened, Transform, guess};
 
 type ServerData = rustls::server::ServerConnectionData;
@@ -241,6 +241,12 @@ impl Transform for TlsSession {
         }
         self.state = State::Ended;
         self.pending = Vec::new();
+    }
+
+    fn held_bytes(&self) -> usize {
+        let chain = self.connection.peer_certificates().unwrap_or_default();
+        let chain = chain.iter().map(|certificate| certificate.len());
+        TLS_SESSION_BYTES + self.pending.capacity() + chain.sum::<usize>()
     }
 
     fn identify(&mut self, peer: &mut Peer) {

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use unbroken_broker_core::CloseCause;
 
 use super::*;
+use crate::bounds::TLS_SESSION_BYTES;
 use crate::transport::ReadOutcome;
 use authority::Authority;
 use client::Client;
@@ -358,4 +359,19 @@ fn files_that_cannot_be_used_are_named_and_change_nothing() {
             .connect(&listener, "localhost")
             .is_ok()
     );
+}
+
+#[test]
+fn a_session_counts_its_keys_and_what_has_not_come_whole() {
+    let files = Files::new();
+    let mut client = files.client(&[&TLS13]);
+    client.accept(&files.listener());
+    assert_eq!(client.broker_holds(), TLS_SESSION_BYTES);
+    client.shake_hands("localhost").unwrap();
+    let idle = client.broker_holds();
+    assert!(idle < 2 * TLS_SESSION_BYTES, "{idle}");
+    client.say_all_but_a_byte(&[7; 16_000]);
+    assert_eq!(client.broker_read(), b"");
+    let partial = client.broker_holds();
+    assert!(partial >= idle + 16_000, "{partial}");
 }

@@ -130,6 +130,11 @@ impl Transport {
         self.stack.as_ref().map_or(0, |stack| stack.sealed())
     }
 
+    /// Memory that the transforms and the bytes between them take.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.stack.as_ref().map_or(0, |stack| stack.held_bytes())
+    }
+
     /// Whether a read would find something without an edge.
     pub(crate) fn has_unread(&self) -> bool {
         self.stack.as_ref().is_some_and(|stack| stack.has_unread())

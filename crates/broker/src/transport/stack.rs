@@ -124,6 +124,13 @@ impl Stack {
         self.unsent.records.iter().map(|record| record.plain).sum()
     }
 
+    /// Memory of the layers, and of the bytes that are kept.
+    pub(super) fn held_bytes(&self) -> usize {
+        let layers = self.layers.iter();
+        let layers = layers.map(|it| it.unopened.capacity() + it.transform.held_bytes());
+        layers.sum::<usize>() + self.unread.capacity() + self.unsent.held_bytes()
+    }
+
     #[cfg(test)]
     pub(super) const fn sealed_bytes(&self) -> usize {
         self.unsent.len()
@@ -175,6 +182,9 @@ impl Stack {
             let count = self.unread.len().min(into.len());
             into[..count].copy_from_slice(&self.unread[..count]);
             self.unread.drain(..count);
+            if self.unread.is_empty() {
+                self.unread = Vec::new();
+            }
             return ReadOutcome::Bytes {
                 count,
                 drained: false,
@@ -298,7 +308,15 @@ impl Stack {
 
     /// Seals the end of each protocol that has begun, the uppermost first.
     pub(super) fn close(&mut self, scratch: &mut Scratch) {
-        if mem::replace(&mut self.is_closed, true) || self.is_broken {
+        if mem::replace(&mut self.is_closed, true) {
+            return;
+        }
+        // None of it is looked at any more.
+        self.unread = Vec::new();
+        for layer in &mut self.layers {
+            layer.unopened = Vec::new();
+        }
+        if self.is_broken {
             return;
         }
         let open = self.layers.iter().take_while(|it| it.is_open()).count();
@@ -385,6 +403,10 @@ impl Sealed {
 
     const fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.records.capacity() * size_of::<Record>()
     }
 
     /// Bytes of records that hold none of the shard's.

@@ -64,6 +64,12 @@ impl Pair {
         assert_eq!(written, wrote(0, self.transport.wants_write()));
     }
 
+    /// The same while bytes of the shard are sealed.
+    fn flush_all(&mut self) {
+        self.transport.flush();
+        assert!(!self.transport.wants_write());
+    }
+
     fn close(&mut self) {
         self.transport.close(&mut self.scratch);
         self.flush();
@@ -360,4 +366,35 @@ fn a_socket_that_ends_has_had_its_bytes_read() {
     assert_eq!(pair.read(1), bytes(b"", false));
     assert_eq!(pair.read(100), bytes(b"in", true));
     assert_eq!(pair.read(100), ended(CloseCause::Peer));
+}
+
+#[test]
+fn what_a_transport_keeps_is_counted_until_it_is_used_or_the_end_is_sealed() {
+    assert_eq!(Pair::new(0, Vec::new()).transport.held_bytes(), 0);
+    let mut pair = Pair::open(0);
+    assert_eq!(pair.transport.held_bytes(), 0);
+    let record = sealed(DATA, &vec![7; 20_000]);
+    pair.peer.send(&record[..10_000]);
+    assert_eq!(pair.read(20_000), bytes(b"", true));
+    assert!(
+        pair.transport.held_bytes() >= 10_000,
+        "the beginning of a record"
+    );
+    pair.peer.send(&record[10_000..]);
+    pair.read(10_100);
+    assert!(pair.transport.held_bytes() >= 9_900, "opened, and not read");
+    pair.read_all();
+    assert_eq!(pair.transport.held_bytes(), 0);
+    pair.write(&vec![0; 30_000]);
+    assert!(
+        pair.transport.held_bytes() >= 30_000,
+        "sealed, and not taken"
+    );
+    pair.peer.make_room(PLENTY);
+    pair.flush_all();
+    assert_eq!(pair.transport.held_bytes(), 0);
+    pair.peer.send(&record[..10_000]);
+    assert_eq!(pair.read(20_000), bytes(b"", true));
+    pair.close();
+    assert_eq!(pair.transport.held_bytes(), 0, "of no use any more");
 }

@@ -27,6 +27,11 @@ pub(crate) trait Transform: fmt::Debug + Send {
     /// Appends to `wire` what the peer is sent at the end; nothing is sealed after it.
     fn close(&mut self, wire: &mut Vec<u8>);
 
+    /// Memory that it keeps beside itself.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
     /// Notes what it knows of the other side, once all layers are open.
     fn identify(&mut self, _peer: &mut Peer) {}
 

@@ -172,6 +172,24 @@ fn answers_to_pings_pass_messages_but_none_that_is_sealed() {
     assert!(first_pong.unwrap() < sent.len() / 2, "{first_pong:?}");
 }
 
+#[test]
+fn a_client_whose_layers_hold_too_much_is_ended() {
+    let (mut thread, id, peer) = subscriber(PLENTY);
+    let (shard, driver) = (&mut thread.shard, &mut thread.driver);
+    let mut limits = Limits::default();
+    limits.memory_bytes_max = 20_000;
+    let limits = Box::new(limits);
+    input(shard, driver, Instant::now(), Input::Reconfigured(limits));
+    let begun = sealed(DATA, &vec![0; 40_000]);
+    for (part, is_over) in [(&begun[..15_000], false), (&begun[15_000..30_000], true)] {
+        peer.send(part);
+        turn(&mut thread, id);
+        thread.driver.close(Instant::now());
+        let closed = records(&peer.received()).0;
+        assert_eq!(!closed.is_empty(), is_over, "{closed:?}");
+    }
+}
+
 /// Its end of a connection over TCP.
 struct Client {
     stream: TcpStream,

@@ -170,6 +170,22 @@ impl Client {
         self.send();
     }
 
+    /// The last record does not come whole.
+    pub(super) fn say_all_but_a_byte(&mut self, bytes: &[u8]) {
+        self.connection().writer().write_all(bytes).unwrap();
+        let mut wire = Vec::new();
+        while self.connection().wants_write() {
+            self.connection().write_tls(&mut wire).unwrap();
+        }
+        wire.pop();
+        self.peer.send(&wire);
+    }
+
+    /// Memory of the broker's end.
+    pub(super) fn broker_holds(&self) -> usize {
+        self.broker.held_bytes()
+    }
+
     pub(super) fn say_end(&mut self) {
         self.connection().send_close_notify();
         self.send();
