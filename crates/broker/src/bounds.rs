@@ -104,6 +104,12 @@ pub(crate) const SEALED_BYTES: usize = 64 * 1024;
 /// KiB. Beyond it the peer breaks the protocol.
 pub(crate) const UNOPENED_BYTES: usize = 32 * 1024;
 
+/// Bytes of one file of certificates, keys or revocation lists.
+pub(crate) const CERTIFICATE_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Bytes of a password file, which has about 150 for each user, or of an access control list.
+pub(crate) const USERS_FILE_BYTES: u64 = 256 * 1024 * 1024;
+
 /// Bytes that a TLS session takes beside what it receives and sends: its keys, and the state of the
 /// library. Counted for each connection, in the budgets of memory of `Limits`.
 pub(crate) const TLS_SESSION_BYTES: usize = 6 * 1024;

@@ -24,6 +24,7 @@ mod cpu_time;
 mod disk;
 mod driver;
 pub mod failure;
+mod files;
 pub mod handle;
 mod listener;
 mod log;

@@ -18,7 +18,6 @@ mod hash;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
@@ -27,6 +26,9 @@ use hash::StoredHash;
 pub use hash::{HashError, Scheme};
 use sha2::{Digest, Sha256};
 use unbroken_mosquitto_files::{Mistakes, Place, users};
+
+use crate::bounds::USERS_FILE_BYTES;
+use crate::files;
 
 /// The users of one password file.
 pub struct Passwords {
@@ -62,9 +64,11 @@ impl fmt::Debug for Passwords {
 impl Passwords {
     /// Reads a password file.
     pub fn read(path: &Path) -> Result<Self, PasswordFileError> {
-        let text = fs::read_to_string(path).map_err(|source| PasswordFileError::Unreadable {
-            path: path.to_owned(),
-            source,
+        let text = files::read_text(path, USERS_FILE_BYTES).map_err(|source| {
+            PasswordFileError::Unreadable {
+                path: path.to_owned(),
+                source,
+            }
         })?;
         Self::parse(&text, path)
     }

@@ -11,7 +11,6 @@
 //! clients' other filters be refused.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +18,9 @@ use std::sync::Arc;
 use unbroken_broker_core::{Action, Actions, Combining, Effect, Member, Role, Rule, RuleSet};
 use unbroken_mosquitto_files::acl::{self, Access, Acl, Part, Who};
 use unbroken_mosquitto_files::{Mistakes, Remark};
+
+use crate::bounds::USERS_FILE_BYTES;
+use crate::files;
 
 /// Why an access control list cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +43,7 @@ pub enum AclFileError {
 pub(super) struct AclFile(Acl);
 
 pub(super) fn read(path: &Path) -> Result<AclFile, AclFileError> {
-    let text = fs::read(path).map_err(|source| AclFileError::Unreadable {
+    let text = files::read(path, USERS_FILE_BYTES).map_err(|source| AclFileError::Unreadable {
         path: path.to_owned(),
         source,
     })?;

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use unbroken_mosquitto_files::users::user_of;
 
 use super::hash::{Scheme, StoredHash};
+use crate::bounds::USERS_FILE_BYTES;
+use crate::files;
 
 /// A password file to be changed.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ pub enum EditError {
 impl PasswordFile {
     /// Reads the file; one that does not exist is empty.
     pub fn open(path: &Path) -> Result<Self, EditError> {
-        match fs::read_to_string(path) {
+        match files::read_text(path, USERS_FILE_BYTES) {
             Ok(text) => Ok(Self {
                 path: path.to_owned(),
                 lines: text.lines().map(str::to_owned).collect(),

@@ -1,6 +1,5 @@
 //! From the files of a listener to rustls' configuration.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +19,9 @@ use sha2::{Digest, Sha256};
 use x509_parser::revocation_list::CertificateRevocationList;
 
 use super::names::{self, Facts, fits};
+use crate::bounds::CERTIFICATE_FILE_BYTES;
 use crate::config::{CertificateUser, Tls, TlsVersion};
+use crate::files;
 
 /// The certificates, keys and trust of one listener, as its files were when they were read.
 #[derive(Debug)]
@@ -60,9 +61,6 @@ pub enum TlsError {
 
 /// Certificates expire unnoticed: the log warns so long before.
 const EXPIRY_WARNING: Duration = Duration::from_hours(30 * 24);
-
-/// Bytes of one file, at most.
-const FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 impl TlsRules {
     /// Reads the files. Tickets of `old` rules stay good if the trust is the same.
@@ -277,18 +275,10 @@ impl Trust {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |source| TlsError::Unreadable {
+    files::read(path, CERTIFICATE_FILE_BYTES).map_err(|source| TlsError::Unreadable {
         path: path.to_owned(),
         source,
-    };
-    let length = fs::metadata(path).map_err(unreadable)?.len();
-    if length > FILE_BYTES {
-        return Err(TlsError::Content {
-            path: path.to_owned(),
-            what: format!("it has {length} bytes; {FILE_BYTES} are allowed"),
-        });
-    }
-    fs::read(path).map_err(unreadable)
+    })
 }
 
 /// The certificates of a PEM file; at least one.
