@@ -18,6 +18,7 @@
 //! This module only limits the connections beyond that, which are not admitted yet or are being
 //! refused. `SO_REUSEPORT`, a listening socket for each shard: see `docs/scaling.md`.
 
+mod layers;
 mod open;
 mod permits;
 #[cfg(test)]
@@ -25,21 +26,18 @@ pub(crate) mod tests;
 
 use std::io::{self, ErrorKind};
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::{Registry, Token};
 use unbroken_broker_core::{Peer, ShardId};
-use unbroken_websocket::upgrade::Rules;
 
 use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, HANDSHAKES_PAUSE, LISTENERS};
 use crate::channel::IncomingConnection;
-use crate::config::{Address, Listener};
-use crate::proxy::Proxies;
-use crate::tls::TlsListener;
-use crate::transport::{Socket, Transform, Transport};
-use crate::websocket::WebSocket;
+use crate::config::Address;
+use crate::transport::{Socket, Transport};
+pub(crate) use layers::Layers;
 pub(crate) use open::OpenSocket;
 use permits::LimitReached;
 pub(crate) use permits::{ConnectionPermit, ConnectionPermits};
@@ -70,63 +68,6 @@ pub(crate) struct OpenedListener {
     pub(crate) socket: OpenSocket,
     pub(crate) address: Address,
     pub(crate) layers: Layers,
-}
-
-/// What a listener speaks between socket and MQTT, from the socket upwards.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Layers {
-    proxies: Option<Arc<Proxies>>,
-    tls: Option<Arc<TlsListener>>,
-    websocket: Option<Arc<Rules>>,
-}
-
-impl Layers {
-    pub(crate) fn new(listener: &Listener, tls: Option<Arc<TlsListener>>) -> Self {
-        let rules = || Rules {
-            path: listener.websocket_path.clone(),
-            origins: listener.allowed_origins.clone(),
-        };
-        let has_websocket = listener.protocol.has_websocket();
-        Self {
-            proxies: Proxies::of(listener),
-            tls,
-            websocket: has_websocket.then(|| Arc::new(rules())),
-        }
-    }
-
-    /// Whether another handshake may begin.
-    fn has_room(&self) -> bool {
-        !self.tls.as_ref().is_some_and(|tls| tls.is_full())
-    }
-
-    /// The address of the client, unless it comes through a proxy or has none.
-    fn address_of(&self, from: Option<SocketAddr>) -> Option<IpAddr> {
-        let address = from?.ip();
-        let trusts = |proxies: &Arc<Proxies>| proxies.trust(address);
-        let is_proxy = self.proxies.as_ref().is_some_and(trusts);
-        (!is_proxy).then_some(address)
-    }
-
-    /// Whether a client from there may begin a handshake.
-    fn has_share(&self, from: Option<SocketAddr>) -> bool {
-        let address = self.address_of(from);
-        let tls = self.tls.as_ref().zip(address);
-        tls.is_none_or(|(tls, address)| tls.has_share(address))
-    }
-
-    /// For a new connection from this address.
-    fn transforms(
-        &self,
-        from: Option<SocketAddr>,
-    ) -> Result<Vec<Box<dyn Transform>>, rustls::Error> {
-        let proxy = self.proxies.as_ref().and_then(|it| it.transform(from));
-        let address = self.address_of(from);
-        let tls = self.tls.as_ref().map(|tls| tls.accept(address));
-        let tls = tls.transpose()?;
-        let websocket = self.websocket.as_ref();
-        let websocket = websocket.map(|rules| WebSocket::boxed(Arc::clone(rules)));
-        Ok(proxy.into_iter().chain(tls).chain(websocket).collect())
-    }
 }
 
 #[derive(Debug)]

@@ -34,14 +34,14 @@ use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
 use crate::disk::{Disk, DiskError, OpenedStore};
 use crate::handle::{
-    Access, BrokerHandle, InForce, Requests, auth_rules, listener_limits, tls_listeners,
+    Access, BrokerHandle, InForce, Requests, auth_rules, layers_of, listener_limits,
 };
 use crate::listener::{self, Acceptor, ConnectionPermits, Layers, OpenSocket, OpenedListener};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
 use crate::signals::Signal;
-use crate::tls::{TlsError, TlsListener};
+use crate::tls::TlsError;
 pub use shards::ServerOptions;
 use shards::{new_shards, put_in_force};
 use wiring::Wiring;
@@ -163,7 +163,7 @@ impl Server {
         let auth_rules = Arc::new(auth_rules(&config.listeners)?);
         let access = Access::start(&config, options.access)?;
         let policy = access.policy()?;
-        let tls = tls_listeners(&config.listeners)?;
+        let layers = layers_of(&config.listeners)?;
         let count = config.broker.shards.unwrap_or_else(default_shards);
         let count = count.clamp(1, SHARDS_MAX);
         let room = open_files::raise_limit(count);
@@ -172,7 +172,7 @@ impl Server {
             Some(directory) => Some(OpenedStore::open(&config.storage, &directory, count)?),
             None => None,
         };
-        let opened_listeners = open_all(&config.listeners, &tls)?;
+        let opened_listeners = open_all(&config.listeners, &layers)?;
         if let Some(first) = opened_listeners.first() {
             open_files::preallocate_table(&first.socket, config.limits.connections_max, count);
         }
@@ -194,7 +194,8 @@ impl Server {
         let totals = Arc::new(Totals::new(room, &listener_limits));
         let requests =
             Requests::new(wiring.event_channels_with(|| event_channel_of(HANDLE_REQUESTS)));
-        let in_force = InForce::new(config.clone(), access, permits, Arc::clone(&totals), tls);
+        let (rules, counts) = (Arc::clone(&auth_rules), (permits, Arc::clone(&totals)));
+        let in_force = InForce::new(config.clone(), rules, access, counts, layers);
         let handle = BrokerHandle::new(requests, in_force);
         let mut server = Self {
             handle,
@@ -410,16 +411,13 @@ fn check(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
-fn open_all(
-    listeners: &[Listener],
-    tls: &[Option<Arc<TlsListener>>],
-) -> Result<Vec<OpenedListener>, StartError> {
-    let open = |(listener, tls): (&Listener, &Option<Arc<TlsListener>>)| {
+fn open_all(listeners: &[Listener], layers: &[Layers]) -> Result<Vec<OpenedListener>, StartError> {
+    let open = |(listener, layers): (&Listener, &Layers)| {
         let opened = OpenSocket::open(listener).and_then(|socket| {
             Ok(OpenedListener {
                 address: socket.address()?,
                 socket,
-                layers: Layers::new(listener, tls.clone()),
+                layers: layers.clone(),
             })
         });
         opened.map_err(|source| StartError::Bind {
@@ -427,7 +425,7 @@ fn open_all(
             source,
         })
     };
-    listeners.iter().zip(tls).map(open).collect()
+    listeners.iter().zip(layers).map(open).collect()
 }
 
 fn open_listeners(opened: &[OpenedListener], listeners: &[Listener]) -> Vec<OpenListener> {

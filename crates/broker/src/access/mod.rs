@@ -50,19 +50,34 @@ pub(crate) fn rule_sets(
 ) -> Result<Vec<RuleSet>, AccessError> {
     let mut sets = Vec::new();
     for (number, listener) in (0..).zip(listeners) {
-        if let Some(path) = &listener.acl_file {
-            sets.push(acl_file::read(path)?.rule_set(number));
-        }
+        sets.extend(list_set(number, listener)?);
     }
-    if !roles.is_empty() {
-        let role = |(index, role): (usize, &Role)| {
-            let compiled = role.compile(listeners);
-            compiled.map_err(|source| AccessError::Role { index, source })
-        };
-        let roles = roles.iter().enumerate().map(role);
-        sets.push(RuleSet::of(roles.collect::<Result<_, _>>()?));
-    }
+    sets.extend(role_set(listeners, roles)?);
     Ok(sets)
+}
+
+/// The rule set of the access control list of this listener, if it has one; reads it.
+pub(crate) fn list_set(number: u16, listener: &Listener) -> Result<Option<RuleSet>, AclFileError> {
+    let list = listener.acl_file.as_deref().map(acl_file::read);
+    Ok(list.transpose()?.map(|list| list.rule_set(number)))
+}
+
+/// The rule set of the roles, if there are any. `listeners`: in the order in which they are
+/// numbered.
+pub(crate) fn role_set(
+    listeners: &[Listener],
+    roles: &[Role],
+) -> Result<Option<RuleSet>, AccessError> {
+    let role = |(index, role): (usize, &Role)| {
+        let compiled = role.compile(listeners);
+        compiled.map_err(|source| AccessError::Role { index, source })
+    };
+    let roles: Vec<_> = roles
+        .iter()
+        .enumerate()
+        .map(role)
+        .collect::<Result<_, _>>()?;
+    Ok((!roles.is_empty()).then(|| RuleSet::of(roles)))
 }
 
 /// Hints about lines of a listener's access control list that may not mean what they seem to.

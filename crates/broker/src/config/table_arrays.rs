@@ -243,7 +243,7 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
     key!(
         "trusted_proxies",
         Kind::Networks,
-        Restart,
+        Live,
         [
             "Addresses and networks of proxies, in an array. Their connections must begin with a",
             "PROXY header (version 1 or 2), and it says for which client; others have none."
@@ -253,7 +253,7 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
     key!(
         "proxy_common_name",
         Kind::Flag,
-        Restart,
+        Live,
         [
             "Whether the common name of a client's certificate that a trusted proxy has verified",
             "names the client's user."
@@ -263,14 +263,14 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
     key!(
         "websocket_path",
         Kind::Text,
-        Restart,
+        Live,
         ["The path that WebSocket clients must ask for, without a query."],
         websocket_path
     ),
     key!(
         "allowed_origins",
         Kind::List,
-        Restart,
+        Live,
         [
             "Origins whose pages may connect over WebSocket, such as \"https://example.org\", beside",
             "pages of the same host; \"*\": all. A client that names no origin is no page."

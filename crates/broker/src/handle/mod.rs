@@ -36,7 +36,7 @@ use crate::config::{Change, Config};
 use crate::request::{Answer, PageRequest, Request};
 pub use events::{Events, EventsError};
 pub use reload::ReloadError;
-pub(crate) use reload::{Access, InForce, auth_rules, listener_limits, tls_listeners};
+pub(crate) use reload::{Access, InForce, auth_rules, layers_of, listener_limits};
 pub(crate) use requests::Requests;
 use requests::receive;
 

@@ -14,8 +14,8 @@ use super::{HandleError, Requests};
 use crate::access::{self, AccessError};
 use crate::authenticator::{AuthRules, ListenerAuth};
 use crate::channel::DriverEvent;
-use crate::config::{Change, Config, Listener, Protocol, changes, in_force};
-use crate::listener::ConnectionPermits;
+use crate::config::{Change, Config, Listener, Role, changes, in_force};
+use crate::listener::{ConnectionPermits, Layers};
 use crate::passwords::{PasswordFileError, Passwords};
 use crate::request::Request;
 use crate::tls::{NewRules, TlsError, TlsListener};
@@ -28,15 +28,22 @@ const FIRST_POLICY: u64 = 1;
 /// What is in force while the broker runs.
 #[derive(Debug)]
 pub(crate) struct InForce {
-    /// Values that need a restart are as at the start. Its listeners are the open ones, in the
-    /// order in which they were opened.
-    config: Mutex<Arc<Config>>,
+    running: Mutex<Running>,
     /// Held while the shards are given a policy, so that all get them in one order.
     access: Mutex<Access>,
     permits: Arc<ConnectionPermits>,
     totals: Arc<Totals>,
-    /// Of each open listener; `None`: its clients speak no TLS.
-    tls: Vec<Option<Arc<TlsListener>>>,
+    /// Of each open listener.
+    layers: Vec<Layers>,
+}
+
+/// What the broker runs with.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Values that need a restart are as at the start. Its listeners are the open ones, in the
+    /// order in which they were opened.
+    config: Arc<Config>,
+    auth_rules: Arc<AuthRules>,
 }
 
 /// The access rules in force: a client must be allowed by both.
@@ -95,26 +102,28 @@ pub enum ReloadError {
 impl InForce {
     pub(crate) fn new(
         config: Config,
+        auth_rules: Arc<AuthRules>,
         access: Access,
-        permits: Arc<ConnectionPermits>,
-        totals: Arc<Totals>,
-        tls: Vec<Option<Arc<TlsListener>>>,
+        counts: (Arc<ConnectionPermits>, Arc<Totals>),
+        layers: Vec<Layers>,
     ) -> Self {
+        let config = Arc::new(config);
+        let (permits, totals) = counts;
         Self {
-            config: Mutex::new(Arc::new(config)),
+            running: Mutex::new(Running { config, auth_rules }),
             access: Mutex::new(access),
             permits,
             totals,
-            tls,
+            layers,
         }
     }
 
     pub(super) fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.lock())
+        Arc::clone(&self.lock().config)
     }
 
     pub(super) fn packet_bytes_max(&self) -> u64 {
-        self.lock().limits.packet_bytes_max.into()
+        self.lock().config.limits.packet_bytes_max.into()
     }
 
     pub(super) fn connections(&self) -> u32 {
@@ -130,12 +139,12 @@ impl InForce {
         let (applied, all_applied) = channel::<Infallible>();
         let changed = {
             let mut running = self.lock();
-            let rules = rules(&running.listeners, &config.listeners);
-            let auth_rules = Arc::new(auth_rules(&rules)?);
-            let certificates = self.read_certificates(&rules, &config.listeners)?;
-            self.reload_access(access::rule_sets(&rules, &config.roles)?, requests)?;
-            let changed = changes(&running, &config);
-            let listener_limits = listener_limits(&rules);
+            let open = Open::new(&running.config.listeners, &config.listeners);
+            let auth_rules = Arc::new(open.auth_rules(&running.auth_rules)?);
+            let certificates = self.read_certificates(&open)?;
+            self.reload_access(&open, &config.roles, requests)?;
+            let changed = changes(&running.config, &config);
+            let listener_limits = listener_limits(&open.rules);
             requests.send_all(|| DriverEvent::Reconfigured {
                 limits: Box::new(config.limits.clone()),
                 auth_rules: Arc::clone(&auth_rules),
@@ -144,12 +153,16 @@ impl InForce {
             for (tls, new) in certificates {
                 tls.put_in_force(new);
             }
+            for (layers, rule) in self.layers.iter().zip(&open.rules) {
+                layers.put_in_force(rule);
+            }
             self.permits.set_limits(&config.limits, &listener_limits);
             self.totals.set_listener_limits(&listener_limits);
-            *running = Arc::new(Config {
-                listeners: rules,
-                ..in_force(&running, config)
+            running.config = Arc::new(Config {
+                listeners: open.rules,
+                ..in_force(&running.config, config)
             });
+            running.auth_rules = auth_rules;
             changed
         };
         drop(applied);
@@ -159,19 +172,11 @@ impl InForce {
     }
 
     /// Reads the files of all listeners with TLS that are still configured; none is in force yet.
-    fn read_certificates(
-        &self,
-        rules: &[Listener],
-        configured: &[Listener],
-    ) -> Result<Vec<(&TlsListener, NewRules)>, TlsError> {
-        let is_configured = |rule: &Listener| {
-            let address = rule.address();
-            configured.iter().any(|it| it.address() == address)
-        };
-        let of_rule = self.tls.iter().map(Option::as_deref).zip(rules);
+    fn read_certificates(&self, open: &Open) -> Result<Vec<(&TlsListener, NewRules)>, TlsError> {
+        let of_rule = self.layers.iter().map(Layers::tls).zip(open.configured());
         let read = of_rule.filter_map(|(tls, rule)| {
-            let tls = tls.filter(|_| is_configured(rule))?;
-            Some(tls.read_again(&rule.tls).map(|new| (tls, new)))
+            let (tls, rule) = (tls?, rule?);
+            Some(tls.read_again(&rule.tls).map(|new| (&**tls, new)))
         });
         read.collect()
     }
@@ -189,8 +194,14 @@ impl InForce {
     }
 
     /// Those of the configuration may be others.
-    fn reload_access(&self, sets: Vec<RuleSet>, requests: &Requests) -> Result<(), ReloadError> {
+    fn reload_access(
+        &self,
+        open: &Open,
+        roles: &[Role],
+        requests: &Requests,
+    ) -> Result<(), ReloadError> {
         let mut access = self.access.lock().unwrap_or_else(PoisonError::into_inner);
+        let sets = open.rule_sets(roles, &access.of_config)?;
         if access.of_config == sets {
             return Ok(());
         }
@@ -202,8 +213,8 @@ impl InForce {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<Config>> {
-        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -228,78 +239,112 @@ fn replace(
     Ok(())
 }
 
-/// The rules of the open listeners once `listeners` is configured: matched by address, since a
-/// changed file may list them in another order. A listener that is gone from the configuration
-/// stays open unchanged until the restart.
-fn rules(open: &[Listener], listeners: &[Listener]) -> Vec<Listener> {
-    let rule = |(index, now): (usize, &Listener)| {
-        let same = |listener: &&Listener| listener.address() == now.address();
-        let in_place = listeners.get(index).filter(same);
-        in_place
-            .or_else(|| listeners.iter().find(same))
-            .map_or_else(|| now.clone(), |listener| rule_of(now, listener))
-    };
-    open.iter().enumerate().map(rule).collect()
+/// The open listeners once another configuration is read. Each is matched by its address, since a
+/// changed file may list them in another order. One that is gone from the configuration stays open
+/// until the restart, with what it has: its files may be gone too.
+struct Open {
+    /// In the order in which they were opened.
+    rules: Vec<Listener>,
+    /// Whether each of them is configured still.
+    is_configured: Vec<bool>,
+    /// As roles may name them: the open ones in their order, and behind them those that are opened
+    /// by a restart, of which no client is.
+    named: Vec<Listener>,
+}
+
+impl Open {
+    fn new(open: &[Listener], configured: &[Listener]) -> Self {
+        let same = |now: &Listener, other: &Listener| now.address() == other.address();
+        let find = |(index, now): (usize, &Listener)| {
+            let in_place = configured.get(index).filter(|other| same(now, other));
+            in_place.or_else(|| configured.iter().find(|other| same(now, other)))
+        };
+        let found: Vec<_> = open.iter().enumerate().map(find).collect();
+        let pairs = || open.iter().zip(found.iter().copied());
+        let rule = |(now, found): (&Listener, Option<&Listener>)| {
+            found.map_or_else(|| now.clone(), |listener| rule_of(now, listener))
+        };
+        let named = |(now, found): (&Listener, Option<&Listener>)| Listener {
+            name: found.and_then(|listener| listener.name.clone()),
+            ..now.clone()
+        };
+        let is_new = |other: &&Listener| !open.iter().any(|now| same(now, other));
+        let new = configured.iter().filter(is_new).cloned();
+        Self {
+            rules: pairs().map(rule).collect(),
+            is_configured: found.iter().map(Option::is_some).collect(),
+            named: pairs().map(named).chain(new).collect(),
+        }
+    }
+
+    /// Each rule that is configured.
+    fn configured(&self) -> impl Iterator<Item = Option<&Listener>> {
+        let rules = self.rules.iter().zip(&self.is_configured);
+        rules.map(|(rule, is_configured)| is_configured.then_some(rule))
+    }
+
+    /// Reads the password files.
+    fn auth_rules(&self, now: &AuthRules) -> Result<AuthRules, PasswordFileError> {
+        let of_listener = |(rule, now): (Option<&Listener>, &ListenerAuth)| {
+            rule.map_or_else(|| Ok(now.clone()), listener_auth)
+        };
+        let all = self.configured().zip(&now.0).map(of_listener);
+        Ok(AuthRules(all.collect::<Result<_, _>>()?))
+    }
+
+    /// Reads the access control lists.
+    fn rule_sets(&self, roles: &[Role], now: &[RuleSet]) -> Result<Vec<RuleSet>, AccessError> {
+        let mut sets = Vec::new();
+        for (number, rule) in (0..).zip(self.configured()) {
+            let is_its_own = |set: &&RuleSet| set.listeners.as_deref() == Some(&[number]);
+            sets.extend(match rule {
+                Some(rule) => access::list_set(number, rule)?,
+                None => now.iter().find(is_its_own).cloned(),
+            });
+        }
+        sets.extend(access::role_set(&self.named, roles)?);
+        Ok(sets)
+    }
 }
 
 /// What of `listener` applies to a listener that is open as `now`, without a restart.
 fn rule_of(now: &Listener, listener: &Listener) -> Listener {
     let has_certificates = now.protocol.has_tls() && listener.protocol.has_tls();
     let tls = if has_certificates { listener } else { now };
+    let has_websocket = now.protocol.has_websocket() && listener.protocol.has_websocket();
+    let websocket = if has_websocket { listener } else { now };
     Listener {
         name: now.name.clone(), // logged at the start
         protocol: now.protocol,
         socket_mode: now.socket_mode,
         socket_owner: now.socket_owner.clone(),
-        trusted_proxies: now.trusted_proxies.clone(),
-        proxy_common_name: now.proxy_common_name,
-        websocket_path: now.websocket_path.clone(),
-        allowed_origins: now.allowed_origins.clone(),
+        websocket_path: websocket.websocket_path.clone(),
+        allowed_origins: websocket.allowed_origins.clone(),
         tls: tls.tls.clone(),
         ..listener.clone()
     }
 }
 
-/// The certificates of the listeners that have TLS.
-pub(crate) fn tls_listeners(
-    listeners: &[Listener],
-) -> Result<Vec<Option<Arc<TlsListener>>>, TlsError> {
-    let tls = |listener: &Listener| {
-        let tls = listener.protocol.has_tls().then_some(&listener.tls);
-        let new = |tls| TlsListener::new(tls, alpn(listener.protocol));
-        let tls = tls.map(new).transpose()?;
-        Ok(tls.map(Arc::new))
-    };
-    listeners.iter().map(tls).collect()
+/// The layers of each listener; reads the files of those with TLS.
+pub(crate) fn layers_of(listeners: &[Listener]) -> Result<Vec<Layers>, TlsError> {
+    listeners.iter().map(Layers::new).collect()
 }
 
-/// What TLS clients may ask for as the protocol above it (ALPN).
-const fn alpn(protocol: Protocol) -> &'static [u8] {
-    if protocol.has_websocket() {
-        b"http/1.1"
-    } else {
-        b"mqtt"
-    }
+/// Reads the password files.
+pub(crate) fn auth_rules(listeners: &[Listener]) -> Result<AuthRules, PasswordFileError> {
+    let all = listeners.iter().map(listener_auth);
+    Ok(AuthRules(all.collect::<Result<_, _>>()?))
 }
 
-pub(crate) fn auth_rules(rules: &[Listener]) -> Result<AuthRules, PasswordFileError> {
-    let listener_auth = |rule: &Listener| {
-        let passwords = rule
-            .password_file
-            .as_deref()
-            .map(Passwords::read)
-            .transpose()?;
-        let address = rule.address();
-        let label = rule.name.clone().unwrap_or_else(|| address.to_string());
-        Ok(ListenerAuth {
-            label: label.into(),
-            allow_anonymous: rule.allow_anonymous,
-            passwords: passwords.map(Arc::new),
-        })
-    };
-    Ok(AuthRules(
-        rules.iter().map(listener_auth).collect::<Result<_, _>>()?,
-    ))
+fn listener_auth(rule: &Listener) -> Result<ListenerAuth, PasswordFileError> {
+    let passwords = rule.password_file.as_deref().map(Passwords::read);
+    let address = rule.address();
+    let label = rule.name.clone().unwrap_or_else(|| address.to_string());
+    Ok(ListenerAuth {
+        label: label.into(),
+        allow_anonymous: rule.allow_anonymous,
+        passwords: passwords.transpose()?.map(Arc::new),
+    })
 }
 
 pub(crate) fn listener_limits(rules: &[Listener]) -> Vec<Option<u32>> {
@@ -323,8 +368,28 @@ mod tests {
         let open = [listener(1, true), listener(2, false), listener(3, true)];
         let new = [listener(2, false), listener(1, false)];
         assert_eq!(
-            rules(&open, &new),
+            Open::new(&open, &new).rules,
             [listener(1, false), listener(2, false), listener(3, true)]
         );
+    }
+
+    #[test]
+    fn a_role_may_name_a_listener_that_a_restart_opens() {
+        let called = |name: &str, port| Listener {
+            name: Some(name.to_owned()),
+            ..listener(port, true)
+        };
+        let open = [called("gone", 1), called("old", 2), called("kept", 3)];
+        let configured = [called("kept", 3), called("new", 2), called("gone", 4)];
+        let open = Open::new(&open, &configured);
+        let role = |name: &str| Role {
+            listeners: vec![name.to_owned()],
+            ..Role::default()
+        };
+        for (name, number) in [("kept", 2), ("new", 1), ("gone", 3)] {
+            let sets = open.rule_sets(&[role(name)], &[]).unwrap();
+            assert_eq!(sets[0].roles[0].members[0].listener, Some(number), "{name}");
+        }
+        assert!(open.rule_sets(&[role("old")], &[]).is_err());
     }
 }

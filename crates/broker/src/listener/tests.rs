@@ -7,6 +7,7 @@ use mio::{Events, Poll};
 use unbroken_broker_core::{Limits, RESERVE_MAX, Room};
 
 use super::*;
+use crate::config::Listener;
 
 /// A permit of a broker that has no other connection.
 pub(crate) fn any_permit() -> ConnectionPermit {

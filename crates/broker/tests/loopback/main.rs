@@ -6,6 +6,7 @@
 mod access;
 mod client;
 mod handle;
+mod reload;
 mod restart;
 
 use std::io::Write;
@@ -13,9 +14,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{
-    Client, Received, connect, connect_as, connect_with_will, packet, publish, string, subscribe,
-};
+use client::{Client, Received, connect, connect_with_will, packet, publish, string, subscribe};
 use unbroken_broker::Server;
 use unbroken_broker::config::{Config, Listener};
 
@@ -422,44 +421,6 @@ fn retained_messages_of_all_shards_reach_a_subscriber_that_reads_late() {
             other => panic!("{other:?}"),
         }
     }
-}
-
-#[test]
-fn reload_replaces_the_password_file() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("passwords");
-    std::fs::write(&file, HASHED_SECRET).unwrap();
-    let mut config = config(2);
-    config.listeners[0].allow_anonymous = false;
-    config.listeners[0].password_file = Some(file.clone());
-    let (server, address) = start(config.clone());
-    let attempt = |bytes: &[u8], reason: u8| {
-        let mut client = Client::open(address);
-        client.send(bytes);
-        client.expect_connack(reason);
-        client
-    };
-    for n in 0..4 {
-        let mut admitted = attempt(&connect_as(&format!("in-{n}"), "ann", "secret"), 0);
-        admitted.ping();
-        attempt(&connect_as(&format!("out-{n}"), "ann", "guess"), 0x86);
-        attempt(&connect_as(&format!("out-{n}"), "bob", "secret"), 0x86);
-        attempt(&connect(&format!("anonymous-{n}")), 0x87);
-    }
-    let mut inside = attempt(&connect_as("inside", "ann", "secret"), 0);
-
-    std::fs::write(&file, "not a password file\n").unwrap();
-    server.handle().reload(config.clone()).unwrap_err();
-    attempt(&connect_as("still", "ann", "secret"), 0);
-
-    std::fs::write(&file, "").unwrap();
-    config.listeners[0].allow_anonymous = true;
-    let changes = server.handle().reload(config).unwrap();
-    assert_eq!(changes.len(), 1, "{changes:?}");
-    for n in 0..8 {
-        attempt(&connect(&format!("anonymous-{n}")), 0);
-    }
-    inside.ping();
 }
 
 #[test]
