@@ -96,6 +96,7 @@ Feature: Access rules
       """
       [[listeners]]
       bind = "0.0.0.0"
+      insecure = true
       allow_anonymous = true
       """
     When I run `unbroken check -c broker.toml`

@@ -78,6 +78,21 @@ Feature: Who may come in
     And its errors mention "allow_anonymous = true"
     And its errors mention "password_file"
 
+  Scenario: A listener beyond this machine without TLS must be called insecure
+    Given a file "open.toml":
+      """
+      [[listeners]]
+      address = "0.0.0.0:0"
+      allow_anonymous = true
+      """
+    When I run `unbroken serve -c open.toml`
+    Then it ends with code 78
+    And its errors mention "open.toml:2"
+    And its errors mention "insecure = true"
+    When I run `unbroken serve --bind 0.0.0.0 --allow-anonymous`
+    Then it ends with code 78
+    And its errors mention "add --insecure"
+
   @tool:mosquitto
   Scenario: A password file of Mosquitto is read as it is
     Given I run `mosquitto_passwd -c -b users alice wonderland`

@@ -17,11 +17,11 @@ Examples:
   unbroken serve -p 0                          any free port, printed after `listening on`
   unbroken serve -c broker.toml --shards 4     a config file, with one value overridden
   unbroken serve --data /srv/mqtt              sessions and messages survive a restart
-  unbroken serve --bind 0.0.0.0 --password-file users
+  unbroken serve --bind 0.0.0.0 --insecure --password-file users
   UNBROKEN__LIMITS__CONNECTIONS_MAX=500 unbroken serve
 
 Flags override UNBROKEN__SECTION__KEY variables, and variables override the file.
--p, --bind and the two flags for access apply to the first listener.
+-p, --bind, --insecure and the two flags for access apply to the first listener.
 SIGHUP reloads the configuration and applies it if all of it is valid; SIGTERM and SIGINT
 let clients receive pending messages, then the broker ends with 0.
 
@@ -35,9 +35,12 @@ pub(crate) struct Args {
     /// Port to listen on; 0 takes one that is free
     #[arg(short, long)]
     port: Option<u16>,
-    /// Address to listen on; beyond loopback one of the next two is required
+    /// Address to listen on; beyond loopback --insecure and one of the next two are required
     #[arg(long, value_name = "ADDR")]
     bind: Option<String>,
+    /// Let passwords and messages cross the network in the clear
+    #[arg(long)]
+    insecure: bool,
     /// Let clients without user name in
     #[arg(long)]
     allow_anonymous: bool,
@@ -74,6 +77,11 @@ impl Args {
             self.port.map(|port| port.to_string()),
         );
         put("listeners.0.bind", "--bind", self.bind.clone());
+        put(
+            "listeners.0.insecure",
+            "--insecure",
+            self.insecure.then(|| "true".to_owned()),
+        );
         put(
             "listeners.0.allow_anonymous",
             "--allow-anonymous",

@@ -12,9 +12,10 @@ pub fn weaknesses(config: &Config) -> Vec<String> {
     for listener in &config.listeners {
         let address = listener.address();
         let mut weak = |text: &str| found.push(format!("{address}: {text}"));
-        if !listener.is_local() && !listener.protocol.has_tls() {
+        if listener.is_in_the_clear() {
             weak(
-                "passwords and messages cross the network in the clear; `protocol` mqtts or wss encrypts them",
+                "passwords and messages cross the network in the clear (insecure = true); `protocol` \
+                 mqtts or wss encrypts them",
             );
         }
         let has_rules = listener.acl_file.is_some() || !config.roles.is_empty();

@@ -23,6 +23,8 @@ pub struct Listener {
     pub socket_mode: FileMode,
     /// `user`, `user:group` or `:group` of the unix socket; `None`: those of the broker.
     pub socket_owner: Option<String>,
+    /// Whether passwords and messages may cross the network in the clear.
+    pub insecure: bool,
     /// Whether clients without a user name may connect.
     pub allow_anonymous: bool,
     /// Users and passwords of clients that may connect; `None`: none.
@@ -130,6 +132,7 @@ impl Default for Listener {
             socket: None,
             socket_mode: FileMode(0o660),
             socket_owner: None,
+            insecure: false,
             allow_anonymous: true,
             password_file: None,
             acl_file: None,
@@ -156,6 +159,11 @@ impl Listener {
     /// anywhere.
     pub fn is_local(&self) -> bool {
         self.trusted_proxies.is_empty() && (self.socket.is_some() || self.bind.is_loopback())
+    }
+
+    /// Whether what clients send to it, or proxies for them, crosses a network in the clear.
+    pub fn is_in_the_clear(&self) -> bool {
+        self.socket.is_none() && !self.bind.is_loopback() && !self.protocol.has_tls()
     }
 
     /// Describes which clients may connect, for the start message.

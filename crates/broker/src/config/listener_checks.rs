@@ -31,6 +31,38 @@ pub(super) fn complete(index: usize, listener: &mut Listener, reader: &mut Reade
     check_websocket(index, listener, reader);
     check_tls(index, listener, reader);
     admit(index, listener, reader);
+    check_secrecy(index, listener, reader);
+}
+
+/// What crosses a network in the clear does so only where that is written.
+fn check_secrecy(index: usize, listener: &Listener, reader: &mut Reader) {
+    if listener.insecure || !listener.is_in_the_clear() {
+        return;
+    }
+    let message = format!(
+        "the listener on {} is reachable from other machines without TLS: passwords and messages \
+         would cross the network in the clear",
+        listener.address()
+    );
+    let origin = reader.near(index, &["bind", "port", "protocol"]);
+    let help = if matches!(origin, Some(Origin::Flag { .. })) {
+        "add --insecure if that network is to be trusted, or give the listener TLS in a config file"
+            .to_owned()
+    } else {
+        let protocol = if listener.protocol.has_websocket() {
+            "wss"
+        } else {
+            "mqtts"
+        };
+        format!(
+            "in its `[[listeners]]` table add `insecure = true` if that network is to be trusted, or \
+             `protocol = \"{protocol}\"` with a certificate;\n        without a config file: \
+             UNBROKEN__LISTENERS__{index}__INSECURE=true"
+        )
+    };
+    reader
+        .problems
+        .push(Problem::new(origin, message).help(help));
 }
 
 const TLS_KEYS: [&str; 9] = [

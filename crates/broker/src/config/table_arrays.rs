@@ -195,6 +195,16 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         socket_owner
     ),
     key!(
+        "insecure",
+        Kind::Flag,
+        Live,
+        [
+            "Beyond loopback a listener without TLS needs `insecure = true`: passwords and messages",
+            "cross the network in the clear."
+        ],
+        insecure
+    ),
+    key!(
         "allow_anonymous",
         Kind::Flag,
         Live,

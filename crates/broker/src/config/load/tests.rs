@@ -279,6 +279,36 @@ fn an_unknown_variable_is_an_error_with_a_suggestion() {
 }
 
 #[test]
+fn a_listener_beyond_loopback_without_tls_must_be_called_insecure() {
+    let plain = "[[listeners]]\nbind = \"0.0.0.0\"\nallow_anonymous = true\n";
+    let expected = [
+        "broker.toml:2",
+        "0.0.0.0:1883",
+        "in the clear",
+        "`insecure = true`",
+        "UNBROKEN__LISTENERS__0__INSECURE=true",
+    ];
+    check(plain, &expected);
+    let ws = format!("{plain}protocol = \"ws\"\n");
+    check(&ws, &["in the clear", "`protocol = \"wss\"`"]);
+    let proxied = format!("{plain}trusted_proxies = [\"10.0.0.1\"]\n");
+    check(&proxied, &["in the clear"]);
+    let insecure = load(&format!("{plain}insecure = true\n"), &[]).unwrap();
+    assert!(insecure.config.listeners[0].insecure);
+    let variable = [("UNBROKEN__LISTENERS__0__INSECURE", "true")];
+    assert!(load(plain, &variable).is_ok());
+    let files = "certificate_file = \"a\"\nkey_file = \"b\"\n";
+    for harmless in [
+        &format!("{plain}protocol = \"mqtts\"\n{files}"),
+        "[[listeners]]\ntrusted_proxies = [\"10.0.0.1\"]\nallow_anonymous = true\n",
+        "[[listeners]]\nsocket = \"mqtt.sock\"\n",
+        "[[listeners]]\nbind = \"::1\"\n",
+    ] {
+        assert!(load(harmless, &[]).is_ok(), "{harmless}");
+    }
+}
+
+#[test]
 fn a_listener_beyond_loopback_must_specify_who_may_connect() {
     check(
         "[[listeners]]\naddress = \"0.0.0.0:1883\"\n",
@@ -290,13 +320,13 @@ fn a_listener_beyond_loopback_must_specify_who_may_connect() {
         ],
     );
     let open = load(
-        "[[listeners]]\naddress = \"0.0.0.0:1883\"\nallow_anonymous = true\n",
+        "[[listeners]]\naddress = \"0.0.0.0:1883\"\nallow_anonymous = true\ninsecure = true\n",
         &[],
     )
     .unwrap();
     assert!(open.config.listeners[0].allow_anonymous);
     let users = load(
-        "[[listeners]]\nbind = \"::\"\npassword_file = \"users\"\n",
+        "[[listeners]]\nbind = \"::\"\npassword_file = \"users\"\ninsecure = true\n",
         &[],
     )
     .unwrap();
