@@ -110,6 +110,9 @@ pub(crate) const CERTIFICATE_FILE_BYTES: u64 = 16 * 1024 * 1024;
 /// Bytes of a password file, which has about 150 for each user, or of an access control list.
 pub(crate) const USERS_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
+/// How often the files of listeners with TLS are looked at.
+pub(crate) const FILES_LOOK_EVERY: Duration = Duration::from_secs(2);
+
 /// Bytes that a TLS session takes beside what it receives and sends: its keys, and the state of the
 /// library. Counted for each connection, in the budgets of memory of `Limits`.
 pub(crate) const TLS_SESSION_BYTES: usize = 6 * 1024;

@@ -31,7 +31,7 @@ pub(crate) mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -78,11 +78,13 @@ pub(crate) struct Disk {
     failure: Failure,
 }
 
-/// Removes sessions and retained messages for the control socket.
+/// Removes sessions and retained messages for the control socket, and has the configuration read
+/// again.
 #[derive(Debug)]
 struct Operator {
     requests: Requests,
     failure: Failure,
+    notify: Sender<Notice>,
 }
 
 impl control::Operator for Operator {
@@ -98,6 +100,18 @@ impl control::Operator for Operator {
             HandleError::Stopped => "the broker is ending, or its store has failed".into(),
             other => other.to_string(),
         })
+    }
+
+    fn reload(&self) -> Result<Vec<String>, String> {
+        let (answer, reloaded) = mpsc::channel();
+        // If the broker is ending, nobody takes it and the answer is dropped with it.
+        let _ = self.notify.send(Notice::Reload(answer));
+        let unanswered = |error| match error {
+            RecvTimeoutError::Timeout => "the broker has not reloaded yet: its log has the outcome",
+            RecvTimeoutError::Disconnected => "the broker is ending",
+        };
+        let outcome = reloaded.recv_timeout(RELOAD_TIMEOUT);
+        outcome.map_err(|error| unanswered(error).to_owned())?
     }
 
     fn failure(&self) -> Option<&str> {
@@ -312,7 +326,7 @@ impl OpenedStore {
         // Before the first client is read.
         space.look(&*self.store);
         self.store.check_place().map_err(io::Error::other)?;
-        let notify_reader = notify.clone();
+        let (notify_reader, notify_operator) = (notify.clone(), notify.clone());
         let mut answerer = Answerer {
             store: Arc::clone(&self.store),
             space: Arc::clone(&space),
@@ -326,6 +340,7 @@ impl OpenedStore {
         let operator = Operator {
             requests,
             failure: failure.clone(),
+            notify: notify_operator,
         };
         let store = Arc::clone(&self.store);
         let control = control::start(store, &self.directory, Box::new(operator));
@@ -424,3 +439,5 @@ impl Drop for Disk {
 
 /// Time limit until a removal is on disk.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a command waits for a reload.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use crate::config::{Applies, Config, ConfigError, OnError, Sources};
+use crate::config::{Applies, Change, Config, ConfigError, OnError, Sources};
+use crate::file_watch;
 use crate::handle::BrokerHandle;
 use crate::logging::{LogError, Logging};
 use crate::server::{Notice, OpenListener, Server, ServerError, StartError};
@@ -46,25 +47,25 @@ pub fn serve<B>(
     let logging = Logging::start(&config.log)?;
     let mut server = Server::start(config)?;
     signals::watch(server.notifier())?;
-    for listener in server.listeners() {
-        write!(
-            out,
-            "listening on {} ({}, {})",
-            listener.address,
-            listener.protocol.as_str(),
-            listener.admits
-        )?;
-        match &listener.name {
-            Some(name) => writeln!(out, " as {name}")?,
-            None => writeln!(out)?,
-        }
-    }
+    let watched = file_watch::watch(server.handle().clone(), server.notifier())?;
+    print_listeners(out, server.listeners())?;
     let config = server.handle().config();
     let beside = beside(&config, server.listeners(), out).map_err(ServeError::Beside)?;
     out.flush()?;
     loop {
         match server.next_notice() {
-            Some(Notice::Signal(Signal::Reload)) => reload(server.handle(), sources, &logging),
+            Some(Notice::Signal(Signal::Reload)) => {
+                let _ = reload(server.handle(), sources, &logging); // the log has it
+            }
+            Some(Notice::Reload(answer)) => {
+                let outcome = reload(server.handle(), sources, &logging);
+                let changes = outcome.map(|it| it.iter().map(Change::to_string).collect());
+                let _ = answer.send(changes); // the command may have gone
+            }
+            Some(Notice::FilesChanged) => {
+                tracing::info!("certificates, keys or lists of listeners have changed: reloading");
+                let _ = reload(server.handle(), sources, &logging);
+            }
             Some(Notice::Signal(Signal::Terminate)) | None => break,
             Some(Notice::Failed { thread, reason }) => {
                 tracing::error!(thread, reason, "a thread has failed: the broker ends");
@@ -101,7 +102,7 @@ pub fn serve<B>(
             }
         }
     }
-    drop(beside);
+    drop((beside, watched));
     let deadline = server.handle().config().broker.drain_timeout;
     tracing::info!(
         connections = server.handle().connections(),
@@ -113,8 +114,29 @@ pub fn serve<B>(
     Ok(())
 }
 
-/// Applies the configuration as it is now; an invalid one is logged and changes nothing.
-fn reload(broker: &BrokerHandle, sources: &Sources, logging: &Logging) {
+fn print_listeners(out: &mut dyn Write, listeners: &[OpenListener]) -> io::Result<()> {
+    for listener in listeners {
+        let (address, protocol) = (&listener.address, listener.protocol.as_str());
+        write!(
+            out,
+            "listening on {address} ({protocol}, {})",
+            listener.admits
+        )?;
+        match &listener.name {
+            Some(name) => writeln!(out, " as {name}")?,
+            None => writeln!(out)?,
+        }
+    }
+    Ok(())
+}
+
+/// Applies the configuration as it is now, and logs what has changed; an invalid one is logged and
+/// changes nothing.
+fn reload(
+    broker: &BrokerHandle,
+    sources: &Sources,
+    logging: &Logging,
+) -> Result<Vec<Change>, String> {
     let applied = sources
         .load()
         .map_err(ServeError::from)
@@ -128,7 +150,7 @@ fn reload(broker: &BrokerHandle, sources: &Sources, logging: &Logging) {
             logging.change(&log)?;
             Ok(changed)
         });
-    match applied {
+    match &applied {
         Ok(changed) if changed.is_empty() => {
             tracing::info!(
                 "configuration reloaded; no changes (files that it names were read again)"
@@ -149,4 +171,5 @@ fn reload(broker: &BrokerHandle, sources: &Sources, logging: &Logging) {
             );
         }
     }
+    applied.map_err(|error| error.to_string())
 }

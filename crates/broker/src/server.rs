@@ -13,6 +13,7 @@
 //! Deliberately absent: requests of other threads ([`crate::handle`]), signals and the output of
 //! the command ([`crate::serve()`]).
 
+mod notice;
 mod shards;
 pub(crate) mod wiring;
 
@@ -42,6 +43,7 @@ use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
 use crate::signals::Signal;
 use crate::tls::TlsError;
+pub(crate) use notice::Notice;
 pub use shards::ServerOptions;
 use shards::{new_shards, put_in_force};
 use wiring::Wiring;
@@ -139,16 +141,6 @@ pub enum ServerError {
         /// What happened, and what to do.
         reason: String,
     },
-}
-
-/// What threads and signals report to the main thread.
-#[derive(Debug)]
-pub(crate) enum Notice {
-    ShardEnded,
-    Failed { thread: String, reason: String },
-    StoreFailed { reason: String },
-    StoreDamaged { reason: String },
-    Signal(Signal),
 }
 
 impl Server {
@@ -323,7 +315,12 @@ impl Server {
                 }
                 // Asked a second time: end now.
                 Some(Notice::Signal(Signal::Terminate)) | None => break,
-                Some(Notice::ShardEnded | Notice::Signal(Signal::Reload)) => {}
+                Some(
+                    Notice::ShardEnded
+                    | Notice::FilesChanged
+                    | Notice::Reload(_)
+                    | Notice::Signal(Signal::Reload),
+                ) => {}
             }
         }
         self.end().map_err(|reason| ServerError::Store { reason })

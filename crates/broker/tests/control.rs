@@ -92,6 +92,10 @@ impl Operator for Deletes {
         Ok(())
     }
 
+    fn reload(&self) -> Result<Vec<String>, String> {
+        Err("there is no configuration".to_owned())
+    }
+
     fn failure(&self) -> Option<&str> {
         None
     }
@@ -289,4 +293,14 @@ fn an_idle_connection_delays_neither_the_others_nor_the_end() {
         let _ = stream.read_to_end(&mut rest);
         assert_eq!(rest, b"");
     }
+}
+
+#[test]
+fn a_reload_that_is_refused_is_answered_with_the_reason() {
+    let beside = Beside::new();
+    let broker = beside.connect();
+    let refused = broker.reload().unwrap_err();
+    assert_eq!(refused.to_string(), "there is no configuration");
+    // The connection goes on.
+    assert!(broker.who().is_ok());
 }

@@ -34,7 +34,7 @@ pub use unbroken_broker_core::Forget;
 use unbroken_store::{LogId, StoreError, View};
 
 use self::protocol::{Answer, Request};
-pub use self::remote::{Remote, RemoteError, Who};
+pub use self::remote::{ReloadError, Remote, RemoteError, Who};
 use crate::bounds::{
     ACCEPT_PAUSE, CONTROL_CONNECTIONS, CONTROL_PIECE_BYTES, CONTROL_REQUEST_BYTES, CONTROL_SILENCE,
 };
@@ -57,10 +57,14 @@ struct Shared {
     connections: Mutex<BTreeMap<u64, UnixStream>>,
 }
 
-/// Carries out removals for commands.
+/// Carries out removals and reloads for commands.
 pub trait Operator: Send + Sync + Debug {
     /// Returns when it is removed, on disk too. An error gives the reason why that is not known.
     fn forget(&self, what: Forget) -> Result<(), String>;
+
+    /// Reads the configuration again, as SIGHUP does. Answers what has changed; an error gives the
+    /// reason why nothing has.
+    fn reload(&self) -> Result<Vec<String>, String>;
 
     /// Why the store has failed, if it has.
     fn failure(&self) -> Option<&str>;
@@ -212,6 +216,10 @@ fn reply<'s>(
             *seen = None;
             let done = operator.forget(what.into());
             done.map_or_else(Answer::Failed, |()| Answer::Done)
+        }
+        Request::Reload => {
+            let reloaded = operator.reload();
+            reloaded.map_or_else(Answer::Failed, Answer::Reloaded)
         }
         Request::Size => Answer::Size(store.size_bytes()?),
         Request::Logs => Answer::logs(view.logs()?),

@@ -21,6 +21,8 @@ use crate::bounds::CONTROL_REQUEST_BYTES;
 pub(super) enum Request {
     /// Which broker this is.
     Who,
+    /// To read the configuration again.
+    Reload,
     /// Bytes on disk.
     Size,
     Logs,
@@ -97,6 +99,8 @@ pub(super) enum Answer {
     },
     /// It is removed, on disk too.
     Done,
+    /// The configuration was read again, with these changes.
+    Reloaded(Vec<String>),
     /// The data on disk is damaged.
     Damaged {
         place: String,

@@ -64,6 +64,18 @@ pub enum RemoteError {
     },
 }
 
+/// Why a broker has not reloaded its configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// The configuration cannot be used, or the broker is ending. Nothing was changed.
+    #[error("{0}")]
+    Refused(String),
+    /// The broker cannot be asked.
+    #[error("{0}")]
+    Unanswered(#[from] StoreError),
+}
+
 impl RemoteError {
     fn new(directory: &Path, source: io::Error) -> Self {
         let directory = directory.to_owned();
@@ -138,6 +150,15 @@ impl Remote {
     /// Removes the retained message of a topic.
     pub fn remove_retained(&self, topic: &str) -> Result<(), StoreError> {
         self.forget(Forgotten::Retained(topic.to_owned()))
+    }
+
+    /// Has the broker read its configuration again, as SIGHUP does. Answers what has changed.
+    pub fn reload(&self) -> Result<Vec<String>, ReloadError> {
+        match self.ask(&Request::Reload)? {
+            Answer::Reloaded(changes) => Ok(changes),
+            Answer::Failed(why) => Err(ReloadError::Refused(why)),
+            other => Err(self.unasked(other).into()),
+        }
     }
 
     fn forget(&self, what: Forgotten) -> Result<(), StoreError> {

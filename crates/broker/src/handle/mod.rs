@@ -34,6 +34,7 @@ use unbroken_mqtt_proto::TopicName;
 use crate::bounds::{HANDLE_BYTES, HANDLE_EVENTS, HANDLE_PAGE};
 use crate::config::{Change, Config};
 use crate::request::{Answer, PageRequest, Request};
+use crate::tls::Expiry;
 pub use events::{Events, EventsError};
 pub use reload::ReloadError;
 pub(crate) use reload::{Access, InForce, auth_rules, layers_of, listener_limits};
@@ -235,6 +236,11 @@ impl BrokerHandle {
     /// are the open ones.
     pub fn config(&self) -> Arc<Config> {
         self.in_force.config()
+    }
+
+    /// When certificates, authorities and revocation lists in force expire, the earliest first.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        self.in_force.expiries()
     }
 
     /// Open connections.

@@ -18,7 +18,7 @@ use crate::config::{Change, Config, Listener, Role, changes, in_force};
 use crate::listener::{ConnectionPermits, Layers};
 use crate::passwords::{PasswordFileError, Passwords};
 use crate::request::Request;
-use crate::tls::{NewRules, TlsError, TlsListener};
+use crate::tls::{Expiry, NewRules, TlsError, TlsListener};
 
 /// How long a reload waits for busy shards.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
@@ -124,6 +124,14 @@ impl InForce {
 
     pub(super) fn packet_bytes_max(&self) -> u64 {
         self.lock().config.limits.packet_bytes_max.into()
+    }
+
+    pub(super) fn expiries(&self) -> Vec<Expiry> {
+        let tls = self.layers.iter().filter_map(Layers::tls);
+        let mut all: Vec<Expiry> = tls.flat_map(|tls| tls.expiries()).collect();
+        all.sort_by(|a, b| (a.not_after, &a.file).cmp(&(b.not_after, &b.file)));
+        all.dedup();
+        all
     }
 
     pub(super) fn connections(&self) -> u32 {

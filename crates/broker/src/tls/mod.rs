@@ -15,6 +15,7 @@
 //! Deliberately absent: sockets, and the loop that gives handshakes their turn
 //! ([`crate::sockets`]).
 
+mod expiry;
 mod handshakes;
 mod names;
 mod rules;
@@ -27,9 +28,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::config::Tls;
 use crate::transport::Transform;
+pub(crate) use expiry::Stage;
+pub use expiry::{Expiring, Expiry};
 use handshakes::Handshakes;
-pub use rules::TlsError;
+pub use names::CertificateInfo;
 use rules::TlsRules;
+pub use rules::{TlsError, certificates_of};
 use session::TlsSession;
 
 /// The TLS of one listener.
@@ -57,16 +61,17 @@ pub(crate) struct NewRules {
     handshakes_max: u32,
 }
 
-/// Whether the certificates, keys and lists of a listener can be used. The log warns of those that
-/// expire soon.
-pub fn check_certificates(tls: &Tls) -> Result<(), TlsError> {
-    TlsRules::read(tls, b"mqtt", None).map(|_| ())
+/// Whether the certificates, keys and lists of a listener can be used, and when they expire.
+pub fn check_certificates(tls: &Tls) -> Result<Vec<Expiry>, TlsError> {
+    let rules = TlsRules::read(tls, b"mqtt", None)?;
+    Ok(rules.expiries().to_vec())
 }
 
 impl TlsListener {
-    /// Reads the files.
+    /// Reads the files. The log has how long they are valid.
     pub(crate) fn new(tls: &Tls, alpn: &'static [u8]) -> Result<Self, TlsError> {
         let rules = TlsRules::read(tls, alpn, None)?;
+        rules.expiries().iter().for_each(Expiry::log);
         Ok(Self {
             rules: RwLock::new(Arc::new(rules)),
             handshakes: Handshakes::new(tls.max_handshakes),
@@ -83,7 +88,13 @@ impl TlsListener {
         })
     }
 
+    /// When the files in force expire.
+    pub(crate) fn expiries(&self) -> Vec<Expiry> {
+        self.rules().expiries().to_vec()
+    }
+
     pub(crate) fn put_in_force(&self, new: NewRules) {
+        new.rules.expiries().iter().for_each(Expiry::log);
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = new.rules;
         self.handshakes.set_max(new.handshakes_max);
     }

@@ -1,5 +1,7 @@
 //! What a certificate says: the names in it, and how long it holds.
 
+use std::net::IpAddr;
+
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
@@ -10,8 +12,49 @@ use crate::config::CertificateUser;
 pub(super) struct Facts {
     /// Host names, in lower case; `*.` stands for any first label.
     pub(super) hosts: Vec<String>,
-    /// The last second in which it is valid, since 1970.
-    pub(super) not_after: i64,
+}
+
+/// What a certificate says, to be shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct CertificateInfo {
+    /// Whose it is, as a distinguished name.
+    pub subject: String,
+    /// Who has issued it.
+    pub issuer: String,
+    /// Its alternative names: hosts, addresses, mail addresses, URIs.
+    pub names: Vec<String>,
+    /// The first second in which it is valid, since 1970.
+    pub not_before: i64,
+    /// The last one.
+    pub not_after: i64,
+    /// Whether it may issue others.
+    pub is_authority: bool,
+}
+
+/// The same of a certificate in DER. `None`: it is none.
+pub(super) fn info(der: &[u8]) -> Option<CertificateInfo> {
+    let certificate = parse(der)?;
+    let validity = certificate.validity();
+    let names = alternatives(&certificate, |name| match name {
+        GeneralName::DNSName(name) | GeneralName::RFC822Name(name) | GeneralName::URI(name) => {
+            Some((*name).to_owned())
+        }
+        GeneralName::IPAddress(bytes) => {
+            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let v6 = || <[u8; 16]>::try_from(*bytes).map(IpAddr::from);
+            v4.or_else(|_| v6()).ok().map(|address| address.to_string())
+        }
+        _ => None,
+    });
+    Some(CertificateInfo {
+        subject: certificate.subject().to_string(),
+        issuer: certificate.issuer().to_string(),
+        names: names.collect(),
+        not_before: validity.not_before.timestamp(),
+        not_after: validity.not_after.timestamp(),
+        is_authority: certificate.is_ca(),
+    })
 }
 
 /// Reads a certificate in DER. `None`: it is none.
@@ -23,8 +66,12 @@ pub(super) fn facts(der: &[u8]) -> Option<Facts> {
     });
     Some(Facts {
         hosts: hosts.collect(),
-        not_after: certificate.validity().not_after.timestamp(),
     })
+}
+
+/// The last second in which a certificate is valid, since 1970.
+pub(super) fn not_after(der: &[u8]) -> Option<i64> {
+    Some(parse(der)?.validity().not_after.timestamp())
 }
 
 /// The user that a client's certificate names; the first, if it names several.

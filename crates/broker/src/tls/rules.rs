@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -18,7 +17,8 @@ use rustls::{RootCertStore, SupportedProtocolVersion, version};
 use sha2::{Digest, Sha256};
 use x509_parser::revocation_list::CertificateRevocationList;
 
-use super::names::{self, Facts, fits};
+use super::expiry::{Expiring, Expiry};
+use super::names::{self, CertificateInfo, Facts, fits};
 use crate::bounds::CERTIFICATE_FILE_BYTES;
 use crate::config::{CertificateUser, Tls, TlsVersion};
 use crate::files;
@@ -33,6 +33,7 @@ pub(super) struct TlsRules {
     user_from: CertificateUser,
     /// Names all that decides whether a client's certificate is trusted.
     trust: [u8; 32],
+    expiries: Vec<Expiry>,
 }
 
 type Verifier = Option<Arc<dyn ClientCertVerifier>>;
@@ -59,15 +60,15 @@ pub enum TlsError {
     },
 }
 
-/// Certificates expire unnoticed: the log warns so long before.
-const EXPIRY_WARNING: Duration = Duration::from_hours(30 * 24);
-
 impl TlsRules {
     /// Reads the files. Tickets of `old` rules stay good if the trust is the same.
     pub(super) fn read(tls: &Tls, alpn: &[u8], old: Option<&Self>) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let certificates = Certificates::read(tls, &provider)?;
-        let (verifier, trust) = Trust::read(tls)?.verifier(tls, &provider)?;
+        let mut expiries = Vec::new();
+        let certificates = Certificates::read(tls, &provider, &mut expiries)?;
+        let trust = Trust::read(tls)?;
+        trust.note_expiries(&mut expiries);
+        let (verifier, trust) = trust.verifier(tls, &provider)?;
         let internal = |error: rustls::Error| TlsError::Content {
             path: certificates.first.clone(),
             what: error.to_string(),
@@ -93,7 +94,12 @@ impl TlsRules {
             verifier,
             user_from: tls.certificate_user,
             trust,
+            expiries,
         })
+    }
+
+    pub(super) fn expiries(&self) -> &[Expiry] {
+        &self.expiries
     }
 
     pub(super) const fn requires_certificate(&self) -> bool {
@@ -144,7 +150,11 @@ struct Certificates {
 }
 
 impl Certificates {
-    fn read(tls: &Tls, provider: &CryptoProvider) -> Result<Self, TlsError> {
+    fn read(
+        tls: &Tls,
+        provider: &CryptoProvider,
+        expiries: &mut Vec<Expiry>,
+    ) -> Result<Self, TlsError> {
         let mut all = Vec::new();
         for (certificate_path, key_path) in tls.certificate_files.iter().zip(&tls.key_files) {
             let chain = certificates(certificate_path)?;
@@ -158,6 +168,8 @@ impl Certificates {
                     "its first certificate is malformed".into(),
                 )
             })?;
+            let ends = chain.iter().filter_map(|der| names::not_after(der));
+            expiries.extend(expiry(certificate_path, Expiring::Certificate, ends));
             let pem = read(key_path)?;
             let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
                 let what = "it contains no private key in PEM; an encrypted one cannot be used \
@@ -175,7 +187,6 @@ impl Certificates {
                     }
                     error => wrong(key_path, error.to_string()),
                 })?;
-            warn_of_expiry(certificate_path, &facts);
             all.push((facts, Arc::new(key)));
         }
         let first = tls.certificate_files.first().cloned().unwrap_or_default();
@@ -225,6 +236,17 @@ impl Trust {
         Ok(trust)
     }
 
+    fn note_expiries(&self, expiries: &mut Vec<Expiry>) {
+        if let Some((path, authorities)) = &self.authorities {
+            let ends = authorities.iter().filter_map(|der| names::not_after(der));
+            expiries.extend(expiry(path, Expiring::Authority, ends));
+        }
+        if let Some((path, lists)) = &self.revocations {
+            let ends = lists.iter().filter_map(|der| next_update(der));
+            expiries.extend(expiry(path, Expiring::RevocationList, ends));
+        }
+    }
+
     /// What verifies certificates, and the name of all that it depends on.
     fn verifier(
         self,
@@ -250,10 +272,9 @@ impl Trust {
         }
         let provider = Arc::clone(provider);
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-        if let Some((path, lists)) = self.revocations {
+        if let Some((_, lists)) = self.revocations {
             for list in &lists {
                 digest.update(list);
-                warn_of_old_list(&path, list, tls.enforce_crl_expiry);
             }
             builder = builder.with_crls(lists);
             if tls.enforce_crl_expiry {
@@ -281,6 +302,18 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     })
 }
 
+/// What the certificates of a PEM file say; at least one.
+pub fn certificates_of(path: &Path) -> Result<Vec<CertificateInfo>, TlsError> {
+    let malformed = || TlsError::Content {
+        path: path.to_owned(),
+        what: "a certificate in it is malformed".to_owned(),
+    };
+    let found = certificates(path)?.into_iter();
+    found
+        .map(|der| names::info(&der).ok_or_else(malformed))
+        .collect()
+}
+
 /// The certificates of a PEM file; at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     objects(path, "certificate")
@@ -304,36 +337,20 @@ fn objects<T: PemObject>(path: &Path, what: &str) -> Result<Vec<T>, TlsError> {
     Ok(objects)
 }
 
-fn seconds_now() -> i64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-    i64::try_from(since_1970.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
+/// When a file ends that has what ends then.
+fn expiry(path: &Path, what: Expiring, ends: impl Iterator<Item = i64>) -> Option<Expiry> {
+    Some(Expiry {
+        file: path.to_owned(),
+        what,
+        not_after: ends.min()?,
+    })
 }
 
-fn warn_of_expiry(path: &Path, facts: &Facts) {
-    let left = facts.not_after - seconds_now();
-    let file = path.display();
-    if left < 0 {
-        tracing::error!(%file, "the certificate has expired: clients refuse it");
-    } else if left < i64::try_from(EXPIRY_WARNING.as_secs()).unwrap_or(i64::MAX) {
-        tracing::warn!(%file, days = left / 86_400, "the certificate expires soon");
-    }
-}
-
-/// A list that should have been renewed may lack certificates that were revoked since.
-fn warn_of_old_list(path: &Path, list: &CertificateRevocationListDer<'_>, is_enforced: bool) {
+/// When the list should have been renewed.
+fn next_update(list: &CertificateRevocationListDer<'_>) -> Option<i64> {
     use x509_parser::prelude::FromDer;
 
-    let Ok((_, list)) = CertificateRevocationList::from_der(list) else {
-        return; // rustls reports it
-    };
-    let due = list.next_update().map(|time| time.timestamp());
-    if due.is_some_and(|due| due < seconds_now()) {
-        let effect = if is_enforced {
-            "no client certificate of its issuer is accepted"
-        } else {
-            "it is used nevertheless (enforce_crl_expiry = false)"
-        };
-        let file = path.display();
-        tracing::error!(%file, effect, "the certificate revocation list has expired: renew it");
-    }
+    // rustls reports one that is malformed.
+    let (_, list) = CertificateRevocationList::from_der(list).ok()?;
+    list.next_update().map(|time| time.timestamp())
 }

@@ -5,6 +5,7 @@ mod load;
 mod own_clients;
 mod programs;
 mod proxy;
+mod reloading;
 mod tls;
 mod unix;
 mod websocket;

@@ -6,6 +6,7 @@ use rustls::version::{TLS12, TLS13};
 
 use super::{Authority, Client, Files};
 use crate::config::CertificateUser;
+use crate::tls::Expiring;
 
 /// A listener's files that ask for certificates of this authority.
 fn files(clients: &Authority) -> Files {
@@ -129,4 +130,25 @@ fn an_expired_list_is_used_unless_it_must_be_renewed() {
             "{is_enforced} {serial} {connected:?}"
         );
     }
+}
+
+#[test]
+fn each_file_that_expires_is_listed_with_its_end() {
+    let clients = Authority::new("clients");
+    let mut files = files(&clients);
+    files.tls.crl_file = Some(files.write("list.pem", &clients.revoked(&[2], 2026)));
+    let expiries = files.listener().expiries();
+    let kinds: Vec<_> = expiries.iter().map(|it| it.what).collect();
+    let expected = [
+        Expiring::Certificate,
+        Expiring::Authority,
+        Expiring::RevocationList,
+    ];
+    assert_eq!(kinds, expected);
+    assert!(expiries[..2].iter().all(|it| it.days_left() > 0));
+    let list = &expiries[2];
+    assert!(list.file.ends_with("list.pem"));
+    // The first day of 2026.
+    assert_eq!(list.not_after, 1_767_225_600);
+    assert!(list.days_left() < 0);
 }

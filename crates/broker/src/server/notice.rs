@@ -1,0 +1,26 @@
+//! What threads, signals and commands report to the main thread.
+
+use std::sync::mpsc::Sender;
+
+use crate::signals::Signal;
+
+#[derive(Debug)]
+pub(crate) enum Notice {
+    ShardEnded,
+    Failed {
+        thread: String,
+        reason: String,
+    },
+    StoreFailed {
+        reason: String,
+    },
+    StoreDamaged {
+        reason: String,
+    },
+    /// Files of listeners are others than when they were read.
+    FilesChanged,
+    /// A command asks for what SIGHUP does, and for what came of it: the changes, or why there are
+    /// none.
+    Reload(Sender<Result<Vec<String>, String>>),
+    Signal(Signal),
+}
