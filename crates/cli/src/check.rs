@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use unbroken_broker::access;
-use unbroken_broker::check_certificates;
 use unbroken_broker::config::{self, Effective, Origin, Problem, Sources};
 use unbroken_broker::passwords::Passwords;
+use unbroken_broker::{Expiry, check_certificates};
 
+use crate::cert::date;
 use crate::check_mosquitto;
 use crate::exit::Failure;
 
@@ -60,15 +61,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             file: args.config.clone(),
             ..Sources::from_environment()
         };
-        let (effective, problems) = examine(&sources);
+        let (effective, problems, expiries) = examine(&sources);
         let code = if problems.is_empty() {
             ExitCode::SUCCESS
         } else {
             ExitCode::from(1)
         };
         match (args.json, &effective) {
-            (true, _) => write_json(&mut out, effective.as_ref(), &problems),
-            (false, Some(effective)) if problems.is_empty() => write_table(&mut out, effective),
+            (true, _) => write_json(&mut out, effective.as_ref(), &problems, &expiries),
+            (false, Some(effective)) if problems.is_empty() => {
+                write_table(&mut out, effective, &expiries)
+            }
             (false, _) => write_problems(&problems),
         }
         .map(|()| code)
@@ -79,13 +82,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// The configuration as far as it can be used, and everything that is wrong with it or with the
-/// files that it names.
-fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>) {
+/// files that it names; and when these expire.
+fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>, Vec<Expiry>) {
     let effective = match sources.load() {
         Ok(effective) => effective,
-        Err(error) => return (None, error.problems().to_vec()),
+        Err(error) => return (None, error.problems().to_vec(), Vec::new()),
     };
     let mut problems = Vec::new();
+    let mut expiries: Vec<Expiry> = Vec::new();
     for (index, listener) in effective.config.listeners.iter().enumerate() {
         let mut wrong = |key, message, help: Option<&str>| {
             problems.push(Problem {
@@ -103,11 +107,15 @@ fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>) {
             wrong("acl_file", error.to_string(), None);
         }
         let has_tls = listener.protocol.has_tls();
-        if let Some(Err(error)) = has_tls.then(|| check_certificates(&listener.tls)) {
-            wrong("certificate_file", error.to_string(), None);
+        match has_tls.then(|| check_certificates(&listener.tls)) {
+            Some(Err(error)) => wrong("certificate_file", error.to_string(), None),
+            Some(Ok(found)) => expiries.extend(found),
+            None => {}
         }
     }
-    (Some(effective), problems)
+    expiries.sort_by(|a, b| (a.not_after, &a.file).cmp(&(b.not_after, &b.file)));
+    expiries.dedup();
+    (Some(effective), problems, expiries)
 }
 
 fn write_problems(problems: &[Problem]) -> io::Result<()> {
@@ -117,7 +125,7 @@ fn write_problems(problems: &[Problem]) -> io::Result<()> {
         .try_for_each(|problem| writeln!(out, "{problem}"))
 }
 
-fn write_table(out: &mut dyn Write, effective: &Effective) -> io::Result<()> {
+fn write_table(out: &mut dyn Write, effective: &Effective, expiries: &[Expiry]) -> io::Result<()> {
     for listener in &effective.config.listeners {
         writeln!(
             out,
@@ -134,6 +142,14 @@ fn write_table(out: &mut dyn Write, effective: &Effective) -> io::Result<()> {
     }
     for weakness in access::weaknesses(&effective.config) {
         writeln!(out, "# weak: {weakness}")?;
+    }
+    for expiry in expiries {
+        let (file, what) = (expiry.file.display(), expiry.what.name());
+        let (date, days) = (date(expiry.not_after), expiry.days_left());
+        match days {
+            ..0 => writeln!(out, "# expired: {file} ({what}) on {date}")?,
+            _ => writeln!(out, "# expires: {file} ({what}) on {date}, in {days} days")?,
+        }
     }
     let values = effective.values();
     let name_width = values
@@ -157,6 +173,7 @@ fn write_json(
     out: &mut dyn Write,
     effective: Option<&Effective>,
     problems: &[Problem],
+    expiries: &[Expiry],
 ) -> io::Result<()> {
     let values: Vec<_> = effective.map_or(Vec::new(), Effective::values);
     let values: Vec<_> = values
@@ -178,10 +195,19 @@ fn write_json(
         })
         .collect();
     let weaknesses = effective.map_or(Vec::new(), |it| access::weaknesses(&it.config));
+    let expiries = expiries.iter().map(|expiry| {
+        json!({
+            "file": expiry.file,
+            "what": expiry.what.name(),
+            "not_after": expiry.not_after,
+            "days_left": expiry.days_left(),
+        })
+    });
     let whole = json!({
         "valid": problems.is_empty(),
         "problems": problems,
         "weaknesses": weaknesses,
+        "expiries": expiries.collect::<Vec<_>>(),
         "values": values,
     });
     writeln!(out, "{whole}")

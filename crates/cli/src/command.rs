@@ -9,8 +9,8 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use crate::data::{backup, db, doctor, restore, retained, sessions};
 use crate::exit::{self, Failure};
 use crate::{
-    access, audit, bench, check, completions, demo, man, options_file, passwd, pipe, publish, ring,
-    serve, subscribe,
+    access, audit, bench, cert, check, completions, demo, man, options_file, passwd, pipe, publish,
+    reload, ring, serve, subscribe,
 };
 
 /// Message passing you can prove: an MQTT broker and its tools.
@@ -45,8 +45,10 @@ const VERSION: &str = env!("UNBROKEN_VERSION");
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Reload(reload::Args),
     Check(check::Args),
     Access(access::Args),
+    Cert(cert::Args),
     Pub(Box<publish::Args>),
     Sub(Box<subscribe::Args>),
     Audit(audit::Args),
@@ -90,8 +92,10 @@ impl Command {
     fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Self::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Reload(args) => reload::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Check(args) => check::run(&args),
             Self::Access(args) => access::run(&args),
+            Self::Cert(args) => cert::run(&args),
             Self::Pub(args) => publish::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Sub(args) => subscribe::run(&args),
             Self::Audit(args) => audit::run(&args),

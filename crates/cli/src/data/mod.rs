@@ -86,6 +86,11 @@ impl DataArgs {
         }
     }
 
+    /// The broker that has the directory, if one is running.
+    pub(crate) fn running(&self) -> Result<Option<Remote>, Failure> {
+        remote(&self.path()?)
+    }
+
     /// The directory: that which the broker has with the same file and environment.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
         if let Some(directory) = &self.directory {

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod load;
+mod own_authority;
 mod own_clients;
 mod programs;
 mod proxy;
