@@ -289,7 +289,7 @@ fn hear(
     };
     listening.listen(each).map_err(|error| {
         let code = match &error {
-            ListenError::Address(_)
+            ListenError::Flags(_)
             | ListenError::Subscribe(SubscribeError::Filter { .. })
             | ListenError::Open(OpenError::Topic { .. }) => exit::USAGE,
             _ => exit::UNAVAILABLE,

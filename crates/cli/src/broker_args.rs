@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use unbroken_client::{AddressError, ConnectTo, Options, TotalDuration};
+use unbroken_client::{ConnectTo, Options, TotalDuration};
 use unbroken_merkle_log::{Hasher, Key, LaneId};
 
 use crate::exit::{self, Failure};
+use crate::transport_args::TransportArgs;
 
 /// How long a broker may be out of reach before a command gives up.
 const PATIENCE: TotalDuration = TotalDuration(Duration::from_mins(1));
@@ -23,7 +24,7 @@ pub(crate) struct BrokerArgs {
     /// Host of the broker, or HOST:PORT
     #[arg(short = 'h', long, default_value = "localhost", env = "UNBROKEN_HOST")]
     host: String,
-    /// Port of the broker [default: 1883]
+    /// Port of the broker [default: 1883, with TLS 8883, with --ws 8083, with both 8084]
     #[arg(short, long, env = "UNBROKEN_PORT")]
     port: Option<u16>,
     /// User name
@@ -43,6 +44,8 @@ pub(crate) struct BrokerArgs {
     prefix: String,
     #[command(flatten)]
     key: KeyArgs,
+    #[command(flatten)]
+    transport: TransportArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -54,10 +57,22 @@ pub(crate) struct KeyArgs {
 }
 
 impl BrokerArgs {
-    /// MQTT 5.0 to that broker.
-    pub(crate) fn options(&self) -> Result<Options, AddressError> {
-        let to = ConnectTo::with_port(&self.host, self.port)?;
-        let options = Options::new(to).patience(PATIENCE);
+    /// MQTT 5.0 to that broker. An error is a mistake in the flags.
+    pub(crate) fn options(&self) -> Result<Options, String> {
+        let transport = self.transport.resolve(None)?;
+        let default = transport.default_port();
+        let port = self
+            .port
+            .or((default != ConnectTo::DEFAULT_PORT).then_some(default));
+        let to = match self.transport.unix() {
+            Some(path) => ConnectTo::unix(path),
+            None => {
+                let has_port = ConnectTo::parts(&self.host).is_ok_and(|(_, port)| port.is_some());
+                let port = if has_port { self.port } else { port };
+                ConnectTo::with_port(&self.host, port).map_err(|error| error.to_string())?
+            }
+        };
+        let options = Options::new(to).transport(transport).patience(PATIENCE);
         Ok(match (&self.username, &self.password) {
             (None, None) => options,
             (name, password) => options.credentials(

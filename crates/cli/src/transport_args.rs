@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use unbroken_client::{Tls, TlsOptions, Transport};
+use unbroken_client::{Tls, TlsOptions, TlsVersion, Transport};
 
 use crate::url::Scheme;
 
@@ -26,6 +26,15 @@ pub(crate) struct TransportArgs {
     /// Its private key, in PEM
     #[arg(long, global = true, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
+    /// Kind of the private key: pem; engines are not supported
+    #[arg(long, global = true, value_name = "KIND", requires = "key")]
+    keyform: Option<String>,
+    /// Use this version of TLS alone: tlsv1.2 or tlsv1.3 [default: the newest that the broker has]
+    #[arg(long, global = true, value_name = "VERSION")]
+    tls_version: Option<String>,
+    /// Use these cipher suites alone: names of OpenSSL with colons between them
+    #[arg(long, global = true, value_name = "LIST")]
+    ciphers: Option<String>,
     /// Accept a certificate that is for another host; its authority is verified
     #[arg(long, global = true)]
     insecure: bool,
@@ -46,9 +55,8 @@ pub(crate) struct TransportArgs {
     #[arg(long, global = true, alias = "psk-identity", hide = true)]
     psk: Option<String>,
     /// As `psk`
-    #[arg(long, global = true, aliases = ["tls-version", "tls-engine", "keyform", "tls-engine-kpass-sha1"])]
-    #[arg(hide = true)]
-    ciphers: Option<String>,
+    #[arg(long, global = true, alias = "tls-engine-kpass-sha1", hide = true)]
+    tls_engine: Option<String>,
     /// As `psk`
     #[arg(long, global = true, hide = true)]
     proxy: Option<String>,
@@ -74,6 +82,8 @@ impl TransportArgs {
             || self.capath.is_some()
             || self.cert.is_some()
             || self.tls_use_os_certs
+            || self.tls_version.is_some()
+            || self.ciphers.is_some()
             || self.insecure;
         if has_tls || scheme.is_some_and(|scheme| scheme.has_tls) {
             let options = TlsOptions {
@@ -81,6 +91,8 @@ impl TransportArgs {
                 certificate: self.cert.clone().zip(self.key.clone()),
                 any_host: self.insecure,
                 protocol: self.tls_alpn.clone(),
+                version: self.version()?,
+                cipher_suites: self.cipher_suites(),
             };
             transport = transport.tls(Tls::new(&options).map_err(|error| error.to_string())?);
         }
@@ -93,14 +105,44 @@ impl TransportArgs {
     fn refuse_unsupported(&self) -> Result<(), String> {
         let why = if self.psk.is_some() {
             "pre-shared keys are not supported; use a client certificate (--cert, --key)"
-        } else if self.ciphers.is_some() {
-            "cipher suites, versions and engines of TLS cannot be chosen: it is TLS 1.2 or 1.3"
+        } else if self.tls_engine.is_some() {
+            ENGINES
         } else if self.proxy.is_some() {
             "--proxy is not supported; connect directly, or through a tunnel"
         } else {
             return Ok(());
         };
         Err(why.to_owned())
+    }
+
+    fn version(&self) -> Result<Option<TlsVersion>, String> {
+        match self.keyform.as_deref() {
+            None | Some("pem" | "PEM") => {}
+            Some("engine") => return Err(ENGINES.to_owned()),
+            Some(other) => return Err(format!("--keyform {other}: the key is read as pem alone")),
+        }
+        match self.tls_version.as_deref() {
+            None => Ok(None),
+            Some("tlsv1.2") => Ok(Some(TlsVersion::V1_2)),
+            Some("tlsv1.3") => Ok(Some(TlsVersion::V1_3)),
+            Some(other) => Err(format!(
+                "--tls-version {other}: it is tlsv1.2 or tlsv1.3; older ones are not safe, and not \
+                 supported"
+            )),
+        }
+    }
+
+    /// As OpenSSL separates them; what excludes suites that rustls never has means nothing here.
+    fn cipher_suites(&self) -> Vec<String> {
+        let list = self.ciphers.as_deref().unwrap_or_default();
+        let names = list.split([':', ',', ' ']).filter(|name| !name.is_empty());
+        let names = names.filter(|name| !name.starts_with(['!', '-']));
+        let is_all = |name: &str| matches!(name, "ALL" | "DEFAULT" | "HIGH");
+        let names: Vec<_> = names.map(str::to_owned).collect();
+        if names.iter().any(|name| is_all(name)) {
+            return Vec::new();
+        }
+        names
     }
 
     fn authorities(&self) -> Result<Vec<PathBuf>, String> {
@@ -121,6 +163,9 @@ impl TransportArgs {
         Ok(files)
     }
 }
+
+/// Why a key in an engine is refused.
+const ENGINES: &str = "engines of OpenSSL are not supported: give the key as a file in PEM (--key)";
 
 fn is_certificate(path: &Path) -> bool {
     let extension = path.extension().and_then(|it| it.to_str());

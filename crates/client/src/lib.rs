@@ -55,5 +55,5 @@ pub use self::{
     observer::Direction,
     options::{Options, Retries, Session, TakenOver},
     subscription::{Acknowledging, Filter, Subscription, Unclaimed},
-    transport::{Tls, TlsError, TlsOptions, Transport},
+    transport::{Tls, TlsError, TlsOptions, TlsVersion, Transport},
 };

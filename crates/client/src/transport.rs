@@ -8,7 +8,7 @@ mod websocket;
 use std::io;
 
 pub(crate) use stream::{Moved, Stream};
-pub use tls::{Tls, TlsError, TlsOptions};
+pub use tls::{Tls, TlsError, TlsOptions, TlsVersion};
 use websocket::WebSocket;
 
 /// What a client speaks below MQTT. By default nothing: MQTT over TCP, or over a unix socket if the

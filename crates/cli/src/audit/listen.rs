@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout, timeout_at};
 use unbroken_client::audit::{AuditedSubscriber, OpenError, Scope, SubscriberOptions, WATCHER};
 use unbroken_client::{
-    Acknowledging, AddressError, Client, ConnectError, Event, Events, Filter, QoS, Received,
-    Session, SubscribeError, Subscription,
+    Acknowledging, Client, ConnectError, Event, Events, Filter, QoS, Received, Session,
+    SubscribeError, Subscription,
 };
 use unbroken_merkle_log::{Hasher, LaneId};
 
@@ -57,8 +57,8 @@ pub(super) enum Heard {
 pub(super) enum ListenError {
     #[error("cannot start: {0}")]
     Runtime(#[from] std::io::Error),
-    #[error(transparent)]
-    Address(#[from] AddressError),
+    #[error("{0}")]
+    Flags(String),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -153,7 +153,8 @@ impl Listening<'_> {
         &self,
     ) -> Result<(Client, Option<Subscription>, AuditedSubscriber, Events), ListenError> {
         let (name, value) = WATCHER;
-        let options = self.broker.options()?.session(Session::Temporary);
+        let options = self.broker.options().map_err(ListenError::Flags)?;
+        let options = options.session(Session::Temporary);
         let options = options.user_property(name, value);
         let client = options.map_err(ConnectError::Options)?.connect().await?;
         let events = client.events();

@@ -15,7 +15,8 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion, version,
 };
 
 use super::stream::{Layer, Stream};
@@ -58,6 +59,14 @@ pub enum TlsError {
         "this system names no authorities that are trusted: name a file with them ({0} problems)"
     )]
     NoSystemRoots(usize),
+    /// A cipher suite that this client does not have.
+    #[error("`{name}` is no cipher suite of this client, which has {known}")]
+    UnknownCipherSuite {
+        /// As it was named.
+        name: String,
+        /// Those that it has, with colons between them.
+        known: String,
+    },
     /// The parts do not fit.
     #[error("{0}")]
     Config(#[from] Error),
@@ -74,15 +83,29 @@ pub struct TlsOptions {
     pub any_host: bool,
     /// The protocol to ask for (ALPN).
     pub protocol: Option<String>,
+    /// The only version to use; `None`: the newest that the broker has.
+    pub version: Option<TlsVersion>,
+    /// The only cipher suites to use, by the names of OpenSSL or of RFC 8446; empty: all.
+    pub cipher_suites: Vec<String>,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the ones everybody knows")]
+pub enum TlsVersion {
+    V1_2,
+    V1_3,
 }
 
 impl Tls {
     /// Reads the files.
     pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut provider = aws_lc_rs::default_provider();
+        choose_suites(&mut provider, &options.cipher_suites)?;
+        let provider = Arc::new(provider);
         let roots = Arc::new(roots(&options.authorities)?);
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?;
+            .with_protocol_versions(versions(options.version))?;
         let builder = if options.any_host {
             let verifier = AnyHost::new(roots, provider)?;
             let builder = builder.dangerous();
@@ -116,6 +139,85 @@ impl Tls {
         Ok(Box::new(connector.connect(name, socket).await?))
     }
 }
+
+fn versions(only: Option<TlsVersion>) -> &'static [&'static SupportedProtocolVersion] {
+    static ALL: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
+    match only {
+        None => &ALL,
+        Some(TlsVersion::V1_3) => &ALL[..1],
+        Some(TlsVersion::V1_2) => &ALL[1..],
+    }
+}
+
+/// Leaves the suites with these names.
+fn choose_suites(provider: &mut CryptoProvider, names: &[String]) -> Result<(), TlsError> {
+    let name_of = |suite: CipherSuite| SUITES.iter().find(|(known, _)| *known == suite);
+    let is_called = |suite: CipherSuite, name: &str| {
+        let openssl = name_of(suite).is_some_and(|(_, openssl)| *openssl == name);
+        // rustls writes `TLS13_` where RFC 8446 has `TLS_`.
+        let rfc = format!("{suite:?}").replace("TLS13_", "TLS_");
+        openssl || rfc == name
+    };
+    let all: Vec<_> = provider
+        .cipher_suites
+        .iter()
+        .map(SupportedCipherSuite::suite)
+        .collect();
+    let is_known = |name: &&String| all.iter().any(|suite| is_called(*suite, name));
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+        let known = all.iter().filter_map(|suite| name_of(*suite));
+        let known: Vec<_> = known.map(|(_, openssl)| *openssl).collect();
+        return Err(TlsError::UnknownCipherSuite {
+            name: unknown.clone(),
+            known: known.join(":"),
+        });
+    }
+    if !names.is_empty() {
+        let is_chosen = |suite| names.iter().any(|name| is_called(suite, name));
+        provider.cipher_suites.retain(|it| is_chosen(it.suite()));
+    }
+    Ok(())
+}
+
+/// The names of OpenSSL, which scripts for other clients have.
+const SUITES: [(CipherSuite, &str); 9] = [
+    (
+        CipherSuite::TLS13_AES_256_GCM_SHA384,
+        "TLS_AES_256_GCM_SHA384",
+    ),
+    (
+        CipherSuite::TLS13_AES_128_GCM_SHA256,
+        "TLS_AES_128_GCM_SHA256",
+    ),
+    (
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+        "TLS_CHACHA20_POLY1305_SHA256",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        "ECDHE-RSA-AES256-GCM-SHA384",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        "ECDHE-RSA-AES128-GCM-SHA256",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+        "ECDHE-RSA-CHACHA20-POLY1305",
+    ),
+];
 
 fn roots(files: &[PathBuf]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
@@ -221,5 +323,52 @@ impl ServerCertVerifier for AnyHost {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(names: &[&str]) -> Result<Vec<CipherSuite>, TlsError> {
+        let mut provider = aws_lc_rs::default_provider();
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        choose_suites(&mut provider, &names)?;
+        Ok(provider
+            .cipher_suites
+            .iter()
+            .map(SupportedCipherSuite::suite)
+            .collect())
+    }
+
+    #[test]
+    fn cipher_suites_have_the_names_of_openssl_and_of_the_standard() {
+        let all = chosen(&[]).unwrap();
+        assert!(
+            all.iter()
+                .all(|it| SUITES.iter().any(|(known, _)| known == it))
+        );
+        for (name, suite) in [
+            (
+                "TLS_AES_128_GCM_SHA256",
+                CipherSuite::TLS13_AES_128_GCM_SHA256,
+            ),
+            (
+                "ECDHE-RSA-AES128-GCM-SHA256",
+                CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+            ),
+            (
+                "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+                CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+            ),
+        ] {
+            assert_eq!(chosen(&[name]).unwrap(), [suite], "{name}");
+        }
+        let error = chosen(&["TLS_AES_128_GCM_SHA256", "RC4-MD5"]).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("`RC4-MD5`") && text.contains("ECDHE-RSA-"),
+            "{text}"
+        );
     }
 }

@@ -75,6 +75,10 @@ fn messages_pass_every_kind_of_listener() {
         format!("-p {}", broker.address().port()),
         format!("--unix {directory}/mqtt.sock"),
         format!("-h localhost -p {mqtts} --cafile {ca} {certificate}"),
+        format!(
+            "-h localhost -p {mqtts} --cafile {ca} {certificate} --keyform pem --tls-version tlsv1.2"
+        ),
+        format!("-h localhost -p {wss} --ws --cafile {ca} --ciphers TLS_AES_128_GCM_SHA256"),
         format!("-h localhost -p {ws} --ws"),
         format!("-h localhost -p {wss} --ws --cafile {ca}"),
         format!("-h 127.0.0.2 -p {wss} --ws --cafile {ca} --insecure"),
@@ -121,6 +125,22 @@ fn what_fails_is_said_with_the_exit_code_of_mosquitto() {
             "Unable to connect",
         ),
         ("--unix /no/such.sock".to_owned(), 1, "unix:/no/such.sock"),
+        ("--tls-version tlsv1.1".to_owned(), 1, "tlsv1.2 or tlsv1.3"),
+        ("--ciphers RC4-MD5".to_owned(), 1, "`RC4-MD5` is no cipher"),
+        (
+            format!(
+                "-h localhost -p {wss} --ws --cafile {} --tls-version tlsv1.2 --ciphers \
+                 TLS_AES_128_GCM_SHA256",
+                authority.name("ca.pem")
+            ),
+            1,
+            "",
+        ),
+        (
+            "--cert a --key b --keyform engine".to_owned(),
+            1,
+            "engines of OpenSSL",
+        ),
     ] {
         let output = run("pub", &words(&flags), &["-t", "news", "-m", "x"]);
         let text = String::from_utf8_lossy(&output.stderr);
