@@ -62,9 +62,11 @@ pub(crate) struct Acceptor {
     handshakes_at: Option<Instant>,
 }
 
-/// A listener that is open, to be served by the acceptor.
+/// A socket of a listener that is open, to be served by the acceptor.
 #[derive(Debug)]
 pub(crate) struct OpenedListener {
+    /// The position of the listener in the configuration.
+    pub(crate) listener: u16,
     pub(crate) socket: OpenSocket,
     pub(crate) address: Address,
     pub(crate) layers: Layers,
@@ -72,6 +74,8 @@ pub(crate) struct OpenedListener {
 
 #[derive(Debug)]
 struct ListeningSocket {
+    /// The position of its listener, which may have several.
+    listener: u16,
     socket: OpenSocket,
     address: Address,
     layers: Layers,
@@ -93,12 +97,14 @@ impl Acceptor {
         let mut listeners = Vec::with_capacity(opened.len());
         for (index, opened) in opened.into_iter().enumerate() {
             let OpenedListener {
+                listener,
                 mut socket,
                 address,
                 layers,
             } = opened;
             socket.register(registry, token_of(index))?;
             listeners.push(ListeningSocket {
+                listener,
                 socket,
                 address,
                 layers,
@@ -177,9 +183,10 @@ impl Acceptor {
         self.first_listener = (self.first_listener + 1) % count.max(1);
         for index in (self.first_listener..count).chain(0..self.first_listener) {
             let listening = &mut self.listeners[index];
+            let listener = usize::from(listening.listener);
             while listening.may_accept()
                 && budget > 0
-                && !(has_accepted && self.permits.is_full(index))
+                && !(has_accepted && self.permits.is_full(listener))
             {
                 match listening.socket.accept() {
                     Ok((socket, address)) => {
@@ -189,7 +196,7 @@ impl Acceptor {
                             listening.rejected.handshakes += 1;
                             continue;
                         }
-                        let permit = match self.permits.take(index) {
+                        let permit = match self.permits.take(listener) {
                             Ok(permit) => permit,
                             Err(full) => {
                                 listening.rejected.count(full);
@@ -198,8 +205,7 @@ impl Acceptor {
                         };
                         has_accepted = true;
                         let to = ShardId(self.next_shard);
-                        let Some(incoming) = listening.incoming(socket, address, index, permit)
-                        else {
+                        let Some(incoming) = listening.incoming(socket, address, permit) else {
                             continue;
                         };
                         hand_over(to, incoming);
@@ -304,10 +310,8 @@ impl ListeningSocket {
         &self,
         socket: Socket,
         address: Option<SocketAddr>,
-        listener: usize,
         permit: ConnectionPermit,
     ) -> Option<IncomingConnection> {
-        let listener = u16::try_from(listener).expect("Server::start refuses more listeners");
         let transforms = match self.layers.transforms(address) {
             Ok(transforms) => transforms,
             Err(error) => {
@@ -323,7 +327,7 @@ impl ListeningSocket {
             transport: Transport::new(socket, transforms),
             peer: Peer {
                 address,
-                listener,
+                listener: self.listener,
                 certificate: None,
             },
             permit,

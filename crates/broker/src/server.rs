@@ -67,7 +67,7 @@ pub struct Server {
     store_failure: Option<String>,
 }
 
-/// A listener that is open.
+/// A listener that is open, at one of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenListener {
     /// Where it listens; never port 0.
@@ -274,7 +274,7 @@ impl Server {
         Ok(())
     }
 
-    /// The open listeners, in the order of the configuration.
+    /// The open listeners, in the order of the configuration, each once for each of its addresses.
     pub fn listeners(&self) -> &[OpenListener] {
         &self.listeners
     }
@@ -409,31 +409,33 @@ fn check(config: &Config) -> Result<(), StartError> {
 }
 
 fn open_all(listeners: &[Listener], layers: &[Layers]) -> Result<Vec<OpenedListener>, StartError> {
-    let open = |(listener, layers): (&Listener, &Layers)| {
-        let opened = OpenSocket::open(listener).and_then(|socket| {
-            Ok(OpenedListener {
+    let mut opened = Vec::new();
+    for (number, (listener, layers)) in (0..).zip(listeners.iter().zip(layers)) {
+        let sockets = OpenSocket::open_all(listener);
+        for socket in sockets.map_err(|(address, source)| StartError::Bind { address, source })? {
+            opened.push(OpenedListener {
+                listener: number,
                 address: socket.address()?,
                 socket,
                 layers: layers.clone(),
-            })
-        });
-        opened.map_err(|source| StartError::Bind {
-            address: listener.address(),
-            source,
-        })
-    };
-    listeners.iter().zip(layers).map(open).collect()
+            });
+        }
+    }
+    Ok(opened)
 }
 
 fn open_listeners(opened: &[OpenedListener], listeners: &[Listener]) -> Vec<OpenListener> {
-    let open = |(opened, listener): (&OpenedListener, &Listener)| OpenListener {
-        address: opened.address.clone(),
-        protocol: listener.protocol,
-        name: listener.name.clone(),
-        admits: listener.admits(),
-        trusted_proxies: listener.trusted_proxies.clone(),
+    let open = |opened: &OpenedListener| {
+        let listener = &listeners[usize::from(opened.listener)];
+        OpenListener {
+            address: opened.address.clone(),
+            protocol: listener.protocol,
+            name: listener.name.clone(),
+            admits: listener.admits(),
+            trusted_proxies: listener.trusted_proxies.clone(),
+        }
     };
-    opened.iter().zip(listeners).map(open).collect()
+    opened.iter().map(open).collect()
 }
 
 /// For each shard, and for each thread that verifies.

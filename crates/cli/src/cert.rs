@@ -156,7 +156,7 @@ fn issue(args: &Issue) -> Result<ExitCode, Failure> {
              In the configuration of the broker:\n\n\
              [[listeners]]\n\
              protocol = \"mqtts\"\n\
-             bind = \"0.0.0.0\"\n\
+             bind = \"*\"\n\
              certificate_file = {}\n\
              key_file = {}\n\
              password_file = \"users\"    # unbroken passwd users NAME\n\n\

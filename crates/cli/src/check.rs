@@ -127,13 +127,10 @@ fn write_problems(problems: &[Problem]) -> io::Result<()> {
 
 fn write_table(out: &mut dyn Write, effective: &Effective, expiries: &[Expiry]) -> io::Result<()> {
     for listener in &effective.config.listeners {
-        writeln!(
-            out,
-            "# {} ({}, {})",
-            listener.address(),
-            listener.protocol.as_str(),
-            listener.admits()
-        )?;
+        for address in listener.addresses() {
+            let (protocol, admits) = (listener.protocol.as_str(), listener.admits());
+            writeln!(out, "# {address} ({protocol}, {admits})")?;
+        }
     }
     for listener in &effective.config.listeners {
         for remark in access::remarks(listener).unwrap_or_default() {

@@ -35,7 +35,8 @@ pub(crate) struct Args {
     /// Port to listen on; 0 takes one that is free
     #[arg(short, long)]
     port: Option<u16>,
-    /// Address to listen on; beyond loopback --insecure and one of the next two are required
+    /// Address to listen on, * for all; beyond loopback --insecure and one of the next two are
+    /// required
     #[arg(long, value_name = "ADDR")]
     bind: Option<String>,
     /// Let passwords and messages cross the network in the clear

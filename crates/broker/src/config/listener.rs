@@ -1,7 +1,7 @@
 //! One listener: where it listens, what it speaks, and which clients it admits.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::Network;
@@ -13,9 +13,9 @@ pub struct Listener {
     pub name: Option<String>,
     /// What clients speak.
     pub protocol: Protocol,
-    /// The address to listen on.
-    pub bind: IpAddr,
-    /// The port; 0: one that is free.
+    /// The addresses to listen on.
+    pub bind: Bind,
+    /// Their port; 0: one that is free.
     pub port: u16,
     /// A unix socket instead of address and port.
     pub socket: Option<PathBuf>,
@@ -127,7 +127,7 @@ impl Default for Listener {
         Self {
             name: None,
             protocol: Protocol::default(),
-            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            bind: Ipv4Addr::LOCALHOST.into(),
             port: Protocol::default().default_port(),
             socket: None,
             socket_mode: FileMode(0o660),
@@ -147,12 +147,21 @@ impl Default for Listener {
 }
 
 impl Listener {
-    /// Where it listens.
+    /// Where it listens; of several addresses the first, which names it.
     pub fn address(&self) -> Address {
         match &self.socket {
             Some(path) => Address::Unix(path.clone()),
-            None => Address::Tcp(SocketAddr::new(self.bind, self.port)),
+            None => Address::Tcp(SocketAddr::new(self.bind.first(), self.port)),
         }
+    }
+
+    /// All places where it listens.
+    pub fn addresses(&self) -> Vec<Address> {
+        if let Some(path) = &self.socket {
+            return vec![Address::Unix(path.clone())];
+        }
+        let tcp = |ip: &IpAddr| Address::Tcp(SocketAddr::new(*ip, self.port));
+        self.bind.addresses().iter().map(tcp).collect()
     }
 
     /// Whether only programs of this machine can reach it; what comes through a proxy may come from
@@ -210,6 +219,66 @@ impl Listener {
         let by_broker = self.verifies_certificates();
         by_broker && self.tls.certificate_user != CertificateUser::Off
             || self.proxy_common_name && !self.trusted_proxies.is_empty()
+    }
+}
+
+/// The IP addresses of one listener, each once; never none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind(Vec<IpAddr>);
+
+impl Bind {
+    /// All of IPv4 and of IPv6, as `*`.
+    pub fn all() -> Self {
+        Self(vec![
+            Ipv4Addr::UNSPECIFIED.into(),
+            Ipv6Addr::UNSPECIFIED.into(),
+        ])
+    }
+
+    /// These; `None`: there are none, or one of them twice.
+    pub fn new(addresses: Vec<IpAddr>) -> Option<Self> {
+        let is_new = |(index, address)| !addresses[..index].contains(address);
+        let is_bind = !addresses.is_empty() && addresses.iter().enumerate().all(is_new);
+        is_bind.then_some(Self(addresses))
+    }
+
+    /// As configured.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.0
+    }
+
+    /// The first of them.
+    pub fn first(&self) -> IpAddr {
+        let first = self.0.first().copied();
+        first.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
+    /// Whether only this machine can reach them.
+    pub fn is_loopback(&self) -> bool {
+        self.0.iter().all(IpAddr::is_loopback)
+    }
+
+    /// Whether it is `*`, which leaves IPv6 out where the system has none.
+    pub(crate) fn is_all(&self) -> bool {
+        *self == Self::all()
+    }
+}
+
+impl From<IpAddr> for Bind {
+    fn from(address: IpAddr) -> Self {
+        Self(vec![address])
+    }
+}
+
+impl From<Ipv4Addr> for Bind {
+    fn from(address: Ipv4Addr) -> Self {
+        Self(vec![address.into()])
+    }
+}
+
+impl From<[u8; 4]> for Bind {
+    fn from(address: [u8; 4]) -> Self {
+        Self(vec![address.into()])
     }
 }
 

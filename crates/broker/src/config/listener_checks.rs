@@ -210,14 +210,15 @@ pub(super) fn check_addresses(
     let listeners = listeners.iter().enumerate();
     let is_fixed = |listener: &Listener| listener.socket.is_some() || listener.port != 0;
     for (index, listener) in listeners.filter(|(index, l)| is_fixed(l) && has_address(*index)) {
-        if let Some(first) = seen.insert(listener.address(), index) {
-            let keys = ["socket", "port", "bind"];
-            let origin = keys.iter().find_map(|key| origin_of(origins, index, key));
-            let message = format!(
-                "listeners {first} and {index} are both on {}",
-                listener.address()
-            );
-            problems.push(Problem::new(origin, message).help("give each its own port or socket"));
+        for address in listener.addresses() {
+            let message = format!("are both on {address}");
+            if let Some(first) = seen.insert(address, index) {
+                let keys = ["socket", "port", "bind"];
+                let origin = keys.iter().find_map(|key| origin_of(origins, index, key));
+                let message = format!("listeners {first} and {index} {message}");
+                let help = "give each its own port or socket";
+                problems.push(Problem::new(origin, message).help(help));
+            }
         }
     }
     problems

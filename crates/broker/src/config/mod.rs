@@ -43,7 +43,7 @@ pub use changes::{Applies, Change, changes};
 pub use error::{ConfigError, Problem};
 pub use example::example;
 pub use gateways::{SpGateway, SpSeparator, SpSocket};
-pub use listener::{Address, CertificateUser, FileMode, Listener, Protocol, Tls, TlsVersion};
+pub use listener::{Address, Bind, CertificateUser, FileMode, Listener, Protocol, Tls, TlsVersion};
 pub use load::{Effective, EffectiveValue, Sources};
 pub use network::Network;
 pub use roles::{Role, RoleError};

@@ -11,7 +11,7 @@ use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
 use super::{
-    Batching, CertificateUser, FileMode, LogFormat, LogLevel, Network, OnError, Protocol,
+    Batching, Bind, CertificateUser, FileMode, LogFormat, LogLevel, Network, OnError, Protocol,
     SpSeparator, SpSocket, TlsVersion,
 };
 
@@ -97,12 +97,18 @@ impl Setting for PathBuf {
     }
 }
 
-impl Setting for IpAddr {
+impl Setting for Bind {
     fn to_value(&self) -> Value {
-        Value::Text(self.to_string())
+        Value::List(self.addresses().iter().map(IpAddr::to_string).collect())
     }
     fn from_value(value: Value) -> Option<Self> {
-        String::from_value(value)?.parse().ok()
+        match value {
+            Value::List(texts) => {
+                let addresses = texts.iter().map(|text| text.parse().ok());
+                Self::new(addresses.collect::<Option<_>>()?)
+            }
+            _ => None,
+        }
     }
 }
 

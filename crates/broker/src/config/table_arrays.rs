@@ -149,11 +149,11 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
     ),
     key!(
         "bind",
-        Kind::Address,
+        Kind::Addresses,
         Restart,
         [
-            "IP address to listen on. \"::\" is IPv6 only: for IPv4 as well add a second table with",
-            "\"0.0.0.0\". `address = \"127.0.0.1:1883\"` stands for bind and port together."
+            "IP address to listen on, or several in an array. \"0.0.0.0\" is all of IPv4, \"::\" all of",
+            "IPv6, \"*\" both. `address = \"127.0.0.1:1883\"` stands for bind and port together."
         ],
         bind
     ),

@@ -5,8 +5,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use super::FileMode;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
+use super::{Bind, FileMode};
 
 /// A value that fits its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +49,8 @@ pub(super) enum Kind {
     Paths,
     /// Networks of IP addresses; none if empty.
     Networks,
-    /// An IP address, or `localhost`.
-    Address,
+    /// IP addresses, or `localhost`; `*` is all of both families.
+    Addresses,
     /// Permissions of a file, in octal digits.
     Mode,
     /// One of these.
@@ -79,7 +79,10 @@ impl Kind {
             let shown = if form == Form::Array { "[…]" } else { text };
             Err(format!("`{shown}` is not {}", self.expects()))
         };
-        let takes_array = matches!(self, Self::List | Self::Paths | Self::Networks);
+        let takes_array = matches!(
+            self,
+            Self::List | Self::Paths | Self::Networks | Self::Addresses
+        );
         if form == Form::Other || form == Form::Array && !takes_array {
             return wrong();
         }
@@ -119,11 +122,9 @@ impl Kind {
             Self::Text | Self::Path if form != Form::Text => wrong(),
             Self::Text | Self::Path if text.is_empty() => Ok(Value::Absent),
             Self::Text | Self::Path => Ok(Value::Text(text.to_owned())),
-            Self::Address => match text.trim_matches(['[', ']']).parse::<IpAddr>() {
-                Ok(address) => Ok(Value::Text(address.to_string())),
-                Err(_) if text == "localhost" => Ok(Value::Text(Ipv4Addr::LOCALHOST.to_string())),
-                Err(_) => wrong(),
-            },
+            Self::Addresses => addresses(text, form).map_or_else(wrong, |list| {
+                Ok(Value::List(list.iter().map(IpAddr::to_string).collect()))
+            }),
             Self::Mode => match FileMode::parse(text) {
                 Some(mode) if form == Form::Text => Ok(Value::Text(mode.to_string())),
                 _ => wrong(),
@@ -170,8 +171,10 @@ impl Kind {
                 "an IP address or a network such as \"10.0.0.0/8\", or an array of them".to_owned()
             }
             Self::Paths => "a file name in quotes, or an array of them".to_owned(),
-            Self::Address => {
-                "an IP address such as \"127.0.0.1\" or \"::\", or \"localhost\"".to_owned()
+            Self::Addresses => {
+                "an IP address such as \"127.0.0.1\" or \"::\", \"localhost\", \"*\" \
+                                for all addresses, or an array of different addresses"
+                    .to_owned()
             }
             Self::Mode => {
                 "permissions in octal digits and quotes, from \"000\" to \"0777\", such as \"0660\""
@@ -194,8 +197,11 @@ impl Kind {
             (_, Value::Flag(flag)) => flag.to_string(),
             (_, Value::Time(time)) => quoted(&show_duration(*time)),
             (_, Value::Text(text)) => quoted(text),
+            (Self::Addresses, Value::List(texts)) if *texts == ["0.0.0.0", "::"] => quoted("*"),
             (Self::Paths, Value::List(texts)) if texts.is_empty() => quoted(""),
-            (Self::Paths, Value::List(texts)) if texts.len() == 1 => quoted(&texts[0]),
+            (Self::Paths | Self::Addresses, Value::List(texts)) if texts.len() == 1 => {
+                quoted(&texts[0])
+            }
             (_, Value::List(texts)) => {
                 let texts: Vec<_> = texts.iter().map(|text| quoted(text)).collect();
                 format!("[{}]", texts.join(", "))
@@ -223,6 +229,27 @@ fn range(min: u64, max: u64, show: impl Fn(u64) -> String) -> String {
         }
         _ => format!("from {} to {}", show(min), show(max)),
     }
+}
+
+/// Different IP addresses: one, `localhost`, `*`, an array, or several with commas between them.
+fn addresses(text: &str, form: Form) -> Option<Vec<IpAddr>> {
+    let one = |text: &str| match text {
+        "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        _ => text.trim_matches(['[', ']']).parse().ok(),
+    };
+    let list = if text == "*" {
+        return Some(Bind::all().addresses().to_vec());
+    } else if form == Form::Array {
+        texts(text)?
+    } else if let Some(address) = one(text) {
+        return Some(vec![address]);
+    } else if text.starts_with('[') {
+        texts(text)?
+    } else {
+        parts(text, ',')
+    };
+    let list: Option<Vec<_>> = list.iter().map(|text| one(text)).collect();
+    Bind::new(list?).map(|bind| bind.addresses().to_vec())
 }
 
 /// The texts of an array of TOML, which a variable can hold too.
@@ -354,6 +381,46 @@ mod tests {
         let wrong = parse("[1]", Form::Array).unwrap_err();
         assert_eq!(wrong, "`[…]` is not a list of texts such as [\"a\", \"b\"]");
         assert!(Kind::Text.parse("[\"a\"]", Form::Array).is_err());
+    }
+
+    #[test]
+    fn addresses_are_one_or_several_or_all() {
+        let list = |texts: &[&str]| {
+            let texts = texts.iter().map(|text| (*text).to_owned());
+            Value::List(texts.collect())
+        };
+        for (text, form, expected) in [
+            ("127.0.0.1", Form::Text, list(&["127.0.0.1"])),
+            ("localhost", Form::Text, list(&["127.0.0.1"])),
+            ("[::1]", Form::Text, list(&["::1"])),
+            ("*", Form::Text, list(&["0.0.0.0", "::"])),
+            ("127.0.0.1, ::1", Form::Text, list(&["127.0.0.1", "::1"])),
+            (
+                r#"["::1", "127.0.0.1"]"#,
+                Form::Array,
+                list(&["::1", "127.0.0.1"]),
+            ),
+            (
+                r#"["::1", "127.0.0.1"]"#,
+                Form::Text,
+                list(&["::1", "127.0.0.1"]),
+            ),
+        ] {
+            assert_eq!(Kind::Addresses.parse(text, form), Ok(expected), "{text}");
+        }
+        for (text, form) in [
+            ("", Form::Text),
+            ("mqtt.example.org", Form::Text),
+            ("[]", Form::Array),
+            (r#"["::1", "*"]"#, Form::Array),
+            (r#"["::1", "::1"]"#, Form::Array),
+        ] {
+            assert!(Kind::Addresses.parse(text, form).is_err(), "{text}");
+        }
+        let show = |texts: &[&str]| Kind::Addresses.show(&list(texts));
+        assert_eq!(show(&["::1"]), "\"::1\"");
+        assert_eq!(show(&["0.0.0.0", "::"]), "\"*\"");
+        assert_eq!(show(&["127.0.0.1", "::1"]), "[\"127.0.0.1\", \"::1\"]");
     }
 
     #[test]

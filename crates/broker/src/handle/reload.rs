@@ -262,7 +262,7 @@ struct Open {
 
 impl Open {
     fn new(open: &[Listener], configured: &[Listener]) -> Self {
-        let same = |now: &Listener, other: &Listener| now.address() == other.address();
+        let same = |now: &Listener, other: &Listener| now.addresses() == other.addresses();
         let find = |(index, now): (usize, &Listener)| {
             let in_place = configured.get(index).filter(|other| same(now, other));
             in_place.or_else(|| configured.iter().find(|other| same(now, other)))

@@ -3,7 +3,7 @@
 #[cfg(unix)]
 mod unix;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 use mio::net::TcpListener;
@@ -25,14 +25,56 @@ pub(crate) enum OpenSocket {
 }
 
 impl OpenSocket {
-    /// Opens the socket of a listener.
-    pub(crate) fn open(listener: &Listener) -> io::Result<Self> {
-        match listener.address() {
-            Address::Tcp(address) => bind_tcp(address).map(Self::Tcp),
+    /// Opens the sockets of a listener: one for each of its addresses, with one port. An error
+    /// names the address.
+    pub(crate) fn open_all(listener: &Listener) -> Result<Vec<Self>, (Address, io::Error)> {
+        let mut opened = Self::try_open_all(listener);
+        // The port that was free for the first address may be taken at another one.
+        for _ in 0..FREE_PORT_TRIES {
+            match &opened {
+                Err((_, error)) if listener.port == 0 && error.kind() == ErrorKind::AddrInUse => {
+                    opened = Self::try_open_all(listener);
+                }
+                _ => break,
+            }
+        }
+        opened
+    }
+
+    fn try_open_all(listener: &Listener) -> Result<Vec<Self>, (Address, io::Error)> {
+        let mut sockets: Vec<Self> = Vec::new();
+        let mut port = listener.port;
+        for mut address in listener.addresses() {
+            if let Address::Tcp(address) = &mut address {
+                address.set_port(port);
+            }
+            match Self::open(&address, listener) {
+                Ok(socket) => {
+                    let open = socket.address();
+                    port = open
+                        .ok()
+                        .and_then(|it| it.tcp())
+                        .map_or(port, |it| it.port());
+                    sockets.push(socket);
+                }
+                Err(error)
+                    if listener.bind.is_all() && !sockets.is_empty() && has_no_ipv6(&error) =>
+                {
+                    tracing::warn!(%address, %error, "this system has no IPv6: not listening there");
+                }
+                Err(error) => return Err((address, error)),
+            }
+        }
+        Ok(sockets)
+    }
+
+    fn open(address: &Address, listener: &Listener) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => bind_tcp(*address).map(Self::Tcp),
             #[cfg(unix)]
             Address::Unix(path) => {
                 let owner = listener.socket_owner.as_deref();
-                unix::UnixSocket::open(&path, listener.socket_mode, owner).map(Self::Unix)
+                unix::UnixSocket::open(path, listener.socket_mode, owner).map(Self::Unix)
             }
             #[cfg(not(unix))]
             Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
@@ -79,6 +121,18 @@ impl std::os::fd::AsFd for OpenSocket {
     }
 }
 
+/// How often a free port is looked for that all addresses of a listener have.
+const FREE_PORT_TRIES: usize = 16;
+
+/// Whether a socket could not be opened because the system has no addresses of IPv6.
+fn has_no_ipv6(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    let has_no_family = error.raw_os_error() == Some(nix::errno::Errno::EAFNOSUPPORT as i32);
+    #[cfg(not(unix))]
+    let has_no_family = false;
+    has_no_family || error.kind() == ErrorKind::AddrNotAvailable
+}
+
 /// Opens a TCP port.
 fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(
@@ -91,7 +145,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
         socket.set_reuse_address(true)?;
     }
     if address.is_ipv6() {
-        // `[::]` beside `0.0.0.0` is two listeners, each with its own rules.
+        // A socket for each family, also of one listener: so an address of IPv4 is one everywhere.
         socket.set_only_v6(true)?;
     }
     // A turn writes once to each connection, so Nagle's algorithm could gather nothing. Accepted

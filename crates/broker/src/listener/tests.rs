@@ -41,11 +41,11 @@ pub(crate) fn incoming_over(transport: Transport) -> IncomingConnection {
 
 /// A listening socket on a port that is free.
 pub(crate) fn free_port() -> OpenSocket {
-    OpenSocket::open(&Listener {
+    let listener = Listener {
         port: 0,
         ..Listener::default()
-    })
-    .unwrap()
+    };
+    OpenSocket::open_all(&listener).unwrap().remove(0)
 }
 
 /// A connection whose peer is silent.
@@ -62,10 +62,11 @@ fn acceptor(shards: u8, limit: Option<u32>) -> (Acceptor, Poll) {
 }
 
 fn acceptor_of(shards: u8, limits: &[Option<u32>]) -> (Acceptor, Poll) {
-    let sockets = limits.iter().map(|_| {
+    let sockets = (0..).zip(limits).map(|(listener, _)| {
         let socket = free_port();
         let address = socket.address().unwrap();
         OpenedListener {
+            listener,
             socket,
             address,
             layers: Layers::default(),
@@ -319,6 +320,7 @@ fn a_port_that_is_taken_is_an_error() {
         port: first.address().unwrap().tcp().unwrap().port(),
         ..Listener::default()
     };
-    let error = OpenSocket::open(&taken).unwrap_err();
+    let (address, error) = OpenSocket::open_all(&taken).unwrap_err();
+    assert_eq!(address, taken.address());
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
 }

@@ -10,13 +10,14 @@ mod reload;
 mod restart;
 
 use std::io::Write;
-use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use client::{Client, Received, connect, connect_with_will, packet, publish, string, subscribe};
 use unbroken_broker::Server;
-use unbroken_broker::config::{Config, Listener};
+use unbroken_broker::config::{Bind, Config, Listener};
+use unbroken_broker::handle::{Cursor, Within};
 
 fn config(shards: u8) -> Config {
     let mut config = Config::default();
@@ -67,6 +68,50 @@ fn a_message_reaches_its_subscriber_whatever_shards_the_two_live_on() {
             }
         }
     }
+}
+
+#[test]
+fn a_listener_serves_all_its_addresses_with_one_port_and_one_limit() {
+    let mut config = config(2);
+    let loopback: [std::net::IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    config.listeners[0].bind = Bind::new(loopback.to_vec()).unwrap();
+    config.listeners[0].max_connections = Some(2);
+    let server = Server::start(config).unwrap();
+    let opened = server.listeners().iter();
+    let opened: Vec<_> = opened.map(|it| it.address.tcp().unwrap()).collect();
+    assert_eq!([opened[0].ip(), opened[1].ip()], loopback);
+    assert_eq!(opened[0].port(), opened[1].port());
+    let mut v4 = Client::connect(opened[0], "v4");
+    let mut v6 = Client::connect(opened[1], "v6");
+    v4.subscribe("news");
+    v6.send(&publish("news", b"x"));
+    assert_eq!(v4.expect_message(), ("news".to_owned(), b"x".to_vec()));
+    for address in opened {
+        let mut third = Client::open(address);
+        third.send(&connect("third"));
+        third.expect_connack(0x97);
+    }
+    v6.ping();
+}
+
+#[test]
+fn all_addresses_are_those_of_both_families() {
+    let mut config = config(1);
+    config.listeners[0].bind = Bind::all();
+    let server = Server::start(config).unwrap();
+    let port = server.listeners()[0].address.tcp().unwrap().port();
+    let v4 = (Ipv4Addr::LOCALHOST, port).into();
+    let v6 = (Ipv6Addr::LOCALHOST, port).into();
+    let _both = [Client::connect(v4, "v4"), Client::connect(v6, "v6")];
+    let clients = server
+        .handle()
+        .clients(Cursor::default(), Within::default());
+    let addresses = clients.unwrap().entries.into_iter();
+    let mut addresses: Vec<_> = addresses.map(|it| it.address.unwrap().ip()).collect();
+    addresses.sort();
+    // An address of IPv4 is one, and not mapped into IPv6.
+    let expected: [std::net::IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    assert_eq!(addresses, expected);
 }
 
 #[test]
