@@ -1,14 +1,14 @@
-//! Authentication: decides each CONNECT by the rules of the listener that it came to.
+//! Authentication: decides each CONNECT by the authenticators of the listener that it came to.
 //!
-//! A CONNECT that needs no password is decided at once, on the shard's thread, and so is one whose
-//! login succeeded a short time ago (`recent_logins`). Separate threads verify other passwords
-//! (`verifier`): good password hashes are slow on purpose, and a shard that computed one would
-//! delay all its clients.
+//! They are asked one after the other until one answers (`chain`). A CONNECT that needs no hash is
+//! decided at once, on the shard's thread, and so is one whose login succeeded a short time ago
+//! (`recent_logins`). Separate threads verify the others (`verifier`): good password hashes are
+//! slow on purpose, and a shard that computed one would delay all its clients.
 //!
 //! ```text
-//! CONNECT ─▶ rules of the listener ─▶ recent login? ─▶ queue of its address ─▶ verifier ─▶ event
-//!              │ granted, refused       │ granted        │ refused by name       │
-//!              ▼                        ▼                ▼                       └─▶ remembered
+//! CONNECT ─▶ chain of the listener ─▶ queue of its address ─▶ verifier: the chain goes on ─▶ event
+//!              │ granted, refused       │ refused by name       │
+//!              ▼                        ▼                       └─▶ remembered
 //! ```
 //!
 //! A request whose client no longer waits, or has closed its connection, is not verified.
@@ -23,6 +23,7 @@
 //!
 //! Deliberately absent: rights (`broker-core` asks for them), enhanced authentication.
 
+mod chain;
 mod failures;
 mod login_queue;
 mod recent_logins;
@@ -36,25 +37,17 @@ use unbroken_broker_core::{Admission, ConnectionId, Credentials, Peer, ShardId};
 use unbroken_mqtt_proto::ReasonCode;
 
 use crate::channel::EventSender;
-use crate::passwords::Passwords;
+use chain::{Attempt, On, refused};
+pub(crate) use chain::{AuthSources, ListenerAuth};
 use failures::Source;
 use login_queue::Refusal;
-use recent_logins::{Login, RecentLogins};
+use recent_logins::RecentLogins;
 use verifier::{PendingLogins, Verification};
 pub(crate) use verifier::{Verifier, verifier_threads};
 
 /// The rules of all listeners, by their position in the configuration.
 #[derive(Debug, Default)]
-pub(crate) struct AuthRules(pub(crate) Vec<ListenerAuth>);
-
-/// The rules of one listener.
-#[derive(Clone, Debug)]
-pub(crate) struct ListenerAuth {
-    /// Its name or address, for the log.
-    pub(crate) label: Arc<str>,
-    pub(crate) allow_anonymous: bool,
-    pub(crate) passwords: Option<Arc<Passwords>>,
-}
+pub(crate) struct AuthRules(pub(crate) Vec<Arc<ListenerAuth>>);
 
 /// Requests authentication; one for each shard.
 #[derive(Debug)]
@@ -98,51 +91,16 @@ impl Authenticator {
         let Some(listener_auth) = auth_rules.0.get(usize::from(credentials.peer.listener)) else {
             return Some(refused(ReasonCode::NotAuthorized)); // a listener that is gone since
         };
-        // The transport gives a name only where certificates name users.
-        if let Some(user) = &credentials.peer.certificate {
-            let user = Some(Arc::clone(user));
-            return Some(Admission::Granted { user });
+        let source = Source::of(credentials.peer.address.map(|address| address.ip()));
+        let mut attempt = Attempt::new(credentials, Arc::clone(listener_auth));
+        if let Some(admission) = attempt.proceed(On::Shard, &self.recent, now) {
+            return Some(admission);
         }
-        match (&credentials.user_name, &listener_auth.passwords) {
-            (Some(_), Some(passwords)) => {
-                self.check_password(passwords, (connection, credentials), now, timeout)
-            }
-            (None | Some(_), _) if listener_auth.allow_anonymous => {
-                Some(Admission::Granted { user: None })
-            }
-            _ => Some(refused(ReasonCode::NotAuthorized)),
-        }
-    }
-
-    fn check_password(
-        &self,
-        passwords: &Arc<Passwords>,
-        (connection, credentials): (ConnectionId, Credentials),
-        now: Instant,
-        timeout: Duration,
-    ) -> Option<Admission> {
-        let peer = &credentials.peer;
-        let source = Source::of(peer.address.map(|address| address.ip()));
-        let user = credentials.user_name.unwrap_or_default();
-        let password = credentials.password.unwrap_or_default();
-        let tag = self.recent.tag(&Login {
-            user: &user,
-            password: &password,
-            listener: peer.listener,
-            generation: passwords.generation(),
-        });
-        if self.recent.knows(tag, now) {
-            let user = Some(Arc::from(user));
-            return Some(Admission::Granted { user });
-        }
-        let bytes = user.len() + password.len();
+        let bytes = attempt.bytes();
         let verification = Verification {
             shard: self.shard,
             connection,
-            user,
-            password,
-            passwords: Arc::clone(passwords),
-            tag,
+            attempt,
         };
         let pushed = self
             .pending
@@ -181,19 +139,13 @@ fn admission_of(refusal: Refusal) -> Admission {
     }
 }
 
-fn refused(reason: ReasonCode) -> Admission {
-    Admission::Refused {
-        reason,
-        detail: Cow::Borrowed(reason.name()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
     use crate::channel::{DriverEvent, EventReceiver, event_channel};
+    use crate::passwords::Passwords;
 
     const TIMEOUT: Duration = Duration::from_hours(1);
 
@@ -239,11 +191,11 @@ mod tests {
     }
 
     fn rules(users: &Path) -> AuthRules {
-        AuthRules(vec![ListenerAuth {
-            label: "test".into(),
-            allow_anonymous: false,
+        let sources = AuthSources {
             passwords: Some(Arc::new(Passwords::read(users).unwrap())),
-        }])
+            ..AuthSources::default()
+        };
+        AuthRules(vec![Arc::new(ListenerAuth::new("test".into(), sources))])
     }
 
     fn one_listener() -> (TestClient, Verifier, EventReceiver) {

@@ -105,6 +105,11 @@ impl Passwords {
         known.is_some() && right
     }
 
+    /// Whether the file has this user.
+    pub(crate) fn has(&self, user: &str) -> bool {
+        self.users.contains_key(user)
+    }
+
     pub(crate) const fn generation(&self) -> &Generation {
         &self.generation
     }

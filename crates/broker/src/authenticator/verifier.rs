@@ -4,7 +4,6 @@
 //! - The lock of the queue is held only for a look; a hash is computed without it.
 //! - A failure is charged before its client learns of it.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,21 +12,18 @@ use std::time::{Duration, Instant};
 use unbroken_broker_core::{Admission, ConnectionId, ShardId};
 use unbroken_mqtt_proto::ReasonCode;
 
+use super::chain::{Attempt, On, refused};
 use super::failures::Source;
 use super::login_queue::{LoginQueue, Next, Refusal};
-use super::recent_logins::{LoginTag, RecentLogins};
+use super::recent_logins::RecentLogins;
 use crate::bounds::VERIFIERS;
 use crate::channel::{DriverEvent, EventSender};
-use crate::passwords::Passwords;
 
 /// A login that waits. No `Debug` of what is secret.
 pub(super) struct Verification {
     pub(super) shard: ShardId,
     pub(super) connection: ConnectionId,
-    pub(super) user: Box<str>,
-    pub(super) password: Box<[u8]>,
-    pub(super) passwords: Arc<Passwords>,
-    pub(super) tag: LoginTag,
+    pub(super) attempt: Attempt,
 }
 
 impl fmt::Debug for Verification {
@@ -187,21 +183,12 @@ impl Verifier {
     /// Returns whether that took a hash: a client with the same login may have come first.
     fn verify(&self, source: Source, login: Verification) -> bool {
         let began = Instant::now();
-        let is_known = self.recent.knows(login.tag, began);
-        let is_right = is_known || login.passwords.verify(&login.user, &login.password);
-        let took = (!is_known).then(|| began.elapsed());
-        if is_right && !is_known {
-            self.recent.remember(login.tag, Instant::now());
-        }
+        let mut attempt = login.attempt;
+        let admission = attempt.proceed(On::Thread, &self.recent, began);
+        let admission = admission.unwrap_or_else(|| refused(ReasonCode::UnspecifiedError));
+        let is_right = matches!(admission, Admission::Granted { .. });
+        let took = attempt.has_hashed.then(|| began.elapsed());
         self.shared.finish(source, is_right, took);
-        let admission = if is_right {
-            let user = Some(Arc::from(login.user));
-            Admission::Granted { user }
-        } else {
-            let reason = ReasonCode::BadUserNameOrPassword;
-            let detail = Cow::Borrowed(reason.name());
-            Admission::Refused { reason, detail }
-        };
         if let Some(answers) = self.answers.get(usize::from(login.shard.0)) {
             let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
             answers.send(DriverEvent::Admission {
@@ -209,6 +196,6 @@ impl Verifier {
                 admission,
             });
         }
-        !is_known
+        attempt.has_hashed
     }
 }

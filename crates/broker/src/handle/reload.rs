@@ -12,7 +12,7 @@ use unbroken_broker_core::{LimitsError, Policy, PolicyError, RuleSet, Totals};
 
 use super::{HandleError, Requests};
 use crate::access::{self, AccessError};
-use crate::authenticator::{AuthRules, ListenerAuth};
+use crate::authenticator::{AuthRules, AuthSources, ListenerAuth};
 use crate::channel::DriverEvent;
 use crate::config::{Change, Config, Listener, Role, changes, in_force};
 use crate::listener::{ConnectionPermits, Layers};
@@ -344,15 +344,15 @@ pub(crate) fn auth_rules(listeners: &[Listener]) -> Result<AuthRules, PasswordFi
     Ok(AuthRules(all.collect::<Result<_, _>>()?))
 }
 
-fn listener_auth(rule: &Listener) -> Result<ListenerAuth, PasswordFileError> {
+fn listener_auth(rule: &Listener) -> Result<Arc<ListenerAuth>, PasswordFileError> {
     let passwords = rule.password_file.as_deref().map(Passwords::read);
     let address = rule.address();
     let label = rule.name.clone().unwrap_or_else(|| address.to_string());
-    Ok(ListenerAuth {
-        label: label.into(),
-        allow_anonymous: rule.allow_anonymous,
+    let sources = AuthSources {
         passwords: passwords.transpose()?.map(Arc::new),
-    })
+        allow_anonymous: rule.allow_anonymous,
+    };
+    Ok(Arc::new(ListenerAuth::new(label.into(), sources)))
 }
 
 pub(crate) fn listener_limits(rules: &[Listener]) -> Vec<Option<u32>> {

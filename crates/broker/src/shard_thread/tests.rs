@@ -3,7 +3,7 @@
 mod transforms;
 
 use super::*;
-use crate::authenticator::{ListenerAuth, authenticator};
+use crate::authenticator::{AuthSources, ListenerAuth, authenticator};
 use crate::channel::{ShardSender, event_channel, shard_channel};
 use crate::disk::tests::started;
 use crate::listener::tests::{any_incoming, incoming_and_peer};
@@ -475,11 +475,11 @@ fn shard_thread(
     let poll = Poll::new().unwrap();
     let thread_waker = ThreadWaker::new(poll.registry(), WAKER).unwrap();
     let (mut authenticators, _verifiers) = authenticator(vec![event_channel().0], [0; 32], 1);
-    let anybody = ListenerAuth {
-        label: "test".into(),
+    let anybody = AuthSources {
         allow_anonymous: true,
-        passwords: None,
+        ..AuthSources::default()
     };
+    let anybody = Arc::new(ListenerAuth::new("test".into(), anybody));
     ShardThread::new(Parts {
         shard: Shard::new(options(id, 2)),
         endpoints: Endpoints {

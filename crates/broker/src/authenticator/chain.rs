@@ -1,0 +1,331 @@
+//! The authenticators of one listener, and how they are asked: one after the other, until one
+//! answers.
+//!
+//! ```text
+//! password file ─▶ certificate ─▶ anonymous ─▶ refused
+//!      each: allow, deny, or "not mine": the next one is asked
+//! ```
+//!
+//! Invariants:
+//! - The order is that of [`ListenerAuth::new`], whatever the configuration's is.
+//! - One answer decides: no later authenticator overrides a denial.
+//! - A client that shows what an authenticator of its listener verifies is never anonymous.
+//! - A refusal takes as long for a user that does not exist as for a wrong password: the stand-in
+//!   hash is computed when nobody else has answered.
+//!
+//! Deliberately absent: threads and queues (`verifier`); what the parts verify.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_broker_core::{Admission, Credentials};
+use unbroken_mqtt_proto::ReasonCode;
+
+use super::recent_logins::{Login, RecentLogins};
+use crate::passwords::Passwords;
+
+/// The rules of one listener.
+#[derive(Debug)]
+pub(crate) struct ListenerAuth {
+    /// Its name or address, for the log.
+    pub(crate) label: Arc<str>,
+    methods: Box<[Method]>,
+}
+
+/// What a listener authenticates by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AuthSources {
+    pub(crate) passwords: Option<Arc<Passwords>>,
+    pub(crate) allow_anonymous: bool,
+}
+
+/// One authenticator.
+#[derive(Clone, Debug)]
+enum Method {
+    /// Users and passwords of a file.
+    PasswordFile(Arc<Passwords>),
+    /// The name in a certificate that the transport has verified.
+    Certificate,
+    /// Nothing: a client without a name is let in.
+    Anonymous,
+}
+
+/// What one authenticator says of a client.
+#[derive(Debug)]
+enum Answer {
+    /// It is this user; `None`: it has no name.
+    Allow(Option<Arc<str>>),
+    Deny,
+    /// It shows nothing that this one verifies.
+    NotMine,
+    /// The answer takes a hash, which a shard does not compute.
+    TakesLong,
+}
+
+/// A client that is being authenticated.
+pub(super) struct Attempt {
+    pub(super) credentials: Credentials,
+    auth: Arc<ListenerAuth>,
+    /// The method that is asked next.
+    next: usize,
+    /// A file without this user: the client is refused as late as one of its users.
+    without_user: Option<Arc<Passwords>>,
+    /// Whether a hash was computed for it.
+    pub(super) has_hashed: bool,
+}
+
+/// Where an attempt is continued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum On {
+    /// Nothing that takes long.
+    Shard,
+    /// Hashes.
+    Thread,
+}
+
+impl ListenerAuth {
+    /// The authenticators in the order in which they are asked.
+    pub(crate) fn new(label: Arc<str>, sources: AuthSources) -> Self {
+        let mut methods = Vec::new();
+        methods.extend(sources.passwords.map(Method::PasswordFile));
+        // Here users of the store are asked.
+        methods.push(Method::Certificate);
+        methods.extend(sources.allow_anonymous.then_some(Method::Anonymous));
+        let methods = methods.into();
+        Self { label, methods }
+    }
+
+    /// Whether one of them verifies what such a client shows.
+    fn verifies(&self, credentials: &Credentials) -> bool {
+        self.methods.iter().any(|method| match method {
+            Method::PasswordFile(_) => credentials.user_name.is_some(),
+            Method::Certificate => credentials.peer.certificate.is_some(),
+            Method::Anonymous => false,
+        })
+    }
+}
+
+impl Attempt {
+    pub(super) const fn new(credentials: Credentials, auth: Arc<ListenerAuth>) -> Self {
+        Self {
+            credentials,
+            auth,
+            next: 0,
+            without_user: None,
+            has_hashed: false,
+        }
+    }
+
+    /// Bytes that it holds while it waits.
+    pub(super) fn bytes(&self) -> usize {
+        let Credentials {
+            client_id,
+            user_name,
+            password,
+            ..
+        } = &self.credentials;
+        let user_name = user_name.as_ref().map_or(0, |name| name.len());
+        let password = password.as_ref().map_or(0, |password| password.len());
+        client_id.len() + user_name + password
+    }
+
+    /// Asks until one authenticator decides, or takes too long for a shard.
+    pub(super) fn proceed(
+        &mut self,
+        on: On,
+        recent: &RecentLogins,
+        now: Instant,
+    ) -> Option<Admission> {
+        let auth = Arc::clone(&self.auth);
+        while let Some(method) = auth.methods.get(self.next) {
+            match self.ask(method, on, recent, now) {
+                Answer::Allow(user) => return Some(Admission::Granted { user }),
+                Answer::Deny => return Some(refused(ReasonCode::BadUserNameOrPassword)),
+                Answer::NotMine => self.next += 1,
+                Answer::TakesLong => return None,
+            }
+        }
+        match (&self.without_user, on) {
+            (Some(_), On::Shard) => return None,
+            (Some(passwords), On::Thread) => {
+                let (user, password) = self.shown();
+                let is_right = passwords.verify(user, password);
+                debug_assert!(!is_right, "the file has no such user");
+                self.has_hashed = true;
+            }
+            (None, _) => {}
+        }
+        Some(refused(if auth.verifies(&self.credentials) {
+            ReasonCode::BadUserNameOrPassword
+        } else {
+            ReasonCode::NotAuthorized
+        }))
+    }
+
+    fn ask(&mut self, method: &Method, on: On, recent: &RecentLogins, now: Instant) -> Answer {
+        match method {
+            Method::PasswordFile(passwords) => self.ask_file(passwords, on, recent, now),
+            Method::Certificate => match &self.credentials.peer.certificate {
+                // The transport gives a name only where certificates name users.
+                Some(user) => Answer::Allow(Some(Arc::clone(user))),
+                None => Answer::NotMine,
+            },
+            Method::Anonymous if self.auth.verifies(&self.credentials) => Answer::NotMine,
+            Method::Anonymous => Answer::Allow(None),
+        }
+    }
+
+    fn ask_file(
+        &mut self,
+        passwords: &Arc<Passwords>,
+        on: On,
+        recent: &RecentLogins,
+        now: Instant,
+    ) -> Answer {
+        if self.credentials.user_name.is_none() {
+            return Answer::NotMine;
+        }
+        let (user, password) = self.shown();
+        if !passwords.has(user) {
+            self.without_user = Some(Arc::clone(passwords));
+            return Answer::NotMine;
+        }
+        let tag = recent.tag(&Login {
+            user,
+            password,
+            listener: self.credentials.peer.listener,
+            generation: passwords.generation(),
+        });
+        if recent.knows(tag, now) {
+            return Answer::Allow(Some(user.into()));
+        }
+        if on == On::Shard {
+            return Answer::TakesLong;
+        }
+        let is_right = passwords.verify(user, password);
+        let answer = if is_right {
+            recent.remember(tag, Instant::now());
+            Answer::Allow(Some(user.into()))
+        } else {
+            Answer::Deny
+        };
+        self.has_hashed = true;
+        answer
+    }
+
+    /// User name and password, empty where there are none.
+    fn shown(&self) -> (&str, &[u8]) {
+        let user = self.credentials.user_name.as_deref();
+        let password = self.credentials.password.as_deref();
+        (user.unwrap_or_default(), password.unwrap_or_default())
+    }
+}
+
+pub(super) fn refused(reason: ReasonCode) -> Admission {
+    Admission::Refused {
+        reason,
+        detail: Cow::Borrowed(reason.name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unbroken_broker_core::Peer;
+
+    use super::*;
+
+    fn file() -> Arc<Passwords> {
+        let users = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/users");
+        Arc::new(Passwords::read(users.as_ref()).unwrap())
+    }
+
+    /// What a client shows: user name, password, name in its certificate.
+    type Shown<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>);
+
+    fn attempt(sources: &AuthSources, (user, password, certificate): Shown<'_>) -> Attempt {
+        let auth = ListenerAuth::new("test".into(), sources.clone());
+        let credentials = Credentials {
+            client_id: "c".into(),
+            user_name: user.map(Into::into),
+            password: password.map(|password| password.as_bytes().into()),
+            peer: Peer {
+                certificate: certificate.map(Into::into),
+                ..Peer::default()
+            },
+        };
+        Attempt::new(credentials, Arc::new(auth))
+    }
+
+    fn user(name: &str) -> Admission {
+        Admission::Granted {
+            user: Some(name.into()),
+        }
+    }
+
+    /// `at_once`: a shard decides, without a hash.
+    #[track_caller]
+    fn check(sources: &AuthSources, shown: Shown<'_>, at_once: bool, expected: Admission) {
+        let recent = RecentLogins::new([1; 32]);
+        let mut attempt = attempt(sources, shown);
+        let decided = attempt.proceed(On::Shard, &recent, Instant::now());
+        assert_eq!(decided.is_some(), at_once, "{shown:?}");
+        let decided = decided.or_else(|| attempt.proceed(On::Thread, &recent, Instant::now()));
+        assert_eq!(decided, Some(expected), "{shown:?}");
+        assert_eq!(attempt.has_hashed, !at_once, "{shown:?}");
+    }
+
+    #[test]
+    fn the_first_authenticator_that_answers_decides() {
+        let wrong = || refused(ReasonCode::BadUserNameOrPassword);
+        let nobody = || refused(ReasonCode::NotAuthorized);
+        let anonymous = || Admission::Granted { user: None };
+        let (alice, eve, secret) = (Some("alice"), Some("eve"), Some("secret"));
+        let device = Some("device");
+
+        let all = AuthSources {
+            passwords: Some(file()),
+            allow_anonymous: true,
+        };
+        check(&all, (alice, secret, None), false, user("alice"));
+        check(&all, (alice, secret, device), false, user("alice"));
+        check(&all, (alice, Some("no"), device), false, wrong());
+        check(&all, (alice, None, None), false, wrong());
+        check(&all, (eve, secret, device), true, user("device"));
+        check(&all, (eve, secret, None), false, wrong());
+        check(&all, (None, None, device), true, user("device"));
+        check(&all, (None, None, None), true, anonymous());
+        check(&all, (None, secret, None), true, anonymous());
+
+        let open = AuthSources {
+            allow_anonymous: true,
+            ..AuthSources::default()
+        };
+        check(&open, (None, None, None), true, anonymous());
+        check(&open, (eve, secret, None), true, anonymous());
+        check(&open, (eve, secret, device), true, user("device"));
+
+        let file = AuthSources {
+            passwords: Some(file()),
+            ..AuthSources::default()
+        };
+        check(&file, (None, None, None), true, nobody());
+        check(&file, (None, secret, None), true, nobody());
+        check(&file, (eve, secret, None), false, wrong());
+        check(&AuthSources::default(), (eve, secret, None), true, nobody());
+    }
+
+    #[test]
+    fn a_user_of_an_earlier_authenticator_is_no_users_of_a_later_one() {
+        let recent = RecentLogins::new([1; 32]);
+        let all = AuthSources {
+            passwords: Some(file()),
+            allow_anonymous: true,
+        };
+        let shown = (Some("alice"), Some("no"), Some("alice"));
+        let mut attempt = attempt(&all, shown);
+        assert_eq!(attempt.proceed(On::Shard, &recent, Instant::now()), None);
+        let decided = attempt.proceed(On::Thread, &recent, Instant::now());
+        assert_eq!(decided, Some(refused(ReasonCode::BadUserNameOrPassword)));
+    }
+}
