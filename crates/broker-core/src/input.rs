@@ -10,7 +10,7 @@ use crate::connection::LastWords;
 use crate::durability::{ReadAnswer, StoreSize};
 use crate::ids::{ConnectionId, ShardId, StoreId};
 use crate::mesh::ShardMessage;
-use crate::policy::{Peer, Policy};
+use crate::policy::{Grant, Peer, Policy};
 use crate::reason::CloseCause;
 
 /// One thing that happened.
@@ -146,11 +146,8 @@ pub struct OwnMessage {
 /// Whether a client may come in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// Yes, as this user (`None`: anonymous).
-    Granted {
-        /// The name that rights are decided by.
-        user: Option<Arc<str>>,
-    },
+    /// Yes.
+    Granted(Grant),
     /// No.
     Refused {
         /// What the client is told: usually 0x86 or 0x87.

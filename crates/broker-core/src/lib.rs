@@ -60,8 +60,8 @@ pub use mesh::ShardMessage;
 pub use message::{MarkParts, Message, MessageParts};
 pub use output::{Credentials, Output};
 pub use policy::{
-    Action, Actions, Combining, Decision, Denial, Effect, Identity, Member, Peer, Policy,
-    PolicyError, Role, Rule, RuleSet, Verdict,
+    Action, Actions, Claims, Combining, Decision, Denial, Effect, Grant, Identity, Member, Peer,
+    Policy, PolicyError, Role, Rule, RuleSet, TooManyClaims, Verdict,
 };
 pub use position::{Frontier, Position};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};

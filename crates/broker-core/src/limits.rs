@@ -460,6 +460,10 @@ pub(crate) const STATEMENTS_MAX: usize = 4_096;
 /// named to its receiver, who calls it lost.
 pub(crate) const MISSED_BYTES_MAX: usize = 1024 * 1024;
 
+/// Bytes of what is claimed of one client beside its name: roles, names and values, once for each
+/// connection.
+pub(crate) const CLAIM_BYTES_MAX: usize = 8 * 1024;
+
 /// Rule sets of a policy, roles of all of them, and rules of all of these: for each rule about 200
 /// bytes, its filter and where it is written, once for all shards.
 pub(crate) const RULE_SETS_MAX: usize = 255;

@@ -25,8 +25,10 @@
 
 mod chain;
 mod failures;
+mod http_client;
 mod login_queue;
 mod recent_logins;
+mod tokens;
 mod verifier;
 
 use std::borrow::Cow;
@@ -40,14 +42,29 @@ use crate::channel::EventSender;
 use chain::{Attempt, On, refused};
 pub(crate) use chain::{AuthSources, ListenerAuth};
 use failures::Source;
+pub use http_client::HttpClientError;
 use login_queue::Refusal;
 use recent_logins::RecentLogins;
+pub(crate) use tokens::TokenVerifier;
+pub use tokens::{KeyError, TokenError};
 use verifier::{PendingLogins, Verification};
 pub(crate) use verifier::{Verifier, verifier_threads};
 
-/// The rules of all listeners, by their position in the configuration.
+/// The rules of all listeners.
 #[derive(Debug, Default)]
-pub(crate) struct AuthRules(pub(crate) Vec<Arc<ListenerAuth>>);
+pub(crate) struct AuthRules {
+    /// By their position in the configuration.
+    pub(crate) listeners: Vec<Arc<ListenerAuth>>,
+    /// Whose tokens some of them accept.
+    pub(crate) tokens: Vec<Arc<TokenVerifier>>,
+}
+
+impl AuthRules {
+    /// The rules of one listener; `None`: it is gone since.
+    pub(crate) fn listener(&self, number: u16) -> Option<&Arc<ListenerAuth>> {
+        self.listeners.get(usize::from(number))
+    }
+}
 
 /// Requests authentication; one for each shard.
 #[derive(Debug)]
@@ -88,7 +105,7 @@ impl Authenticator {
         now: Instant,
         timeout: Duration,
     ) -> Option<Admission> {
-        let Some(listener_auth) = auth_rules.0.get(usize::from(credentials.peer.listener)) else {
+        let Some(listener_auth) = auth_rules.listener(credentials.peer.listener) else {
             return Some(refused(ReasonCode::NotAuthorized)); // a listener that is gone since
         };
         let source = Source::of(credentials.peer.address.map(|address| address.ip()));
@@ -143,6 +160,8 @@ fn admission_of(refusal: Refusal) -> Admission {
 mod tests {
     use std::path::Path;
 
+    use unbroken_broker_core::Grant;
+
     use super::*;
     use crate::channel::{DriverEvent, EventReceiver, event_channel};
     use crate::passwords::Passwords;
@@ -185,9 +204,7 @@ mod tests {
     }
 
     fn granted() -> Admission {
-        Admission::Granted {
-            user: Some("alice".into()),
-        }
+        Admission::Granted(Grant::user("alice"))
     }
 
     fn rules(users: &Path) -> AuthRules {
@@ -195,7 +212,10 @@ mod tests {
             passwords: Some(Arc::new(Passwords::read(users).unwrap())),
             ..AuthSources::default()
         };
-        AuthRules(vec![Arc::new(ListenerAuth::new("test".into(), sources))])
+        AuthRules {
+            listeners: vec![Arc::new(ListenerAuth::new("test".into(), sources))],
+            ..AuthRules::default()
+        }
     }
 
     fn one_listener() -> (TestClient, Verifier, EventReceiver) {

@@ -81,6 +81,18 @@ pub(crate) const RECENT_LOGINS: usize = 131_072;
 /// How long such a login is remembered.
 pub(crate) const RECENT_LOGIN_TIME: Duration = Duration::from_mins(10);
 
+/// Keys in one set that verifies tokens; about 300 bytes each.
+pub(crate) const TOKEN_KEYS: usize = 64;
+
+/// Bytes of such a set, as an issuer publishes it.
+pub(crate) const KEYS_BYTES: u64 = 256 * 1024;
+
+/// How long a fetch of it may take.
+pub(crate) const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time between two fetches that unknown key ids have asked for: anybody can show one.
+pub(crate) const KEYS_PAUSE: Duration = Duration::from_secs(10);
+
 /// Connections that the kernel queues until they are accepted, in its memory.
 pub(crate) const BACKLOG: i32 = 4_096;
 

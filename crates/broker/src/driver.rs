@@ -161,7 +161,7 @@ impl Driver {
         }
         let seen = guess(bytes).and_then(Guess::on_mqtt);
         if let (Some(seen), Some(peer)) = (seen, self.sockets.peer(id)) {
-            let listener = self.auth_rules.0.get(usize::from(peer.listener));
+            let listener = self.auth_rules.listener(peer.listener);
             let label = listener.map_or("", |listener| &listener.label);
             self.log
                 .refused_by_transport(now, label, peer.address, seen);
@@ -187,7 +187,7 @@ impl Driver {
     /// Closes a connection that has ended.
     pub(crate) fn close_ended(&mut self, now: Instant, connection: ConnectionId) {
         if let Some((peer, why)) = self.sockets.refusal(connection) {
-            let listener = self.auth_rules.0.get(usize::from(peer.listener));
+            let listener = self.auth_rules.listener(peer.listener);
             let label = listener.map_or("", |listener| &listener.label);
             self.log.refused_by_transport(now, label, peer.address, why);
         }
@@ -419,7 +419,7 @@ mod tests {
     use std::net::TcpStream;
 
     use mio::{Events, Poll};
-    use unbroken_broker_core::Peer;
+    use unbroken_broker_core::{Grant, Peer};
 
     use super::*;
     use crate::authenticator::authenticator;
@@ -572,7 +572,7 @@ mod tests {
         shard
             .handle(now, Input::Opened { connection, peer })
             .for_each(drop);
-        let admission = Admission::Granted { user: None };
+        let admission = Admission::Granted(Grant::anonymous());
         let authenticated = Input::Authenticated {
             connection,
             admission,

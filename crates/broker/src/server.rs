@@ -29,7 +29,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use unbroken_broker_core::{LimitsError, PolicyError, Settings, Shard, Totals};
 
 use crate::access::AccessError;
-use crate::authenticator::{Authenticator, Verifier, authenticator, verifier_threads};
+use crate::authenticator::{
+    AuthRules, Authenticator, TokenError, Verifier, authenticator, verifier_threads,
+};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
@@ -77,7 +79,7 @@ pub struct OpenListener {
     /// As configured.
     pub name: Option<String>,
     /// Who may connect, as text.
-    pub admits: &'static str,
+    pub admits: String,
     /// Connections from these begin with a PROXY header.
     pub trusted_proxies: Vec<Network>,
 }
@@ -106,6 +108,9 @@ pub enum StartError {
     /// A password file cannot be used.
     #[error("{0}")]
     Passwords(#[from] PasswordFileError),
+    /// Tokens cannot be verified.
+    #[error("{0}")]
+    Tokens(#[from] TokenError),
     /// Certificates, keys or revocation lists cannot be used.
     #[error("{0}")]
     Tls(#[from] TlsError),
@@ -152,7 +157,9 @@ impl Server {
     /// The same, with more than a configuration file has.
     pub fn start_with(config: Config, options: ServerOptions) -> Result<Self, StartError> {
         check(&config)?;
-        let auth_rules = Arc::new(auth_rules(&config.listeners)?);
+        let none = AuthRules::default();
+        let auth_rules = auth_rules::<StartError>(&config.listeners, &config, &none)?;
+        let auth_rules = Arc::new(auth_rules);
         let access = Access::start(&config, options.access)?;
         let policy = access.policy()?;
         let layers = layers_of(&config.listeners)?;

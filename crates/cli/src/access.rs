@@ -34,6 +34,7 @@ Examples:
   unbroken access explain -c broker.toml --user ann --client c1 publish plant/boiler
   unbroken access explain -c broker.toml --client c1 subscribe 'plant/#'
   unbroken access explain -c broker.toml --user ann --client c1 --address 10.0.0.7 connect
+  unbroken access explain -c broker.toml --role operators --claim site=north subscribe 'north/#'
 
 A SUBSCRIBE that is granted brings only messages that the client may receive.
 Exit codes: 0 allowed; 1 denied; 2 wrong usage; 78 the configuration is not valid.")]
@@ -46,6 +47,12 @@ struct Explain {
     /// The client's id
     #[arg(long, value_name = "ID", default_value = "")]
     client: String,
+    /// A role that the client's token vouches for; as often as needed
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
+    /// A value that the client's token vouches for; as often as needed
+    #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = claim)]
+    claims: Vec<(String, String)>,
     /// The client's address, for rules about addresses
     #[arg(long, value_name = "ADDRESS")]
     address: Option<IpAddr>,
@@ -105,6 +112,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
+fn claim(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 fn explain(args: &Explain) -> Result<ExitCode, Failure> {
     let action = args.action.action();
     let topic = match (action, &args.topic) {
@@ -119,6 +131,8 @@ fn explain(args: &Explain) -> Result<ExitCode, Failure> {
     let question = Question {
         user: args.user.clone(),
         client_id: args.client.clone(),
+        roles: args.roles.clone(),
+        values: args.claims.clone(),
         listener,
         address: args.address.map(|address| SocketAddr::new(address, 0)),
         action,

@@ -228,7 +228,7 @@ mod tests {
             address: Address::Tcp(bind.parse().unwrap()),
             protocol,
             name: None,
-            admits: "",
+            admits: String::new(),
             trusted_proxies: proxies.iter().map(|text| text.parse().unwrap()).collect(),
         };
         let mqtt = Transport::Mqtt;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Input, Limits, LogId, Message, Output, Peer,
+    Admission, CloseCause, ConnectionId, Event, Grant, Input, Limits, LogId, Message, Output, Peer,
     ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId, ShardMessage, ShardOptions, StoreId,
     Totals,
 };
@@ -196,7 +196,7 @@ impl Broker {
         };
         if std::mem::take(&mut self.links[link].deciding) {
             let admission = if granted {
-                Admission::Granted { user: None }
+                Admission::Granted(Grant::anonymous())
             } else {
                 let reason = ReasonCode::NotAuthorized;
                 let detail = reason.name().into();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, ConnectionId, Input, Limits, Output, Peer, Settings, Shard, ShardId, ShardOptions,
-    Totals,
+    Admission, ConnectionId, Grant, Input, Limits, Output, Peer, Settings, Shard, ShardId,
+    ShardOptions, Totals,
 };
 
 /// One shard, and time that stands still but for [`Broker::begin_turn`].
@@ -58,7 +58,7 @@ impl Broker {
         self.begin_turn();
         self.input(Input::Opened { connection, peer });
         self.send(index, &packet(0x10, &[b"\0\x04MQTT", rest].concat()));
-        let admission = Admission::Granted { user: None };
+        let admission = Admission::Granted(Grant::anonymous());
         self.input(Input::Authenticated {
             connection,
             admission,

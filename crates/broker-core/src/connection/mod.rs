@@ -41,7 +41,7 @@ use self::write_buffer::WriteBuffer;
 use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::limits::{Limits, UNCOUNTED_BYTES};
-use crate::policy::Peer;
+use crate::policy::{Claims, Grant, Peer};
 use crate::reason::Fault;
 use crate::shares::{Full, Network, Reserved};
 
@@ -74,6 +74,8 @@ pub(crate) struct Connection {
     keep_alive: Option<Duration>,
     /// The name the driver admitted the client under; `None` is anonymous.
     user: Option<Arc<str>>,
+    /// What the driver admitted it with beside its name, if there is more.
+    vouched: Option<Box<Vouched>>,
     /// What another shard has answered about the retained message that comes next.
     retain_answer: Option<Box<RetainAnswer>>,
     input: ReadBuffer,
@@ -86,6 +88,13 @@ pub(crate) struct Connection {
     unadmitted_bytes: usize,
     /// The same for those that are.
     memory_bytes: usize,
+}
+
+/// What an authenticator has said of a client beside its name.
+#[derive(Debug)]
+struct Vouched {
+    claims: Option<Arc<Claims>>,
+    until: Option<Instant>,
 }
 
 /// Whether a retained message may be kept, as the shard of its topic has answered.
@@ -130,6 +139,7 @@ impl Connection {
             packet_bytes_max: u32::MAX,
             keep_alive: None,
             user: None,
+            vouched: None,
             retain_answer: None,
             input: ReadBuffer::new(now),
             output: WriteBuffer::default(),
@@ -264,8 +274,25 @@ impl Connection {
     }
 
     /// As whom the driver lets the client in.
-    pub(crate) fn identify(&mut self, user: Option<Arc<str>>) {
+    pub(crate) fn identify(&mut self, grant: Grant) {
+        let Grant {
+            user,
+            claims,
+            until,
+        } = grant;
         self.user = user;
+        let is_more = claims.is_some() || until.is_some();
+        self.vouched = is_more.then(|| Box::new(Vouched { claims, until }));
+    }
+
+    /// What is vouched for beside the user's name.
+    pub(crate) fn claims(&self) -> Option<&Arc<Claims>> {
+        self.vouched.as_ref()?.claims.as_ref()
+    }
+
+    /// When what the client has authenticated by ends.
+    pub(crate) fn vouched_until(&self) -> Option<Instant> {
+        self.vouched.as_ref()?.until
     }
 
     /// Lets the client in.

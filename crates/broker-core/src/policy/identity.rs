@@ -1,7 +1,10 @@
-//! Who asks.
+//! Who asks, and as whom a client is let in.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
+
+use super::Claims;
 
 /// The other side of a connection, as the listener saw it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -19,8 +22,36 @@ pub struct Peer {
 pub struct Identity {
     /// The name the driver admitted the client under; `None` is anonymous.
     pub user: Option<Arc<str>>,
+    /// What the authenticator vouches for beside its name.
+    pub claims: Option<Arc<Claims>>,
     /// Its client id; one that the broker has assigned too.
     pub client_id: Arc<str>,
     /// Listener, address and certificate of its connection.
     pub peer: Peer,
+}
+
+/// As whom a client is let in.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Grant {
+    /// The name that rights are decided by; `None`: it is anonymous.
+    pub user: Option<Arc<str>>,
+    /// What rights are decided by beside the name.
+    pub claims: Option<Arc<Claims>>,
+    /// When its connection ends; `None`: it does not for this.
+    pub until: Option<Instant>,
+}
+
+impl Grant {
+    /// As this user, for as long as it is connected.
+    pub fn user(name: impl Into<Arc<str>>) -> Self {
+        Self {
+            user: Some(name.into()),
+            ..Self::default()
+        }
+    }
+
+    /// Without a name.
+    pub fn anonymous() -> Self {
+        Self::default()
+    }
 }

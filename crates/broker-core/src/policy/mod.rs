@@ -28,6 +28,7 @@
 //! passwords, rates and quotas.
 
 mod access;
+mod claims;
 mod identity;
 mod role;
 mod rules;
@@ -39,7 +40,8 @@ mod verdict;
 mod reference;
 
 pub(crate) use access::{AccessControl, is_reserved};
-pub use identity::{Identity, Peer};
+pub use claims::{Claims, TooManyClaims};
+pub use identity::{Grant, Identity, Peer};
 pub use role::{Combining, Member, Role, Rule, RuleSet};
 pub(crate) use rules::Subject;
 pub use rules::{Decision, Policy, PolicyError};

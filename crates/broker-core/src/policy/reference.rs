@@ -7,8 +7,8 @@ use unbroken_mqtt_proto::{TopicFilter, TopicName};
 use crate::ids::SessionId;
 
 use super::{
-    AccessControl, Action, Actions, Combining, Denial, Effect, Identity, Member, Peer, Policy,
-    Role, Rule, RuleSet, Verdict,
+    AccessControl, Action, Actions, Claims, Combining, Denial, Effect, Identity, Member, Peer,
+    Policy, Role, Rule, RuleSet, Verdict,
 };
 
 /// What the sets say, one by one.
@@ -74,24 +74,52 @@ fn first_applicable(set: &RuleSet, identity: &Identity, action: Action, filter: 
     undecided(set, action, Denial::NoRule)
 }
 
-/// The placeholders, and what they stand for.
-fn names(identity: &Identity) -> [(&'static str, Option<&str>); 2] {
+/// The placeholders, and what they stand for. `role`: the one of the client's that `{role}` is.
+fn names<'a>(
+    identity: &'a Identity,
+    role: Option<&'a str>,
+) -> [(&'static str, Option<&'a str>); 4] {
+    let claims = identity.claims.as_deref();
     [
         ("{user}", identity.user.as_deref()),
         ("{client}", Some(&*identity.client_id)),
+        ("{role}", role),
+        ("{claim.c}", claims.and_then(|claims| claims.value("c"))),
     ]
+}
+
+/// Each role that an authenticator vouches for, or none.
+fn granted(identity: &Identity) -> Vec<Option<&str>> {
+    let claims = identity.claims.as_deref();
+    let roles: Vec<_> = claims
+        .map(|it| it.roles().map(Some).collect())
+        .unwrap_or_default();
+    if roles.is_empty() { vec![None] } else { roles }
 }
 
 /// Whether the rules name the client by a name that is like this.
 fn names_one_that(rules: &[&Rule], identity: &Identity, is: impl Fn(&str) -> bool) -> bool {
-    names(identity).iter().any(|(placeholder, name)| {
-        name.is_some_and(&is) && rules.iter().any(|rule| rule.filter.contains(placeholder))
+    granted(identity).into_iter().any(|role| {
+        names(identity, role).iter().any(|(placeholder, name)| {
+            name.is_some_and(&is) && rules.iter().any(|rule| rule.filter.contains(placeholder))
+        })
     })
 }
 
 fn says(
     rules: &[&Rule],
     identity: &Identity,
+    action: Action,
+    filter: &str,
+    effect: Effect,
+) -> bool {
+    let mut roles = granted(identity).into_iter();
+    roles.any(|role| says_of(rules, (identity, role), action, filter, effect))
+}
+
+fn says_of(
+    rules: &[&Rule],
+    (identity, role): (&Identity, Option<&str>),
     action: Action,
     filter: &str,
     effect: Effect,
@@ -104,7 +132,7 @@ fn says(
             .enumerate()
             .map(|(depth, level)| {
                 let mut text = level.to_owned();
-                for (placeholder, name) in names(identity) {
+                for (placeholder, name) in names(identity, role) {
                     if text.contains(placeholder) {
                         let name = name.filter(|name| !name.contains(['/', '+', '#']))?;
                         text = text.replace(placeholder, name);
@@ -175,11 +203,15 @@ impl Random {
     }
 
     fn role(&mut self, number: usize) -> Role {
-        let members = (0..=self.below(2)).map(|_| match self.below(4) {
+        let members = (0..=self.below(2)).map(|_| match self.below(5) {
             0 => Member::ANYBODY,
             1 => Member::client(self.one_of(&["a*", "*b", "x", "*"])),
             2 => Member {
                 user: Some(None),
+                ..Member::ANYBODY
+            },
+            3 => Member {
+                granted: Some(self.one_of(NAMES).into()),
                 ..Member::ANYBODY
             },
             _ => Member::user(self.one_of(NAMES)),
@@ -207,6 +239,17 @@ impl Random {
 }
 
 impl Random {
+    /// No claims as often as some.
+    fn claims(&mut self) -> Option<Arc<Claims>> {
+        let roles = (0..self.below(3))
+            .map(|_| self.one_of(NAMES).into())
+            .collect();
+        let value = self.one_of(NAMES).into();
+        let values = (self.below(2) > 0).then(|| ("c".into(), value));
+        let claims = Claims::new(roles, values.into_iter().collect()).unwrap();
+        (self.below(2) > 0).then(|| Arc::new(claims))
+    }
+
     /// At most three sets, most often of roles whose denials override.
     fn sets(&mut self) -> Vec<RuleSet> {
         let count = [1, 1, 2, 3][self.below(4)];
@@ -240,6 +283,9 @@ const RULE_LEVELS: &[&str] = &[
     "{user}",
     "{client}",
     "x-{client}",
+    "{role}",
+    "x-{role}",
+    "{claim.c}",
     "$SYS",
 ];
 const TOPIC_LEVELS: &[&str] = &["a", "b", "ab", "", "x-a", "x-b", "$SYS"];
@@ -258,6 +304,7 @@ fn trees_and_tables_say_what_the_rules_say_one_by_one() {
             let user = random.one_of(NAMES);
             let identity = Identity {
                 user: (random.below(3) > 0).then(|| user.into()),
+                claims: random.claims(),
                 client_id: random.one_of(NAMES).into(),
                 peer: Peer {
                     listener: [0, 1, 2][random.below(3)],
@@ -344,8 +391,10 @@ fn a_rule_that_cannot_be_meant_is_refused() {
     };
     assert_eq!(compile("a/{user}/#"), Ok(()));
     assert_eq!(compile("a/{{user}/#"), Ok(()));
-    let placeholder = "only {user} and {client} have a meaning; a brace is written {{";
-    for filter in ["a/{role}", "{", "a/{user"] {
+    assert_eq!(compile("a/{role}-{claim.site}/#"), Ok(()));
+    let placeholder =
+        "only {user}, {client}, {role} and {claim.NAME} have a meaning; a brace is written {{";
+    for filter in ["a/{roles}", "{", "a/{user", "{claim.}", "{claim}"] {
         let level = filter.rsplit('/').next().unwrap_or_default();
         assert_eq!(compile(filter), Err(format!("in {level}: {placeholder}")));
     }

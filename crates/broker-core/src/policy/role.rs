@@ -69,6 +69,8 @@ pub struct Member {
     pub network: Option<(IpAddr, u8)>,
     /// The name in its certificate.
     pub certificate: Option<Arc<str>>,
+    /// A role that its authenticator vouches for: a token, or a service.
+    pub granted: Option<Arc<str>>,
 }
 
 /// What is allowed or denied.
@@ -79,7 +81,8 @@ pub struct Rule {
     /// To do this.
     pub actions: Actions,
     /// With these topics: a topic filter in which `{user}` and `{client}` stand for the client's
-    /// user name and its client id.
+    /// user name and its client id, `{role}` for each role and `{claim.NAME}` for the value that
+    /// its authenticator vouches for.
     ///
     /// For [`Action::Subscribe`], with each filter that asks for nothing but these topics. What a
     /// broader filter brings is up to the rules for [`Action::Receive`].
@@ -103,6 +106,7 @@ impl Member {
         listener: None,
         network: None,
         certificate: None,
+        granted: None,
     };
 
     /// Everybody without a user name.
@@ -130,6 +134,7 @@ impl Member {
     pub(super) fn is(&self, identity: &Identity) -> bool {
         let Identity {
             user,
+            claims,
             client_id,
             peer,
         } = identity;
@@ -149,6 +154,10 @@ impl Member {
                 .certificate
                 .as_ref()
                 .is_none_or(|name| peer.certificate.as_ref() == Some(name))
+            && self.granted.as_ref().is_none_or(|role| {
+                let claims = claims.as_ref();
+                claims.is_some_and(|claims| claims.has_role(role))
+            })
     }
 }
 

@@ -11,7 +11,7 @@ use unbroken_mqtt_proto::TopicFilter;
 use super::access::is_reserved;
 use super::role::{Combining, RuleSet};
 use super::tree::{Names, RuleTree};
-use super::{Action, Actions, Denial, Effect, Identity, Role, Rule, Verdict};
+use super::{Action, Actions, Claims, Denial, Effect, Identity, Role, Rule, Verdict};
 use crate::limits::{LEVELS_MAX, ROLES_MAX, RULE_SETS_MAX, RULES_MAX};
 
 /// What clients may do, compiled. The shards of a broker share it.
@@ -62,7 +62,9 @@ pub enum PolicyError {
         problem: Box<str>,
     },
     /// A placeholder that means nothing.
-    #[error("in {0}: only {{user}} and {{client}} have a meaning; a brace is written {{{{")]
+    #[error(
+        "in {0}: only {{user}}, {{client}}, {{role}} and {{claim.NAME}} have a meaning; a brace is written {{{{"
+    )]
     Placeholder(Box<str>),
 }
 
@@ -77,6 +79,7 @@ pub(crate) struct Subject {
     roles: Box<[u16]>,
     user: Option<Arc<str>>,
     client_id: Option<Arc<str>>,
+    claims: Option<Arc<Claims>>,
     hash: u64,
     connect: Verdict,
 }
@@ -183,13 +186,21 @@ impl Policy {
         let names_client = trees().any(|tree| tree.names_client);
         let user = identity.user.clone().filter(|_| names_user);
         let client_id = names_client.then(|| Arc::clone(&identity.client_id));
+        let claims = identity.claims.as_ref().and_then(|claims| {
+            let names = trees().flat_map(|tree| &tree.named_claims);
+            claims.named(
+                trees().any(|tree| tree.names_roles),
+                names.map(|name| &**name),
+            )
+        });
         let mut subject = Subject {
             generation: self.generation,
-            hash: FixedState::default().hash_one((&sets, &roles, &user, &client_id)),
+            hash: FixedState::default().hash_one((&sets, &roles, &user, &client_id, &claims)),
             sets,
             roles: roles.into(),
             user,
             client_id,
+            claims: claims.map(Arc::new),
             connect: Verdict::Allowed,
         };
         let mut verdicts = subject
@@ -410,6 +421,7 @@ impl Subject {
             && self.roles == other.roles
             && self.user == other.user
             && self.client_id == other.client_id
+            && self.claims == other.claims
     }
 
     /// Whether a name of the client's that these rules name could mean more than itself there.
@@ -422,16 +434,26 @@ impl Subject {
         self.named_in(tree).any(|name| name.contains(['+', '#']))
     }
 
-    fn named_in(&self, tree: &RuleTree) -> impl Iterator<Item = &str> {
+    fn named_in<'a>(&'a self, tree: &'a RuleTree) -> impl Iterator<Item = &'a str> {
         let user = self.user.as_deref().filter(|_| tree.names_user);
         let client_id = self.client_id.as_deref().filter(|_| tree.names_client);
-        [user, client_id].into_iter().flatten()
+        let claims = self.claims.as_deref();
+        let values = claims.map(|claims| {
+            let names = tree.named_claims.iter();
+            names.filter_map(|name| claims.value(name))
+        });
+        let roles = claims.filter(|_| tree.names_roles).map(Claims::roles);
+        let names = [user, client_id].into_iter().flatten();
+        names
+            .chain(values.into_iter().flatten())
+            .chain(roles.into_iter().flatten())
     }
 
     fn names(&self) -> Names<'_> {
         Names {
             user: self.user.as_deref(),
             client: self.client_id.as_deref().unwrap_or_default(),
+            claims: self.claims.as_deref(),
         }
     }
 }

@@ -6,17 +6,18 @@
 //!
 //! The walk is as deep as the deepest rule, and visits each node at most once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
-use super::PolicyError;
+use super::{Claims, PolicyError};
 
 /// The names that placeholders stand for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names<'a> {
     pub(super) user: Option<&'a str>,
     pub(super) client: &'a str,
+    pub(super) claims: Option<&'a Claims>,
 }
 
 #[derive(Debug)]
@@ -26,6 +27,10 @@ pub(super) struct RuleTree {
     pub(super) names_user: bool,
     /// A filter in it has `{client}`.
     pub(super) names_client: bool,
+    /// A filter in it has `{role}`.
+    pub(super) names_roles: bool,
+    /// The names of values in its filters: `{claim.NAME}`.
+    pub(super) named_claims: BTreeSet<Box<str>>,
 }
 
 /// What is known about one beginning of a filter.
@@ -51,6 +56,8 @@ enum Part {
     Text(Box<str>),
     User,
     Client,
+    Role,
+    Claim(Box<str>),
 }
 
 impl RuleTree {
@@ -59,6 +66,8 @@ impl RuleTree {
             nodes: vec![Node::default()],
             names_user: false,
             names_client: false,
+            names_roles: false,
+            named_claims: BTreeSet::new(),
         }
     }
 
@@ -85,6 +94,8 @@ impl RuleTree {
             let level = Level::parse(level)?;
             self.names_user |= level.0.contains(&Part::User);
             self.names_client |= level.0.contains(&Part::Client);
+            self.names_roles |= level.0.contains(&Part::Role);
+            self.named_claims.extend(level.claims());
             match level.into_text() {
                 Ok(text) => *node.children.entry(text).or_insert(fresh),
                 Err(level) => {
@@ -170,7 +181,11 @@ impl Level {
             let part = match name {
                 "user" => Part::User,
                 "client" => Part::Client,
-                _ => return Err(unknown()),
+                "role" => Part::Role,
+                _ => match name.strip_prefix("claim.") {
+                    Some(name) if !name.is_empty() => Part::Claim(name.into()),
+                    _ => return Err(unknown()),
+                },
             };
             if !literal.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut literal).into()));
@@ -196,20 +211,36 @@ impl Level {
         }
     }
 
+    /// The names of values in it.
+    fn claims(&self) -> impl Iterator<Item = Box<str>> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Claim(name) => Some(name.clone()),
+            Part::Text(_) | Part::User | Part::Client | Part::Role => None,
+        })
+    }
+
     /// Whether a level of a topic is this one, for a client of these names.
     fn is(&self, level: &str, names: Names<'_>) -> bool {
-        let mut rest = Some(level);
-        for part in &self.0 {
-            let text = match part {
-                Part::Text(text) => Some(&**text),
-                Part::User => names.user,
-                Part::Client => Some(names.client),
-            };
-            rest = rest
-                .zip(text)
-                .and_then(|(rest, text)| rest.strip_prefix(text));
-        }
-        rest == Some("")
+        is_made_of(&self.0, level, names)
+    }
+}
+
+/// Whether a text is these parts, one after the other: `{role}` may be any of the client's.
+fn is_made_of(parts: &[Part], text: &str, names: Names<'_>) -> bool {
+    let Some((part, parts)) = parts.split_first() else {
+        return text.is_empty();
+    };
+    let goes_on = |begin: &str| {
+        let rest = text.strip_prefix(begin);
+        rest.is_some_and(|rest| is_made_of(parts, rest, names))
+    };
+    let claims = names.claims;
+    match part {
+        Part::Text(text) => goes_on(text),
+        Part::User => names.user.is_some_and(goes_on),
+        Part::Client => goes_on(names.client),
+        Part::Role => claims.is_some_and(|claims| claims.roles().any(goes_on)),
+        Part::Claim(name) => claims.and_then(|it| it.value(name)).is_some_and(goes_on),
     }
 }
 

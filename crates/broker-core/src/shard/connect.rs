@@ -158,9 +158,10 @@ impl Shard {
             return;
         };
         match admission {
-            Admission::Granted { user } => {
-                connection.identify(user);
+            Admission::Granted(grant) => {
+                connection.identify(grant);
                 self.admit(now, id, &request);
+                self.watch_grant(id);
                 self.consume_unread(now, id);
                 self.connections.count(id);
             }
@@ -169,6 +170,14 @@ impl Shard {
                 let fault = Fault { reason, detail };
                 self.refuse(now, id, request.caller(), fault);
             }
+        }
+    }
+
+    /// A connection that was let in for a time ends with it.
+    fn watch_grant(&mut self, id: ConnectionId) {
+        let until = self.connections.get(id).and_then(Connection::vouched_until);
+        if let Some(until) = until {
+            self.timers.set(until, Timer::Grant(id));
         }
     }
 

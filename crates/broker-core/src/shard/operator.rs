@@ -315,6 +315,7 @@ const PUBLISHER: &str = "$operator";
 fn identity(connection: &Connection, client_id: &Arc<str>) -> Identity {
     Identity {
         user: connection.user().cloned(),
+        claims: connection.claims().cloned(),
         client_id: Arc::clone(client_id),
         peer: connection.peer().clone(),
     }

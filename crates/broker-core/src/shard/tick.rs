@@ -13,6 +13,7 @@ use unbroken_mqtt_proto::{Properties, QoS, ReasonCode};
 
 use crate::audit::account::Fate;
 use crate::audit::verdict::Asking;
+use crate::connection::Connection;
 use crate::delivery::Item;
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::mesh::MeshMessage;
@@ -31,12 +32,16 @@ impl Shard {
             match timer {
                 Timer::Connect(id) => self.check_admission(now, heard, id),
                 // Where a will goes may take long to find: the others follow in the next turn.
-                Timer::KeepAlive(_) | Timer::Will { .. } | Timer::SessionExpiry { .. }
+                Timer::KeepAlive(_)
+                | Timer::Grant(_)
+                | Timer::Will { .. }
+                | Timer::SessionExpiry { .. }
                     if self.has_used_turn(now) =>
                 {
                     self.timers.set(now + NEXT_TURN, timer);
                 }
                 Timer::KeepAlive(id) => self.check_keep_alive(now, heard, id),
+                Timer::Grant(id) => self.check_grant(now, id),
                 // Both are on disk; after the restart they go on.
                 Timer::Will { .. } | Timer::SessionExpiry { .. } if self.is_stopping_to_go_on() => {
                 }
@@ -117,6 +122,16 @@ impl Shard {
         }
     }
 
+    /// Ends a connection whose client has authenticated for a time that is over. One that has
+    /// authenticated again since has another timer.
+    fn check_grant(&mut self, now: Instant, id: ConnectionId) {
+        let until = self.connections.get(id).and_then(Connection::vouched_until);
+        if until.is_some_and(|until| until <= now) {
+            let detail = "its token has expired: the time for which it was authenticated is over";
+            self.disconnect(now, id, Fault::new(ReasonCode::NotAuthorized, detail));
+        }
+    }
+
     /// Takes out of the heap what no longer matters.
     #[cold]
     pub(crate) fn compact_timers(&mut self) {
@@ -130,6 +145,7 @@ impl Shard {
                 connection(*id).is_some_and(|found| found.is_to_be_in_by().is_some())
             }
             Timer::KeepAlive(id) => connection(*id).is_some(),
+            Timer::Grant(id) => connection(*id).is_some_and(|it| it.vouched_until().is_some()),
             Timer::Will { session, absence } | Timer::SessionExpiry { session, absence } => {
                 is_away(*session, *absence)
             }

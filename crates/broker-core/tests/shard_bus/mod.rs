@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Forget, Input, Limits, Output, Peer, ReadRequest,
-    Record, Room, Settings, Shard, ShardId, ShardMessage, ShardOptions, StoreId, StoreSize, Totals,
+    Admission, CloseCause, ConnectionId, Event, Forget, Grant, Input, Limits, Output, Peer,
+    ReadRequest, Record, Room, Settings, Shard, ShardId, ShardMessage, ShardOptions, StoreId,
+    StoreSize, Totals,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, ReasonCode,
@@ -49,6 +50,8 @@ pub(crate) struct Broker {
     /// Nobody is let in until `admit`.
     pub(crate) hold_admissions: bool,
     admissions: Vec<(usize, ConnectionId, Admission)>,
+    /// What clients are let in with, beside their user names.
+    pub(crate) vouched: Grant,
     /// Nothing is written until `release_writes`: every receiver is slow.
     pub(crate) hold_writes: bool,
     /// Bytes that a peer takes of the last words of its connection.
@@ -132,6 +135,7 @@ impl Broker {
             heard: None,
             hold_admissions: false,
             admissions: Vec::new(),
+            vouched: Grant::default(),
             hold_writes: false,
             last_words_max: usize::MAX,
             links: Vec::new(),
@@ -478,9 +482,10 @@ impl Broker {
                     credentials,
                     ..
                 } => {
-                    let admission = Admission::Granted {
+                    let admission = Admission::Granted(Grant {
                         user: credentials.user_name.map(Into::into),
-                    };
+                        ..self.vouched.clone()
+                    });
                     if self.hold_admissions {
                         self.admissions.push((shard, connection, admission));
                         continue;

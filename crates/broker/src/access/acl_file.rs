@@ -160,6 +160,7 @@ mod tests {
         Identity {
             user: user.map(Into::into),
             client_id: client_id.into(),
+            claims: None,
             peer: Peer {
                 listener: 1,
                 ..Peer::default()

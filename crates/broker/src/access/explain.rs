@@ -3,8 +3,11 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use unbroken_broker_core::{Action, Decision, Identity, Peer, Policy, Verdict};
+use unbroken_broker_core::{
+    Action, Claims, Decision, Identity, Peer, Policy, TooManyClaims, Verdict,
+};
 use unbroken_mqtt_proto::{SubscriptionFilter, TopicName};
 
 use super::{AccessError, rule_sets};
@@ -24,6 +27,10 @@ pub struct Question {
     pub user: Option<String>,
     /// Its client id.
     pub client_id: String,
+    /// Roles that a token or a service vouches for.
+    pub roles: Vec<String>,
+    /// Values that it vouches for, by their names.
+    pub values: Vec<(String, String)>,
     /// The position of its listener in the configuration.
     pub listener: u16,
     /// Its address; `None`: no rule about addresses fits it.
@@ -67,6 +74,9 @@ pub struct ExpectationError;
 impl Question {
     /// Why it cannot be asked: its topic is none, or its filter.
     pub fn mistake(&self) -> Option<String> {
+        if let Err(error) = self.claims() {
+            return Some(error.to_string());
+        }
         let topic = &self.topic;
         let parsed = match self.action {
             None => return None,
@@ -74,6 +84,17 @@ impl Question {
             Some(_) => TopicName::parse(topic).map(drop),
         };
         parsed.err().map(|error| format!("`{topic}`: {error}"))
+    }
+}
+
+impl Question {
+    fn claims(&self) -> Result<Claims, TooManyClaims> {
+        let roles = self.roles.iter().map(|role| Arc::from(&**role));
+        let values = self
+            .values
+            .iter()
+            .map(|(k, v)| ((&**k).into(), (&**v).into()));
+        Claims::new(roles.collect(), values.collect())
     }
 }
 
@@ -91,6 +112,7 @@ impl AccessRules {
     pub fn explain(&self, question: &Question) -> Explanation {
         let identity = Identity {
             user: question.user.as_deref().map(Into::into),
+            claims: question.claims().ok().map(Arc::new),
             client_id: question.client_id.as_str().into(),
             peer: Peer {
                 address: question.address,
@@ -170,6 +192,8 @@ impl FromStr for Expectation {
             question: Question {
                 user: user.map(str::to_owned),
                 client_id: client_id.to_owned(),
+                roles: Vec::new(),
+                values: Vec::new(),
                 listener: 0,
                 address: None,
                 action,

@@ -44,7 +44,7 @@ pub fn weaknesses(config: &Config) -> Vec<String> {
 }
 
 fn verifies_users(listener: &Listener) -> bool {
-    listener.password_file.is_some() || listener.names_users()
+    listener.has_logins() || listener.names_users()
 }
 
 /// Whether access rules for the clients of this listener are about users.

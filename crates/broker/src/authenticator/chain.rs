@@ -2,7 +2,7 @@
 //! answers.
 //!
 //! ```text
-//! password file ─▶ certificate ─▶ anonymous ─▶ refused
+//! password file ─▶ certificate ─▶ tokens ─▶ anonymous ─▶ refused
 //!      each: allow, deny, or "not mine": the next one is asked
 //! ```
 //!
@@ -17,12 +17,13 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use unbroken_broker_core::{Admission, Credentials};
+use unbroken_broker_core::{Admission, Credentials, Grant};
 use unbroken_mqtt_proto::ReasonCode;
 
 use super::recent_logins::{Login, RecentLogins};
+use super::tokens::{TokenVerdict, TokenVerifier};
 use crate::passwords::Passwords;
 
 /// The rules of one listener.
@@ -37,6 +38,7 @@ pub(crate) struct ListenerAuth {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuthSources {
     pub(crate) passwords: Option<Arc<Passwords>>,
+    pub(crate) tokens: Vec<Arc<TokenVerifier>>,
     pub(crate) allow_anonymous: bool,
 }
 
@@ -47,6 +49,8 @@ enum Method {
     PasswordFile(Arc<Passwords>),
     /// The name in a certificate that the transport has verified.
     Certificate,
+    /// Tokens of one issuer.
+    Tokens(Arc<TokenVerifier>),
     /// Nothing: a client without a name is let in.
     Anonymous,
 }
@@ -54,12 +58,12 @@ enum Method {
 /// What one authenticator says of a client.
 #[derive(Debug)]
 enum Answer {
-    /// It is this user; `None`: it has no name.
-    Allow(Option<Arc<str>>),
-    Deny,
+    Allow(Grant),
+    /// Why, as it is told the client, and for people.
+    Deny(ReasonCode, &'static str),
     /// It shows nothing that this one verifies.
     NotMine,
-    /// The answer takes a hash, which a shard does not compute.
+    /// The answer takes a hash or a signature, which a shard does not compute.
     TakesLong,
 }
 
@@ -91,6 +95,7 @@ impl ListenerAuth {
         methods.extend(sources.passwords.map(Method::PasswordFile));
         // Here users of the store are asked.
         methods.push(Method::Certificate);
+        methods.extend(sources.tokens.into_iter().map(Method::Tokens));
         methods.extend(sources.allow_anonymous.then_some(Method::Anonymous));
         let methods = methods.into();
         Self { label, methods }
@@ -101,6 +106,7 @@ impl ListenerAuth {
         self.methods.iter().any(|method| match method {
             Method::PasswordFile(_) => credentials.user_name.is_some(),
             Method::Certificate => credentials.peer.certificate.is_some(),
+            Method::Tokens(_) => credentials.password.is_some(),
             Method::Anonymous => false,
         })
     }
@@ -140,8 +146,11 @@ impl Attempt {
         let auth = Arc::clone(&self.auth);
         while let Some(method) = auth.methods.get(self.next) {
             match self.ask(method, on, recent, now) {
-                Answer::Allow(user) => return Some(Admission::Granted { user }),
-                Answer::Deny => return Some(refused(ReasonCode::BadUserNameOrPassword)),
+                Answer::Allow(grant) => return Some(Admission::Granted(grant)),
+                Answer::Deny(reason, detail) => {
+                    let detail = Cow::Borrowed(detail);
+                    return Some(Admission::Refused { reason, detail });
+                }
                 Answer::NotMine => self.next += 1,
                 Answer::TakesLong => return None,
             }
@@ -168,11 +177,14 @@ impl Attempt {
             Method::PasswordFile(passwords) => self.ask_file(passwords, on, recent, now),
             Method::Certificate => match &self.credentials.peer.certificate {
                 // The transport gives a name only where certificates name users.
-                Some(user) => Answer::Allow(Some(Arc::clone(user))),
+                Some(user) => Answer::Allow(Grant::user(Arc::clone(user))),
                 None => Answer::NotMine,
             },
+            Method::Tokens(_) if self.credentials.password.is_none() => Answer::NotMine,
+            Method::Tokens(_) if on == On::Shard => Answer::TakesLong,
+            Method::Tokens(verifier) => self.ask_verifier(verifier),
             Method::Anonymous if self.auth.verifies(&self.credentials) => Answer::NotMine,
-            Method::Anonymous => Answer::Allow(None),
+            Method::Anonymous => Answer::Allow(Grant::anonymous()),
         }
     }
 
@@ -198,7 +210,7 @@ impl Attempt {
             generation: passwords.generation(),
         });
         if recent.knows(tag, now) {
-            return Answer::Allow(Some(user.into()));
+            return Answer::Allow(Grant::user(user));
         }
         if on == On::Shard {
             return Answer::TakesLong;
@@ -206,12 +218,30 @@ impl Attempt {
         let is_right = passwords.verify(user, password);
         let answer = if is_right {
             recent.remember(tag, Instant::now());
-            Answer::Allow(Some(user.into()))
+            Answer::Allow(Grant::user(user))
         } else {
-            Answer::Deny
+            let reason = ReasonCode::BadUserNameOrPassword;
+            Answer::Deny(reason, reason.name())
         };
         self.has_hashed = true;
         answer
+    }
+
+    fn ask_verifier(&self, verifier: &TokenVerifier) -> Answer {
+        let user_name = self.credentials.user_name.as_deref();
+        let (_, password) = self.shown();
+        match verifier.verify(user_name, password, SystemTime::now()) {
+            TokenVerdict::Valid(grant) => Answer::Allow(grant),
+            TokenVerdict::Invalid(why) => Answer::Deny(ReasonCode::BadUserNameOrPassword, why),
+            TokenVerdict::Expired => {
+                Answer::Deny(ReasonCode::NotAuthorized, "its token has expired")
+            }
+            TokenVerdict::NoKeys => Answer::Deny(
+                ReasonCode::ServerUnavailable,
+                "the keys of its token's issuer are not there yet",
+            ),
+            TokenVerdict::NotMine => Answer::NotMine,
+        }
     }
 
     /// User name and password, empty where there are none.
@@ -258,9 +288,7 @@ mod tests {
     }
 
     fn user(name: &str) -> Admission {
-        Admission::Granted {
-            user: Some(name.into()),
-        }
+        Admission::Granted(Grant::user(name))
     }
 
     /// `at_once`: a shard decides, without a hash.
@@ -279,13 +307,14 @@ mod tests {
     fn the_first_authenticator_that_answers_decides() {
         let wrong = || refused(ReasonCode::BadUserNameOrPassword);
         let nobody = || refused(ReasonCode::NotAuthorized);
-        let anonymous = || Admission::Granted { user: None };
+        let anonymous = || Admission::Granted(Grant::anonymous());
         let (alice, eve, secret) = (Some("alice"), Some("eve"), Some("secret"));
         let device = Some("device");
 
         let all = AuthSources {
             passwords: Some(file()),
             allow_anonymous: true,
+            ..AuthSources::default()
         };
         check(&all, (alice, secret, None), false, user("alice"));
         check(&all, (alice, secret, device), false, user("alice"));
@@ -321,6 +350,7 @@ mod tests {
         let all = AuthSources {
             passwords: Some(file()),
             allow_anonymous: true,
+            ..AuthSources::default()
         };
         let shown = (Some("alice"), Some("no"), Some("alice"));
         let mut attempt = attempt(&all, shown);

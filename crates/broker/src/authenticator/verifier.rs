@@ -186,7 +186,14 @@ impl Verifier {
         let mut attempt = login.attempt;
         let admission = attempt.proceed(On::Thread, &self.recent, began);
         let admission = admission.unwrap_or_else(|| refused(ReasonCode::UnspecifiedError));
-        let is_right = matches!(admission, Admission::Granted { .. });
+        // What the client is not at fault for costs its address nothing.
+        let is_right = !matches!(
+            admission,
+            Admission::Refused {
+                reason: ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized,
+                ..
+            }
+        );
         let took = attempt.has_hashed.then(|| began.elapsed());
         self.shared.finish(source, is_right, took);
         if let Some(answers) = self.answers.get(usize::from(login.shard.0)) {

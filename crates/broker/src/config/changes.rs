@@ -5,7 +5,8 @@ use std::fmt;
 use super::gateways::GATEWAYS;
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULES};
-use super::{Config, Listener, Role};
+use super::tokens::{JWT, JWT_KEYS};
+use super::{Config, Jwt, Listener, Role};
 
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,9 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let (was, is) = (&old.roles, &new.roles);
     let roles = table_changes(ROLES, ROLE_KEYS, was, is, Applies::Live, name);
     changes.extend(roles);
+    let name = |jwt: &Jwt| jwt.name.clone();
+    let jwt = table_changes(JWT, JWT_KEYS, &old.jwt, &new.jwt, Applies::Live, name);
+    changes.extend(jwt);
     let rules = |config: &Config| format!("{} rules", config.audit.rules.len());
     if old.audit.rules != new.audit.rules {
         changes.push(Change {

@@ -10,7 +10,8 @@ use super::table_arrays::{
 };
 use unbroken_broker_core::AuditRule;
 
-use super::{Config, Listener, Role};
+use super::tokens::{JWT, JWT_DOC, JWT_KEYS};
+use super::{Config, Jwt, Listener, Role};
 
 /// The text of the example file. It is valid and, as it stands, changes nothing.
 pub fn example() -> String {
@@ -27,6 +28,8 @@ pub fn example() -> String {
     push_keys(&mut text, LISTENER_KEYS, &listener);
     let _ = write!(text, "\n# {ROLES_DOC}\n#[[{ROLES}]]\n");
     push_keys(&mut text, ROLE_KEYS, &Role::default());
+    let _ = write!(text, "\n# {JWT_DOC}\n#[[{JWT}]]\n");
+    push_keys(&mut text, JWT_KEYS, &Jwt::default());
     for section in SECTIONS {
         let _ = write!(text, "\n# {}\n[{}]\n", section.doc, section.name);
         push_keys(&mut text, section.keys, &config);
@@ -111,6 +114,7 @@ mod tests {
             let rules = effective.config.audit.rules;
             assert!(rules.is_empty() || rules == [AuditRule::any()]);
             assert!(effective.config.roles.len() <= 1);
+            assert!(effective.config.jwt.len() <= 1);
             let gateways = effective.config.gateways;
             assert!(gateways.is_empty() || gateways == [SpGateway::default()]);
         }

@@ -125,13 +125,11 @@ const UNSUPPORTED: &[Feature] = &[
         ],
     ),
     (
-        "another way to authenticate than a password file",
-        Some("`password_file` of a listener says which users may connect"),
+        "another way to authenticate than by passwords, certificates and tokens",
+        Some("`password_file` and `jwt` of a listener say which users may connect"),
         &[
             "authentication",
             "authenticators",
-            "jwt",
-            "jwt_*",
             "ldap",
             "ldap_*",
             "oauth",

@@ -29,6 +29,8 @@ pub struct Listener {
     pub allow_anonymous: bool,
     /// Users and passwords of clients that may connect; `None`: none.
     pub password_file: Option<PathBuf>,
+    /// Names of [`super::Jwt`] tables whose tokens its clients may show.
+    pub jwt: Vec<String>,
     /// An access control list of Mosquitto for its clients; `None`: there is none.
     pub acl_file: Option<PathBuf>,
     /// Open connections of this listener; `None`: only `limits.connections_max` applies.
@@ -135,6 +137,7 @@ impl Default for Listener {
             insecure: false,
             allow_anonymous: true,
             password_file: None,
+            jwt: Vec::new(),
             acl_file: None,
             max_connections: None,
             trusted_proxies: Vec::new(),
@@ -176,31 +179,41 @@ impl Listener {
     }
 
     /// Describes which clients may connect, for the start message.
-    pub fn admits(&self) -> &'static str {
-        let has_passwords = self.password_file.is_some();
+    pub fn admits(&self) -> String {
+        let logins = self.logins();
+        let has_logins = self.has_logins();
         if self.requires_certificate() {
-            return match (self.names_users(), self.allow_anonymous, has_passwords) {
-                (true, ..) => "client certificate",
-                (false, true, false) => "client certificate, anonymous allowed",
-                (false, true, true) => {
-                    "client certificate, and anonymous or user name and password"
-                }
-                (false, false, _) => "client certificate, and user name and password",
+            return match (self.names_users(), self.allow_anonymous, has_logins) {
+                (true, ..) => "client certificate".to_owned(),
+                (false, true, false) => "client certificate, anonymous allowed".to_owned(),
+                (false, true, true) => format!("client certificate, and anonymous or {logins}"),
+                (false, false, _) => format!("client certificate, and {logins}"),
             };
         }
         match (
             self.verifies_certificates(),
             self.allow_anonymous,
-            has_passwords,
+            has_logins,
         ) {
-            (false, true, false) => "anonymous allowed",
-            (false, true, true) => "anonymous allowed, or user name and password",
-            (false, false, _) => "user name and password",
-            (true, true, false) => "client certificate, or anonymous",
-            (true, true, true) => "client certificate, anonymous, or user name and password",
-            (true, false, true) => "client certificate, or user name and password",
-            (true, false, false) => "client certificate",
+            (false, true, false) => "anonymous allowed".to_owned(),
+            (false, true, true) => format!("anonymous allowed, or {logins}"),
+            (false, false, _) => logins,
+            (true, true, false) => "client certificate, or anonymous".to_owned(),
+            (true, true, true) => format!("client certificate, anonymous, or {logins}"),
+            (true, false, true) => format!("client certificate, or {logins}"),
+            (true, false, false) => "client certificate".to_owned(),
         }
+    }
+
+    /// What it verifies of what clients show in CONNECT.
+    fn logins(&self) -> String {
+        let passwords = self.password_file.is_some() || !self.has_logins();
+        let ways = [
+            passwords.then_some("user name and password"),
+            (!self.jwt.is_empty()).then_some("token"),
+        ];
+        let ways: Vec<_> = ways.into_iter().flatten().collect();
+        ways.join(" or ")
     }
 
     /// Whether it verifies certificates of clients, if they have one.
@@ -211,6 +224,11 @@ impl Listener {
     /// Whether it refuses clients without a certificate.
     pub const fn requires_certificate(&self) -> bool {
         self.verifies_certificates() && self.tls.require_client_certificate
+    }
+
+    /// Whether it verifies what clients show in CONNECT.
+    pub(crate) const fn has_logins(&self) -> bool {
+        self.password_file.is_some() || !self.jwt.is_empty()
     }
 
     /// Whether a certificate that the broker or a trusted proxy has verified names the client's

@@ -154,14 +154,14 @@ fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
     };
     let local = listener.is_local();
     if !reader.origins.contains_key(&said) {
-        listener.allow_anonymous = listener.password_file.is_none()
+        listener.allow_anonymous = !listener.has_logins()
             && if listener.verifies_certificates() {
                 listener.requires_certificate() && !listener.names_users()
             } else {
                 local
             };
     }
-    if listener.allow_anonymous || listener.password_file.is_some() || listener.names_users() {
+    if listener.allow_anonymous || listener.has_logins() || listener.names_users() {
         return;
     }
     let address = listener.address();

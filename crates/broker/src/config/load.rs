@@ -9,9 +9,10 @@ use super::gateways::{self, GATEWAY_KEYS, GATEWAYS, SpGateway};
 use super::listener_checks::{check_addresses, complete};
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULE_KEYS, RULES};
+use super::tokens::{self, JWT, JWT_KEYS};
 use super::value::{Kind, Value};
 use super::written::{FlagValue, Origin, Place, Raw, Written};
-use super::{Config, Listener, Role};
+use super::{Config, Jwt, Listener, Role};
 use crate::logging::Logging;
 use unbroken_broker_core::AuditRule;
 use unbroken_mqtt_proto::TopicName;
@@ -80,6 +81,7 @@ impl Effective {
         };
         let mut values = each_value(LISTENERS, LISTENER_KEYS, &self.config.listeners, one);
         values.extend(each_value(ROLES, ROLE_KEYS, &self.config.roles, one));
+        values.extend(each_value(JWT, JWT_KEYS, &self.config.jwt, one));
         values.extend(each_value(RULES, RULE_KEYS, &self.config.audit.rules, one));
         values.extend(each_value(
             GATEWAYS,
@@ -136,6 +138,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     let count = |section| written.count(section);
     let (listeners, rules) = (count(LISTENERS), count(RULES));
     let (roles, gateways) = (count(ROLES), count(GATEWAYS));
+    let jwt = vec![Jwt::default(); count(JWT)];
     let mut reader = Reader {
         values: written.values,
         origins: BTreeMap::new(),
@@ -144,6 +147,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     let mut config = Config {
         listeners: vec![Listener::default(); listeners.max(1)],
         roles: vec![Role::default(); roles],
+        jwt,
         ..Config::default()
     };
     for section in SECTIONS {
@@ -160,14 +164,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
         }
     }
     for (index, listener) in config.listeners.iter_mut().enumerate() {
-        for key in LISTENER_KEYS {
-            let place = Place {
-                section: LISTENERS,
-                index: Some(index),
-                key: key.name,
-            };
-            reader.read(place, key, listener);
-        }
+        reader.table(LISTENERS, index, LISTENER_KEYS, listener);
         complete(index, listener, &mut reader);
     }
     for index in 0..rules {
@@ -175,6 +172,9 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     }
     for (index, role) in config.roles.iter_mut().enumerate() {
         reader.role(index, role, &config.listeners);
+    }
+    for (index, jwt) in config.jwt.iter_mut().enumerate() {
+        reader.table(JWT, index, JWT_KEYS, jwt);
     }
     for index in 0..gateways {
         config.gateways.push(read_gateway(index, &mut reader));
@@ -201,42 +201,43 @@ fn check_whole(config: &Config, origins: &BTreeMap<Place, Origin>, problems: &mu
     problems.extend(check_limits(config, origins));
     problems.extend(check_log(config, origins));
     problems.extend(check_prefix(config, origins));
-    for (index, key, message, help) in gateways::mistakes(&config.gateways) {
-        let near = |key| gateway_origin(origins, index, key);
-        let origin = near(key).or_else(|| GATEWAY_KEYS.iter().find_map(|key| near(key.name)));
-        let message = format!("`{GATEWAYS}.{index}.{key}`: {message}");
-        problems.push(Problem::new(origin, message).help(help));
+    for mistake in gateways::mistakes(&config.gateways) {
+        problems.push(mistake_in(GATEWAYS, GATEWAY_KEYS, origins, mistake));
+    }
+    // Those of a value that was refused itself would mislead.
+    if is_clear {
+        for (index, name) in tokens::missing(&config.jwt, &config.listeners) {
+            let message =
+                format!("`{LISTENERS}.{index}.jwt`: no `[[{JWT}]]` table is called `{name}`");
+            let problem = Problem::new(origin_of(origins, index, "jwt"), message);
+            problems.push(problem.help("add a table with this name"));
+        }
+        for mistake in tokens::mistakes(&config.jwt, &config.listeners) {
+            problems.push(mistake_in(JWT, JWT_KEYS, origins, mistake));
+        }
     }
 }
 
-fn gateway_origin(
+/// A mistake in a table of an array, at its key or at another one that is written.
+fn mistake_in<T>(
+    section: &'static str,
+    keys: &[Key<T>],
     origins: &BTreeMap<Place, Origin>,
-    index: usize,
-    key: &'static str,
-) -> Option<Origin> {
-    let place = Place {
-        section: GATEWAYS,
-        index: Some(index),
-        key,
-    };
-    origins.get(&place).cloned()
+    (index, key, message, help): (usize, &'static str, String, &'static str),
+) -> Problem {
+    let near = |key| origin_in(section, origins, index, key);
+    let origin = near(key).or_else(|| keys.iter().find_map(|key| near(key.name)));
+    Problem::new(origin, format!("`{section}.{index}.{key}`: {message}")).help(help)
 }
 
 /// The default address to listen on does not count where one to connect to is written.
 fn read_gateway(index: usize, reader: &mut Reader) -> SpGateway {
     let mut gateway = SpGateway::default();
-    for key in GATEWAY_KEYS {
-        let place = Place {
-            section: GATEWAYS,
-            index: Some(index),
-            key: key.name,
-        };
-        reader.read(place, key, &mut gateway);
-    }
+    reader.table(GATEWAYS, index, GATEWAY_KEYS, &mut gateway);
     if gateway.connect.is_empty() {
         return gateway;
     }
-    let listen = gateway_origin(&reader.origins, index, "listen");
+    let listen = origin_in(GATEWAYS, &reader.origins, index, "listen");
     if listen.is_some() && !gateway.listen.is_empty() {
         let message = format!("`{GATEWAYS}.{index}` has both `listen` and `connect`");
         let problem = Problem::new(listen, message).help("a gateway does one of them: remove one");
@@ -281,16 +282,27 @@ impl Reader {
         self.problems.push(Problem::new(Some(origin), problem));
     }
 
-    fn audit_rule(&mut self, index: usize) -> AuditRule {
-        let mut rule = AuditRule::any();
-        for key in RULE_KEYS {
+    /// Reads the keys of one table of an array.
+    fn table<T>(
+        &mut self,
+        section: &'static str,
+        index: usize,
+        keys: &'static [Key<T>],
+        whole: &mut T,
+    ) {
+        for key in keys {
             let place = Place {
-                section: RULES,
+                section,
                 index: Some(index),
                 key: key.name,
             };
-            self.read(place, key, &mut rule);
+            self.read(place, key, whole);
         }
+    }
+
+    fn audit_rule(&mut self, index: usize) -> AuditRule {
+        let mut rule = AuditRule::any();
+        self.table(RULES, index, RULE_KEYS, &mut rule);
         if !rule.has_valid_topic() {
             let message = format!(
                 "`{RULES}.{index}.topic`: `{}` is not a topic filter",
@@ -313,16 +325,15 @@ impl Reader {
             index: Some(index),
             key,
         };
-        for key in ROLE_KEYS {
-            self.read(place(key.name), key, role);
-        }
+        self.table(ROLES, index, ROLE_KEYS, role);
         let origin = |key| self.origins.get(&place(key)).map(Origin::to_string);
         // The last name taken out of a list does not make the role everybody's.
         let is_written = |key, is_empty| is_empty && origin(key).is_some();
         role.is_for_none = is_written("users", role.users.is_empty()) && !role.anonymous
             || is_written("clients", role.clients.is_empty())
             || is_written("listeners", role.listeners.is_empty())
-            || is_written("addresses", role.addresses.is_empty());
+            || is_written("addresses", role.addresses.is_empty())
+            || is_written("granted", role.granted.is_empty());
         role.allow_origin = origin("allow").unwrap_or_default();
         role.deny_origin = origin("deny").unwrap_or_default();
         if let Err(RoleError { key, problem }) = role.compile(listeners) {
@@ -355,9 +366,19 @@ pub(super) fn origin_of(
     index: usize,
     key: &'static str,
 ) -> Option<Origin> {
+    origin_in(LISTENERS, origins, index, key)
+}
+
+fn origin_in(
+    section: &'static str,
+    origins: &BTreeMap<Place, Origin>,
+    index: usize,
+    key: &'static str,
+) -> Option<Origin> {
+    let index = Some(index);
     let place = Place {
-        section: LISTENERS,
-        index: Some(index),
+        section,
+        index,
         key,
     };
     origins.get(&place).cloned()

@@ -27,6 +27,7 @@ mod roles;
 mod setting;
 mod table;
 mod table_arrays;
+mod tokens;
 mod units;
 mod value;
 mod written;
@@ -47,6 +48,7 @@ pub use listener::{Address, Bind, CertificateUser, FileMode, Listener, Protocol,
 pub use load::{Effective, EffectiveValue, Sources};
 pub use network::Network;
 pub use roles::{Role, RoleError};
+pub use tokens::Jwt;
 pub use written::{FlagValue, Origin};
 
 /// The configuration in use: complete and cross-checked.
@@ -58,6 +60,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// What clients may do; without roles everything that the listeners' lists allow.
     pub roles: Vec<Role>,
+    /// Tokens that clients authenticate by.
+    pub jwt: Vec<Jwt>,
     /// Choices that the protocol leaves to the broker.
     pub mqtt: Mqtt,
     /// Every limit.

@@ -21,6 +21,8 @@ pub struct Role {
     pub listeners: Vec<String>,
     /// Addresses and networks; empty: all.
     pub addresses: Vec<Network>,
+    /// Roles that an authenticator vouches for, with which a client has this one; empty: all.
+    pub granted: Vec<String>,
     /// Whether its clients may connect.
     pub connect: Effect,
     /// What they may do, as `ACTION,ACTION FILTER`.
@@ -44,6 +46,7 @@ impl Default for Role {
             clients: Vec::new(),
             listeners: Vec::new(),
             addresses: Vec::new(),
+            granted: Vec::new(),
             connect: Effect::Allow,
             allow: Vec::new(),
             deny: Vec::new(),
@@ -100,14 +103,20 @@ fn members(role: &Role, listeners: &[Listener]) -> Result<Vec<Member>, RoleError
     let networks = or_any(networks.collect());
     let positions = or_any(positions.collect::<Result<Vec<_>, _>>()?);
     let users = or_any(users);
-    let count = [users.len(), clients.len(), networks.len(), positions.len()]
-        .into_iter()
-        .fold(1, usize::saturating_mul);
+    let granted = or_any(role.granted.iter().map(|role| Arc::from(&**role)).collect());
+    let counts = [
+        users.len(),
+        clients.len(),
+        networks.len(),
+        positions.len(),
+        granted.len(),
+    ];
+    let count = counts.into_iter().fold(1, usize::saturating_mul);
     if count > MEMBERS_MAX {
         return Err(RoleError {
             key: "users",
             problem: format!(
-                "users, clients, addresses and listeners of the role make {count} combinations; there \
+                "users, clients, addresses, listeners and granted of the role make {count} combinations; there \
                  can be at most {MEMBERS_MAX}; divide the role"
             ),
         });
@@ -117,13 +126,14 @@ fn members(role: &Role, listeners: &[Listener]) -> Result<Vec<Member>, RoleError
         for client_id in &clients {
             for network in &networks {
                 for listener in &positions {
-                    members.push(Member {
+                    members.extend(granted.iter().map(|granted| Member {
                         user: user.clone(),
                         client_id: client_id.clone(),
                         listener: *listener,
                         network: *network,
                         certificate: None,
-                    });
+                        granted: granted.clone(),
+                    }));
                 }
             }
         }
@@ -232,6 +242,7 @@ mod tests {
         let check = |user: Option<&str>, client_id: &str, listener, address: &str, expected| {
             let identity = Identity {
                 user: user.map(Into::into),
+                claims: None,
                 client_id: client_id.into(),
                 peer: Peer {
                     address: Some(address.parse().unwrap()),
@@ -276,9 +287,9 @@ mod tests {
             "'#' must be the last level",
         );
         check(
-            |it| it.deny = texts(&["all a/{role}"]),
+            |it| it.deny = texts(&["all a/{roles}"]),
             "deny",
-            "only {user} and {client}",
+            "only {user}, {client}, {role} and {claim.NAME}",
         );
         check(
             |it| it.listeners = texts(&["c"]),

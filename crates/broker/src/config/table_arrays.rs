@@ -102,6 +102,13 @@ pub(super) const ROLE_KEYS: &[Key<Role>] = &[
         addresses
     ),
     key!(
+        "granted",
+        Kind::List,
+        Live,
+        ["Roles in a client's token with which it has this one."],
+        granted
+    ),
+    key!(
         "connect",
         Kind::Choice(&["allow", "deny"]),
         Live,
@@ -115,7 +122,8 @@ pub(super) const ROLE_KEYS: &[Key<Role>] = &[
         [
             "Actions and topic filters, such as \"publish plant/{user}/#\" or",
             "\"subscribe,receive plant/#\". The actions are publish, subscribe, receive, and all.",
-            "{user} and {client} are the client's own names; a brace is written {{."
+            "{user} and {client} are the client's own names, {role} and {claim.NAME} what its token",
+            "says; a brace is written {{."
         ],
         allow
     ),
@@ -225,6 +233,16 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         password_file
     ),
     key!(
+        "jwt",
+        Kind::List,
+        Live,
+        [
+            "Names of `[[jwt]]` tables: its clients may show a token of theirs as the password, and",
+            "any or no user name."
+        ],
+        jwt
+    ),
+    key!(
         "acl_file",
         Kind::Path,
         Live,
@@ -328,8 +346,8 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         Live,
         [
             "The part of a client's certificate that names its user; a certificate without it is",
-            "refused. No password is asked for then, and the name in CONNECT does not count. off:",
-            "certificates name no users."
+            "refused. No password is asked for then, and the name in CONNECT does not count, unless",
+            "the password_file has it. off: certificates name no users."
         ],
         tls.certificate_user
     ),

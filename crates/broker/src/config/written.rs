@@ -12,6 +12,7 @@ use super::foreign::{instead_of, is_mosquitto, mosquitto_line, not_yet, protocol
 use super::gateways::{GATEWAY_KEYS, GATEWAYS};
 use super::table::SECTIONS;
 use super::table_arrays::{ADDRESS, LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULE_KEYS, RULES};
+use super::tokens::{JWT, JWT_KEYS};
 use super::value::Form;
 
 /// Where an effective value comes from.
@@ -145,6 +146,7 @@ impl Written {
             match (section.get_ref().as_ref(), content.get_ref()) {
                 (LISTENERS, tables) => self.read_tables(LISTENERS, tables, origin, text, &at),
                 (ROLES, tables) => self.read_tables(ROLES, tables, origin, text, &at),
+                (JWT, tables) => self.read_tables(JWT, tables, origin, text, &at),
                 (AUDIT, DeValue::Table(keys)) => {
                     let mut keys = keys.clone();
                     let rules = keys.remove(RULE);
@@ -255,7 +257,7 @@ impl Written {
     }
 
     fn wrong_shape(&mut self, origin: Origin, section: &str) {
-        let header = if [LISTENERS, RULES, ROLES, GATEWAYS].contains(&section) {
+        let header = if ARRAYS.contains(&section) {
             format!("[[{section}]]")
         } else {
             format!("[{section}]")
@@ -356,8 +358,9 @@ impl Written {
             },
             [AUDIT, RULE, index, key] => self.put_numbered(RULES, "rule", index, key, raw),
             [ROLES, index, key] => self.put_numbered(ROLES, "role", index, key, raw),
+            [JWT, index, key] => self.put_numbered(JWT, "table", index, key, raw),
             [GATEWAY, SP, index, key] => self.put_numbered(GATEWAYS, "gateway", index, key, raw),
-            [section, key] if section != LISTENERS && section != ROLES => {
+            [section, key] if !ARRAYS.contains(&section) => {
                 self.put(section, None, key, raw);
             }
             _ => self.problems.push(
@@ -501,11 +504,11 @@ const SP: &str = "sp";
 /// What the name of an environment variable that sets a value begins with.
 const ENVIRONMENT_PREFIX: &str = "UNBROKEN__";
 
+/// The arrays of tables.
+const ARRAYS: [&str; 5] = [LISTENERS, RULES, ROLES, JWT, GATEWAYS];
+
 fn section_names() -> impl Iterator<Item = &'static str> {
-    SECTIONS
-        .iter()
-        .map(|section| section.name)
-        .chain([LISTENERS, RULES, ROLES, GATEWAYS])
+    SECTIONS.iter().map(|section| section.name).chain(ARRAYS)
 }
 
 fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
@@ -517,6 +520,7 @@ fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
         .map_or(&[][..], |s| s.keys);
     let rule_keys = if section == RULES { RULE_KEYS } else { &[] };
     let role_keys = if section == ROLES { ROLE_KEYS } else { &[] };
+    let jwt_keys = if section == JWT { JWT_KEYS } else { &[] };
     let gateway_keys = if section == GATEWAYS {
         GATEWAY_KEYS
     } else {
@@ -527,6 +531,7 @@ fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
         .chain(gateway_keys.iter().map(|key| key.name))
         .chain(rule_keys.iter().map(|key| key.name))
         .chain(role_keys.iter().map(|key| key.name))
+        .chain(jwt_keys.iter().map(|key| key.name))
         .chain(listener_keys.iter().map(|key| key.name))
         .chain(listeners.then_some(ADDRESS))
 }

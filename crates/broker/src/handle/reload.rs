@@ -12,9 +12,9 @@ use unbroken_broker_core::{LimitsError, Policy, PolicyError, RuleSet, Totals};
 
 use super::{HandleError, Requests};
 use crate::access::{self, AccessError};
-use crate::authenticator::{AuthRules, AuthSources, ListenerAuth};
+use crate::authenticator::{AuthRules, AuthSources, ListenerAuth, TokenError, TokenVerifier};
 use crate::channel::DriverEvent;
-use crate::config::{Change, Config, Listener, Role, changes, in_force};
+use crate::config::{Change, Config, Jwt, Listener, Role, changes, in_force};
 use crate::listener::{ConnectionPermits, Layers};
 use crate::passwords::{PasswordFileError, Passwords};
 use crate::request::Request;
@@ -85,6 +85,9 @@ pub enum ReloadError {
     /// A password file cannot be used.
     #[error("{0}")]
     Passwords(#[from] PasswordFileError),
+    /// Tokens cannot be verified.
+    #[error("{0}")]
+    Tokens(#[from] TokenError),
     /// Certificates, keys or revocation lists cannot be used.
     #[error("{0}")]
     Tls(#[from] TlsError),
@@ -148,7 +151,7 @@ impl InForce {
         let changed = {
             let mut running = self.lock();
             let open = Open::new(&running.config.listeners, &config.listeners);
-            let auth_rules = Arc::new(open.auth_rules(&running.auth_rules)?);
+            let auth_rules = Arc::new(open.auth_rules(&config, &running.auth_rules)?);
             let certificates = self.read_certificates(&open)?;
             self.reload_access(&open, &config.roles, requests)?;
             let changed = changes(&running.config, &config);
@@ -158,6 +161,7 @@ impl InForce {
                 auth_rules: Arc::clone(&auth_rules),
                 applied: Sender::clone(&applied),
             })?;
+            *self.lock_auth_rules() = auth_rules;
             for (tls, new) in certificates {
                 tls.put_in_force(new);
             }
@@ -291,13 +295,18 @@ impl Open {
         rules.map(|(rule, is_configured)| is_configured.then_some(rule))
     }
 
-    /// Reads the password files.
-    fn auth_rules(&self, now: &AuthRules) -> Result<AuthRules, PasswordFileError> {
-        let of_listener = |(rule, now): (Option<&Listener>, &ListenerAuth)| {
-            rule.map_or_else(|| Ok(now.clone()), listener_auth)
+    /// Reads what clients authenticate by.
+    fn auth_rules(&self, config: &Config, now: &AuthRules) -> Result<AuthRules, ReloadError> {
+        let tokens = token_verifiers(config, now)?;
+        let of_listener = |(rule, now): (Option<&Listener>, &Arc<ListenerAuth>)| {
+            rule.map_or_else(
+                || Ok(Arc::clone(now)),
+                |rule| listener_auth(rule, &tokens),
+            )
         };
-        let all = self.configured().zip(&now.0).map(of_listener);
-        Ok(AuthRules(all.collect::<Result<_, _>>()?))
+        let all = self.configured().zip(&now.listeners).map(of_listener);
+        let listeners = all.collect::<Result<_, PasswordFileError>>()?;
+        Ok(AuthRules { listeners, tokens })
     }
 
     /// Reads the access control lists.
@@ -338,18 +347,45 @@ pub(crate) fn layers_of(listeners: &[Listener]) -> Result<Vec<Layers>, TlsError>
     listeners.iter().map(Layers::new).collect()
 }
 
-/// Reads the password files.
-pub(crate) fn auth_rules(listeners: &[Listener]) -> Result<AuthRules, PasswordFileError> {
-    let all = listeners.iter().map(listener_auth);
-    Ok(AuthRules(all.collect::<Result<_, _>>()?))
+/// Reads what the listeners authenticate by. `before`: what is in force, whose fetched keys stay
+/// until there are others.
+pub(crate) fn auth_rules<E>(
+    listeners: &[Listener],
+    config: &Config,
+    before: &AuthRules,
+) -> Result<AuthRules, E>
+where
+    E: From<PasswordFileError> + From<TokenError>,
+{
+    let tokens = token_verifiers(config, before)?;
+    let listeners = listeners.iter().map(|rule| listener_auth(rule, &tokens));
+    let listeners = listeners.collect::<Result<_, _>>()?;
+    Ok(AuthRules { listeners, tokens })
 }
 
-fn listener_auth(rule: &Listener) -> Result<Arc<ListenerAuth>, PasswordFileError> {
+fn token_verifiers(
+    config: &Config,
+    before: &AuthRules,
+) -> Result<Vec<Arc<TokenVerifier>>, TokenError> {
+    let verifier = |rules: &Jwt| {
+        let mut of_before = before.tokens.iter();
+        let replaced = of_before.find(|before| before.name() == rules.name);
+        TokenVerifier::new(rules, replaced.map(|it| &**it)).map(Arc::new)
+    };
+    config.jwt.iter().map(verifier).collect()
+}
+
+fn listener_auth(
+    rule: &Listener,
+    tokens: &[Arc<TokenVerifier>],
+) -> Result<Arc<ListenerAuth>, PasswordFileError> {
     let passwords = rule.password_file.as_deref().map(Passwords::read);
     let address = rule.address();
     let label = rule.name.clone().unwrap_or_else(|| address.to_string());
+    let named = |name: &String| tokens.iter().find(|it| it.name() == name).cloned();
     let sources = AuthSources {
         passwords: passwords.transpose()?.map(Arc::new),
+        tokens: rule.jwt.iter().filter_map(named).collect(),
         allow_anonymous: rule.allow_anonymous,
     };
     Ok(Arc::new(ListenerAuth::new(label.into(), sources)))

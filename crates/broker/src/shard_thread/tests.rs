@@ -492,7 +492,10 @@ fn shard_thread(
         },
         acceptor: None,
         authenticator: authenticators.remove(0),
-        auth_rules: Arc::new(AuthRules(vec![anybody])),
+        auth_rules: Arc::new(AuthRules {
+            listeners: vec![anybody],
+            ..AuthRules::default()
+        }),
         store_handle: None,
         is_batching_adaptive: true,
     })

@@ -8,6 +8,8 @@ mod client;
 mod handle;
 mod reload;
 mod restart;
+mod service;
+mod tokens;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};

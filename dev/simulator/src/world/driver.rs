@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Disconnection, DropReason, Event, Input, LastWords,
+    Admission, CloseCause, ConnectionId, Disconnection, DropReason, Event, Grant, Input, LastWords,
     Output, Peer, Shard,
 };
 use unbroken_mqtt_proto::{Packet, QoS, ReasonCode, next_frame};
@@ -239,7 +239,7 @@ impl World {
             return true;
         };
         self.admitting = Some(link);
-        let admission = Admission::Granted { user: None };
+        let admission = Admission::Granted(Grant::anonymous());
         self.input_of(
             link,
             shard,

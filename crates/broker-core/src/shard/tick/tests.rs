@@ -6,8 +6,8 @@ use unbroken_mqtt_proto::{Connect, Packet, Property, PropertyBuf, Publish, QoS, 
 
 use super::*;
 use crate::{
-    Admission, CloseCause, Event, Input, Limits, Output, Peer, Settings, ShardId, ShardOptions,
-    Totals,
+    Admission, CloseCause, Event, Grant, Input, Limits, Output, Peer, Settings, ShardId,
+    ShardOptions, Totals,
 };
 
 fn shard(start: Instant) -> Shard {
@@ -50,7 +50,7 @@ fn join(shard: &mut Shard, now: Instant, serial: u32) -> ConnectionId {
         properties: properties.as_properties(),
     };
     send(shard, now, connection, &Packet::Connect(connect));
-    let admission = Admission::Granted { user: None };
+    let admission = Admission::Granted(Grant::anonymous());
     let input = Input::Authenticated {
         connection,
         admission,
