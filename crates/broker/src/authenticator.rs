@@ -26,7 +26,9 @@
 mod chain;
 mod failures;
 mod http_client;
+mod http_hook;
 mod login_queue;
+mod pending;
 mod recent_logins;
 mod tokens;
 mod verifier;
@@ -39,15 +41,18 @@ use unbroken_broker_core::{Admission, ConnectionId, Credentials, Peer, ShardId};
 use unbroken_mqtt_proto::ReasonCode;
 
 use crate::channel::EventSender;
-use chain::{Attempt, On, refused};
+use chain::{Attempt, On, Step, refused};
 pub(crate) use chain::{AuthSources, ListenerAuth};
 use failures::Source;
 pub use http_client::HttpClientError;
+pub use http_hook::HookError;
+pub(crate) use http_hook::HttpHook;
 use login_queue::Refusal;
+use pending::PendingLogins;
 use recent_logins::RecentLogins;
 pub(crate) use tokens::TokenVerifier;
 pub use tokens::{KeyError, TokenError};
-use verifier::{PendingLogins, Verification};
+use verifier::{Common, Verification};
 pub(crate) use verifier::{Verifier, verifier_threads};
 
 /// The rules of all listeners.
@@ -70,8 +75,8 @@ impl AuthRules {
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     shard: ShardId,
-    pending: PendingLogins,
-    recent: Arc<RecentLogins>,
+    pending: Arc<PendingLogins<Verification>>,
+    common: Arc<Common>,
 }
 
 /// So many verifiers, and an authenticator for each shard; `answers` are channels to the shards.
@@ -81,15 +86,15 @@ pub(crate) fn authenticator(
     boot_key: [u8; 32],
     threads: usize,
 ) -> (Vec<Authenticator>, Vec<Verifier>) {
-    let recent = Arc::new(RecentLogins::new(boot_key));
     let shards = u8::try_from(answers.len()).expect("a shard's number is a u8");
-    let pending = PendingLogins::new(threads);
-    let verifiers = verifier::verifiers(threads, &pending, answers, &recent);
+    let common = Arc::new(Common::new(RecentLogins::new(boot_key), answers));
+    let pending = Arc::new(PendingLogins::new(threads));
+    let verifiers = (0..threads).map(|_| Verifier::new(&pending)).collect();
     let authenticators = (0..shards)
         .map(|shard| Authenticator {
             shard: ShardId(shard),
-            pending: pending.clone(),
-            recent: Arc::clone(&recent),
+            pending: Arc::clone(&pending),
+            common: Arc::clone(&common),
         })
         .collect();
     (authenticators, verifiers)
@@ -110,28 +115,36 @@ impl Authenticator {
         };
         let source = Source::of(credentials.peer.address.map(|address| address.ip()));
         let mut attempt = Attempt::new(credentials, Arc::clone(listener_auth));
-        if let Some(admission) = attempt.proceed(On::Shard, &self.recent, now) {
-            return Some(admission);
-        }
+        let step = attempt.proceed(On::Shard, &self.common.recent, now);
         let bytes = attempt.bytes();
-        let verification = Verification {
+        let login = Verification {
             shard: self.shard,
             connection,
+            deadline: now + timeout,
             attempt,
+            common: Arc::clone(&self.common),
         };
-        let pushed = self
-            .pending
-            .push(now, source, (verification, bytes), timeout);
+        let pushed = match step {
+            Step::Decided(admission) => return Some(admission),
+            Step::TakesLong => self.pending.push(now, source, (login, bytes), timeout),
+            Step::AskHook(hook) => hook.push(now, source, login),
+        };
         pushed.err().map(admission_of)
     }
 
     /// The client has closed this connection, and does not wait for the answer.
-    pub(crate) fn cancel(&self, connection: ConnectionId, peer: &Peer) {
+    pub(crate) fn cancel(&self, auth_rules: &AuthRules, connection: ConnectionId, peer: &Peer) {
         let source = Source::of(peer.address.map(|address| address.ip()));
         let shard = self.shard;
-        self.pending.remove(source, |verification| {
-            verification.connection == connection && verification.shard == shard
-        });
+        let is_it = |login: &Verification| login.connection == connection && login.shard == shard;
+        self.pending.remove(source, is_it);
+        let listener_auth = auth_rules.listener(peer.listener);
+        for hook in listener_auth
+            .into_iter()
+            .flat_map(|auth| Attempt::hooks(auth))
+        {
+            hook.remove(source, is_it);
+        }
     }
 }
 
@@ -265,8 +278,9 @@ mod tests {
             assert_eq!(client.authenticate(serial, "secret"), None);
         }
         let peer = Peer::default();
-        client.authenticator.cancel(connection(1), &peer);
-        client.authenticator.cancel(connection(9), &peer);
+        let rules = &client.auth_rules;
+        client.authenticator.cancel(rules, connection(1), &peer);
+        client.authenticator.cancel(rules, connection(9), &peer);
         drop(client);
         verifier.run();
         assert_eq!(answers(&mut receiver), [(2, granted()), (3, granted())]);

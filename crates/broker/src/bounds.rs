@@ -93,6 +93,12 @@ pub(crate) const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two fetches that unknown key ids have asked for: anybody can show one.
 pub(crate) const KEYS_PAUSE: Duration = Duration::from_secs(10);
 
+/// Bytes of what a service answers about one client.
+pub(crate) const HOOK_ANSWER_BYTES: u64 = 64 * 1024;
+
+/// Time between two lines in the log about a service that does not answer.
+pub(crate) const HOOK_REPORT_PAUSE: Duration = Duration::from_secs(10);
+
 /// Connections that the kernel queues until they are accepted, in its memory.
 pub(crate) const BACKLOG: i32 = 4_096;
 

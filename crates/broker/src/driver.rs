@@ -172,7 +172,8 @@ impl Driver {
     pub(crate) fn end_login_if_closed(&mut self, connection: ConnectionId) {
         if self.sockets.is_at_end(connection) {
             if let Some(peer) = self.sockets.peer(connection) {
-                self.authenticator.cancel(connection, peer);
+                self.authenticator
+                    .cancel(&self.auth_rules, connection, peer);
             }
             self.sockets.resume(connection);
         }

@@ -45,7 +45,7 @@ mod transport;
 mod tuning;
 mod websocket;
 
-pub use authenticator::{HttpClientError, KeyError, TokenError};
+pub use authenticator::{HookError, HttpClientError, KeyError, TokenError};
 pub use broker_store::BrokerStore;
 pub use disk::DiskError;
 pub use handle::{BrokerHandle, ReloadError};

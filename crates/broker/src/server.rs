@@ -30,7 +30,7 @@ use unbroken_broker_core::{LimitsError, PolicyError, Settings, Shard, Totals};
 
 use crate::access::AccessError;
 use crate::authenticator::{
-    AuthRules, Authenticator, TokenError, Verifier, authenticator, verifier_threads,
+    AuthRules, Authenticator, HookError, TokenError, Verifier, authenticator, verifier_threads,
 };
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
@@ -111,6 +111,9 @@ pub enum StartError {
     /// Tokens cannot be verified.
     #[error("{0}")]
     Tokens(#[from] TokenError),
+    /// A service cannot be asked.
+    #[error("{0}")]
+    Hook(#[from] HookError),
     /// Certificates, keys or revocation lists cannot be used.
     #[error("{0}")]
     Tls(#[from] TlsError),

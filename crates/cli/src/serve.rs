@@ -130,7 +130,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 fn code(error: &ServeError) -> u8 {
     match error {
-        ServeError::Start(StartError::Passwords(_) | StartError::Tokens(_)) => exit::NO_INPUT,
+        ServeError::Start(
+            StartError::Passwords(_) | StartError::Tokens(_) | StartError::Hook(_),
+        ) => exit::NO_INPUT,
         ServeError::Start(
             StartError::Bind { .. } | StartError::System(_) | StartError::Disk(_),
         )

@@ -2,7 +2,7 @@
 //! answers.
 //!
 //! ```text
-//! password file ─▶ certificate ─▶ tokens ─▶ anonymous ─▶ refused
+//! password file ─▶ certificate ─▶ tokens ─▶ HTTP hooks ─▶ anonymous ─▶ refused
 //!      each: allow, deny, or "not mine": the next one is asked
 //! ```
 //!
@@ -22,6 +22,7 @@ use std::time::{Instant, SystemTime};
 use unbroken_broker_core::{Admission, Credentials, Grant};
 use unbroken_mqtt_proto::ReasonCode;
 
+use super::http_hook::HttpHook;
 use super::recent_logins::{Login, RecentLogins};
 use super::tokens::{TokenVerdict, TokenVerifier};
 use crate::passwords::Passwords;
@@ -39,6 +40,7 @@ pub(crate) struct ListenerAuth {
 pub(crate) struct AuthSources {
     pub(crate) passwords: Option<Arc<Passwords>>,
     pub(crate) tokens: Vec<Arc<TokenVerifier>>,
+    pub(crate) hooks: Vec<Arc<HttpHook>>,
     pub(crate) allow_anonymous: bool,
 }
 
@@ -51,6 +53,8 @@ enum Method {
     Certificate,
     /// Tokens of one issuer.
     Tokens(Arc<TokenVerifier>),
+    /// A service is asked.
+    Hook(Arc<HttpHook>),
     /// Nothing: a client without a name is let in.
     Anonymous,
 }
@@ -65,6 +69,28 @@ enum Answer {
     NotMine,
     /// The answer takes a hash or a signature, which a shard does not compute.
     TakesLong,
+    /// A thread of the hook has to ask its service.
+    AskHook(Arc<HttpHook>),
+}
+
+/// What a service has said of a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum HookVerdict {
+    Allow(Grant),
+    Deny,
+    NotMine,
+    /// It has not answered.
+    Failed,
+}
+
+/// How far an attempt has come.
+#[derive(Debug)]
+pub(super) enum Step {
+    Decided(Admission),
+    /// It goes on where hashes are computed.
+    TakesLong,
+    /// It goes on with this hook.
+    AskHook(Arc<HttpHook>),
 }
 
 /// A client that is being authenticated.
@@ -75,6 +101,8 @@ pub(super) struct Attempt {
     next: usize,
     /// A file without this user: the client is refused as late as one of its users.
     without_user: Option<Arc<Passwords>>,
+    /// What the hook that is asked next has said.
+    verdict: Option<HookVerdict>,
     /// Whether a hash was computed for it.
     pub(super) has_hashed: bool,
 }
@@ -96,6 +124,7 @@ impl ListenerAuth {
         // Here users of the store are asked.
         methods.push(Method::Certificate);
         methods.extend(sources.tokens.into_iter().map(Method::Tokens));
+        methods.extend(sources.hooks.into_iter().map(Method::Hook));
         methods.extend(sources.allow_anonymous.then_some(Method::Anonymous));
         let methods = methods.into();
         Self { label, methods }
@@ -107,6 +136,7 @@ impl ListenerAuth {
             Method::PasswordFile(_) => credentials.user_name.is_some(),
             Method::Certificate => credentials.peer.certificate.is_some(),
             Method::Tokens(_) => credentials.password.is_some(),
+            Method::Hook(_) => credentials.user_name.is_some() || credentials.password.is_some(),
             Method::Anonymous => false,
         })
     }
@@ -119,6 +149,7 @@ impl Attempt {
             auth,
             next: 0,
             without_user: None,
+            verdict: None,
             has_hashed: false,
         }
     }
@@ -136,27 +167,41 @@ impl Attempt {
         client_id.len() + user_name + password
     }
 
-    /// Asks until one authenticator decides, or takes too long for a shard.
-    pub(super) fn proceed(
-        &mut self,
-        on: On,
-        recent: &RecentLogins,
-        now: Instant,
-    ) -> Option<Admission> {
+    /// The name or address of its listener.
+    pub(super) fn label(&self) -> &str {
+        &self.auth.label
+    }
+
+    /// A hook has answered: it is asked no more.
+    pub(super) fn take_verdict(&mut self, verdict: HookVerdict) {
+        self.verdict = Some(verdict);
+    }
+
+    /// The hooks that may have it in their queues.
+    pub(super) fn hooks(auth: &ListenerAuth) -> impl Iterator<Item = &HttpHook> {
+        auth.methods.iter().filter_map(|method| match method {
+            Method::Hook(hook) => Some(&**hook),
+            _ => None,
+        })
+    }
+
+    /// Asks until one authenticator decides, or takes too long here.
+    pub(super) fn proceed(&mut self, on: On, recent: &RecentLogins, now: Instant) -> Step {
         let auth = Arc::clone(&self.auth);
         while let Some(method) = auth.methods.get(self.next) {
             match self.ask(method, on, recent, now) {
-                Answer::Allow(grant) => return Some(Admission::Granted(grant)),
+                Answer::Allow(grant) => return Step::Decided(Admission::Granted(grant)),
                 Answer::Deny(reason, detail) => {
                     let detail = Cow::Borrowed(detail);
-                    return Some(Admission::Refused { reason, detail });
+                    return Step::Decided(Admission::Refused { reason, detail });
                 }
                 Answer::NotMine => self.next += 1,
-                Answer::TakesLong => return None,
+                Answer::TakesLong => return Step::TakesLong,
+                Answer::AskHook(hook) => return Step::AskHook(hook),
             }
         }
         match (&self.without_user, on) {
-            (Some(_), On::Shard) => return None,
+            (Some(_), On::Shard) => return Step::TakesLong,
             (Some(passwords), On::Thread) => {
                 let (user, password) = self.shown();
                 let is_right = passwords.verify(user, password);
@@ -165,7 +210,7 @@ impl Attempt {
             }
             (None, _) => {}
         }
-        Some(refused(if auth.verifies(&self.credentials) {
+        Step::Decided(refused(if auth.verifies(&self.credentials) {
             ReasonCode::BadUserNameOrPassword
         } else {
             ReasonCode::NotAuthorized
@@ -183,6 +228,7 @@ impl Attempt {
             Method::Tokens(_) if self.credentials.password.is_none() => Answer::NotMine,
             Method::Tokens(_) if on == On::Shard => Answer::TakesLong,
             Method::Tokens(verifier) => self.ask_verifier(verifier),
+            Method::Hook(hook) => self.ask_hook(hook, recent, now),
             Method::Anonymous if self.auth.verifies(&self.credentials) => Answer::NotMine,
             Method::Anonymous => Answer::Allow(Grant::anonymous()),
         }
@@ -244,6 +290,24 @@ impl Attempt {
         }
     }
 
+    fn ask_hook(&mut self, hook: &Arc<HttpHook>, recent: &RecentLogins, now: Instant) -> Answer {
+        let said = self.verdict.take();
+        let said = said.or_else(|| hook.remembered(&self.credentials, recent, now));
+        match said {
+            None => Answer::AskHook(Arc::clone(hook)),
+            Some(HookVerdict::Allow(grant)) => Answer::Allow(grant),
+            Some(HookVerdict::Deny) => {
+                let reason = ReasonCode::NotAuthorized;
+                Answer::Deny(reason, "the service that was asked does not allow it")
+            }
+            Some(HookVerdict::NotMine) => Answer::NotMine,
+            Some(HookVerdict::Failed) => Answer::Deny(
+                ReasonCode::ServerUnavailable,
+                "the service that has to allow it does not answer",
+            ),
+        }
+    }
+
     /// User name and password, empty where there are none.
     fn shown(&self) -> (&str, &[u8]) {
         let user = self.credentials.user_name.as_deref();
@@ -291,14 +355,25 @@ mod tests {
         Admission::Granted(Grant::user(name))
     }
 
+    fn decided(step: Step) -> Option<Admission> {
+        match step {
+            Step::Decided(admission) => Some(admission),
+            Step::TakesLong | Step::AskHook(_) => None,
+        }
+    }
+
     /// `at_once`: a shard decides, without a hash.
     #[track_caller]
     fn check(sources: &AuthSources, shown: Shown<'_>, at_once: bool, expected: Admission) {
         let recent = RecentLogins::new([1; 32]);
         let mut attempt = attempt(sources, shown);
-        let decided = attempt.proceed(On::Shard, &recent, Instant::now());
-        assert_eq!(decided.is_some(), at_once, "{shown:?}");
-        let decided = decided.or_else(|| attempt.proceed(On::Thread, &recent, Instant::now()));
+        let mut step = attempt.proceed(On::Shard, &recent, Instant::now());
+        let is_decided = matches!(step, Step::Decided(_));
+        assert_eq!(is_decided, at_once, "{shown:?}");
+        if !is_decided {
+            step = attempt.proceed(On::Thread, &recent, Instant::now());
+        }
+        let decided = decided(step);
         assert_eq!(decided, Some(expected), "{shown:?}");
         assert_eq!(attempt.has_hashed, !at_once, "{shown:?}");
     }
@@ -354,8 +429,12 @@ mod tests {
         };
         let shown = (Some("alice"), Some("no"), Some("alice"));
         let mut attempt = attempt(&all, shown);
-        assert_eq!(attempt.proceed(On::Shard, &recent, Instant::now()), None);
-        let decided = attempt.proceed(On::Thread, &recent, Instant::now());
-        assert_eq!(decided, Some(refused(ReasonCode::BadUserNameOrPassword)));
+        let on_shard = attempt.proceed(On::Shard, &recent, Instant::now());
+        assert_eq!(decided(on_shard), None);
+        let on_thread = attempt.proceed(On::Thread, &recent, Instant::now());
+        assert_eq!(
+            decided(on_thread),
+            Some(refused(ReasonCode::BadUserNameOrPassword))
+        );
     }
 }

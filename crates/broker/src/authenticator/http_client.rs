@@ -75,6 +75,21 @@ impl HttpClient {
         let answer = self.0.get(url).call();
         body(answer, bytes_max)
     }
+
+    /// Sends JSON; the answer is as that of [`Self::get`].
+    pub(super) fn post_json(
+        &self,
+        url: &str,
+        authorization: Option<&str>,
+        json: &[u8],
+        bytes_max: u64,
+    ) -> Result<Vec<u8>, String> {
+        let mut request = self.0.post(url).content_type("application/json");
+        if let Some(authorization) = authorization {
+            request = request.header("Authorization", authorization);
+        }
+        body(request.send(json), bytes_max)
+    }
 }
 
 fn body(

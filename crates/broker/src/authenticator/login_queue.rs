@@ -229,19 +229,15 @@ impl<T> LoginQueue<T> {
         self.settle(now, source);
     }
 
-    /// Removes the first waiting request of this address that `is_it`; whether there was one.
-    pub(super) fn remove(&mut self, source: Source, is_it: impl Fn(&T) -> bool) -> bool {
-        let Some(queue) = self.sources.get_mut(&source) else {
-            return false;
-        };
-        let position = queue.waiting.iter().position(|it| is_it(&it.request));
-        let Some(removed) = position.and_then(|position| queue.waiting.remove(position)) else {
-            return false;
-        };
+    /// Removes the first waiting request of this address that `is_it`.
+    pub(super) fn remove(&mut self, source: Source, is_it: impl Fn(&T) -> bool) -> Option<T> {
+        let queue = self.sources.get_mut(&source)?;
+        let position = queue.waiting.iter().position(|it| is_it(&it.request))?;
+        let removed = queue.waiting.remove(position)?;
         queue.bytes -= removed.bytes;
         self.waiting -= 1;
         self.bytes -= removed.bytes;
-        true
+        Some(removed.request)
     }
 
     /// Drops from the front of a queue what no client waits for.
@@ -543,9 +539,12 @@ mod tests {
         for request in 0..3 {
             clock.push(source(1), request).unwrap();
         }
-        assert!(clock.queue.remove(source(1), |request| *request == 1));
-        assert!(!clock.queue.remove(source(1), |request| *request == 1));
-        assert!(!clock.queue.remove(source(2), |_| true));
+        assert_eq!(
+            clock.queue.remove(source(1), |request| *request == 1),
+            Some(1)
+        );
+        assert_eq!(clock.queue.remove(source(1), |request| *request == 1), None);
+        assert_eq!(clock.queue.remove(source(2), |_| true), None);
         clock.check();
         assert_eq!(clock.verify(99, true), [0, 2]);
     }

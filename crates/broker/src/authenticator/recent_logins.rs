@@ -53,14 +53,17 @@ impl RecentLogins {
     }
 
     pub(super) fn tag(&self, login: &Login<'_>) -> LoginTag {
-        let mut mac = self.mac.clone();
-        let listener = login.listener.to_le_bytes();
-        let fields: [&[u8]; 4] = [
+        self.tag_of(&[
             login.user.as_bytes(),
             login.password,
-            &listener,
+            &login.listener.to_le_bytes(),
             login.generation.as_bytes(),
-        ];
+        ])
+    }
+
+    /// Names these fields, in their order.
+    pub(super) fn tag_of(&self, fields: &[&[u8]]) -> LoginTag {
+        let mut mac = self.mac.clone();
         for field in fields {
             mac.update(&(field.len() as u64).to_le_bytes());
             mac.update(field);

@@ -1,20 +1,21 @@
-//! The threads that verify passwords, and what they share with the shards.
+//! The threads that compute hashes and verify signatures, and the way of an answer to its shard.
 //!
 //! Invariants:
-//! - The lock of the queue is held only for a look; a hash is computed without it.
-//! - A failure is charged before its client learns of it.
+//! - Each login has one answer, from the thread that has decided it.
+//! - A failure is charged before its client learns of it, and only one that the client has caused.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use unbroken_broker_core::{Admission, ConnectionId, ShardId};
 use unbroken_mqtt_proto::ReasonCode;
 
-use super::chain::{Attempt, On, refused};
+use super::admission_of;
+use super::chain::{Attempt, On, Step, refused};
 use super::failures::Source;
-use super::login_queue::{LoginQueue, Next, Refusal};
+use super::pending::{Pending, PendingLogins};
 use super::recent_logins::RecentLogins;
 use crate::bounds::VERIFIERS;
 use crate::channel::{DriverEvent, EventSender};
@@ -23,7 +24,120 @@ use crate::channel::{DriverEvent, EventSender};
 pub(super) struct Verification {
     pub(super) shard: ShardId,
     pub(super) connection: ConnectionId,
+    /// Its client waits no longer.
+    pub(super) deadline: Instant,
     pub(super) attempt: Attempt,
+    pub(super) common: Arc<Common>,
+}
+
+/// What all logins share.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) recent: RecentLogins,
+    answers: Box<[Mutex<EventSender>]>,
+}
+
+/// One thread's work.
+#[derive(Debug)]
+pub(crate) struct Verifier(Arc<Pending<Verification>>);
+
+/// How many threads verify: one core is left to the shards.
+pub(crate) fn verifier_threads() -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    (cores - 1).clamp(1, VERIFIERS)
+}
+
+impl Common {
+    pub(super) fn new(recent: RecentLogins, answers: Vec<EventSender>) -> Self {
+        let answers = answers.into_iter().map(Mutex::new).collect();
+        Self { recent, answers }
+    }
+}
+
+impl Verification {
+    /// Asks on, where hashes may be computed.
+    pub(super) fn proceed(&mut self) -> Step {
+        let common = Arc::clone(&self.common);
+        self.attempt
+            .proceed(On::Thread, &common.recent, Instant::now())
+    }
+
+    /// Whether its client has shown what is wrong.
+    pub(super) fn is_fault(step: &Step) -> bool {
+        match step {
+            Step::Decided(Admission::Refused { reason, .. }) => matches!(
+                reason,
+                ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized
+            ),
+            Step::Decided(Admission::Granted(_)) | Step::AskHook(_) | Step::TakesLong => false,
+        }
+    }
+
+    /// Answers the shard, or passes it on to a hook.
+    pub(super) fn finish(self, source: Source, step: Step) {
+        let admission = match step {
+            Step::Decided(admission) => admission,
+            // No thread leaves anything to another one but to a hook.
+            Step::TakesLong => refused(ReasonCode::UnspecifiedError),
+            Step::AskHook(hook) => {
+                let (shard, connection) = (self.shard, self.connection);
+                let common = Arc::clone(&self.common);
+                match hook.push(Instant::now(), source, self) {
+                    Ok(()) => return,
+                    Err(refusal) => {
+                        return common.answer(shard, connection, admission_of(refusal));
+                    }
+                }
+            }
+        };
+        self.common.answer(self.shard, self.connection, admission);
+    }
+}
+
+impl Common {
+    fn answer(&self, shard: ShardId, connection: ConnectionId, admission: Admission) {
+        if let Some(answers) = self.answers.get(usize::from(shard.0)) {
+            let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.send(DriverEvent::Admission {
+                connection,
+                admission,
+            });
+        }
+    }
+}
+
+impl Verifier {
+    pub(super) fn new(pending: &PendingLogins<Verification>) -> Self {
+        Self(pending.of_threads())
+    }
+
+    /// Verifies until all authenticators are dropped.
+    pub(crate) fn run(self) {
+        while let Some((source, login)) = self.0.next() {
+            self.verify(source, login);
+        }
+    }
+
+    /// Verifies what can be verified now; returns how many hashes that took.
+    #[cfg(test)]
+    pub(super) fn run_until_idle(&mut self) -> usize {
+        let mut hashed = 0;
+        while let Some((source, login)) = self.0.next_now() {
+            hashed += usize::from(self.verify(source, login));
+        }
+        hashed
+    }
+
+    /// Returns whether that took long: a client with the same login may have come first.
+    fn verify(&self, source: Source, mut login: Verification) -> bool {
+        let began = Instant::now();
+        let step = login.proceed();
+        let has_hashed = login.attempt.has_hashed;
+        let took = has_hashed.then(|| began.elapsed());
+        self.0.finish(source, !Verification::is_fault(&step), took);
+        login.finish(source, step);
+        has_hashed
+    }
 }
 
 impl fmt::Debug for Verification {
@@ -32,177 +146,5 @@ impl fmt::Debug for Verification {
             .field("shard", &self.shard)
             .field("connection", &self.connection)
             .finish_non_exhaustive()
-    }
-}
-
-/// One thread's work.
-#[derive(Debug)]
-pub(crate) struct Verifier {
-    shared: Arc<Shared>,
-    recent: Arc<RecentLogins>,
-    answers: Arc<[Mutex<EventSender>]>,
-}
-
-/// The shards' side of the queue. When the last one is dropped, the verifiers end.
-#[derive(Clone, Debug)]
-pub(super) struct PendingLogins(Arc<ClosesQueue>);
-
-#[derive(Debug)]
-struct ClosesQueue(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug)]
-struct State {
-    queue: LoginQueue<Verification>,
-    is_closed: bool,
-}
-
-/// How many threads verify: one core is left to the shards.
-pub(crate) fn verifier_threads() -> usize {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    (cores - 1).clamp(1, VERIFIERS)
-}
-
-pub(super) fn verifiers(
-    threads: usize,
-    pending: &PendingLogins,
-    answers: Vec<EventSender>,
-    recent: &Arc<RecentLogins>,
-) -> Vec<Verifier> {
-    let answers: Arc<[_]> = answers.into_iter().map(Mutex::new).collect();
-    let verifier = |_| Verifier {
-        shared: Arc::clone(&pending.0.0),
-        recent: Arc::clone(recent),
-        answers: Arc::clone(&answers),
-    };
-    (0..threads).map(verifier).collect()
-}
-
-impl PendingLogins {
-    pub(super) fn new(threads: usize) -> Self {
-        let state = State {
-            queue: LoginQueue::new(threads),
-            is_closed: false,
-        };
-        Self(Arc::new(ClosesQueue(Arc::new(Shared {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-        }))))
-    }
-
-    /// Queues a login of so many bytes.
-    pub(super) fn push(
-        &self,
-        now: Instant,
-        source: Source,
-        login: (Verification, usize),
-        timeout: Duration,
-    ) -> Result<(), Refusal> {
-        let shared = &self.0.0;
-        shared.lock().queue.push(now, source, login, timeout)?;
-        shared.changed.notify_one();
-        Ok(())
-    }
-
-    pub(super) fn remove(&self, source: Source, is_it: impl Fn(&Verification) -> bool) {
-        self.0.0.lock().queue.remove(source, is_it);
-    }
-}
-
-impl Drop for ClosesQueue {
-    fn drop(&mut self) {
-        self.0.lock().is_closed = true;
-        self.0.changed.notify_all();
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for the next login; `None`: all shards have ended, and nothing waits that can be
-    /// verified now.
-    fn next(&self) -> Option<(Source, Verification)> {
-        let mut state = self.lock();
-        loop {
-            let now = Instant::now();
-            let until = match state.queue.pop(now) {
-                Next::Verify(source, verification) => return Some((source, verification)),
-                Next::Wait(_) if state.is_closed => return None,
-                Next::Wait(until) => until,
-            };
-            state = match until {
-                None => self
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let timeout = until.saturating_duration_since(now);
-                    let waited = self.changed.wait_timeout(state, timeout);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
-    }
-
-    fn finish(&self, source: Source, is_right: bool, took: Option<Duration>) {
-        let now = Instant::now();
-        self.lock().queue.finish(now, source, is_right, took);
-        // A token that came back may let others go on; this thread takes the next login itself.
-        self.changed.notify_one();
-    }
-}
-
-impl Verifier {
-    /// Verifies until all authenticators are dropped.
-    pub(crate) fn run(self) {
-        while let Some((source, verification)) = self.shared.next() {
-            self.verify(source, verification);
-        }
-    }
-
-    /// Verifies what can be verified now; returns how many hashes that took.
-    #[cfg(test)]
-    pub(super) fn run_until_idle(&mut self) -> usize {
-        let mut hashed = 0;
-        loop {
-            let next = self.shared.lock().queue.pop(Instant::now());
-            match next {
-                Next::Verify(source, login) => hashed += usize::from(self.verify(source, login)),
-                Next::Wait(_) => return hashed,
-            }
-        }
-    }
-
-    /// Returns whether that took a hash: a client with the same login may have come first.
-    fn verify(&self, source: Source, login: Verification) -> bool {
-        let began = Instant::now();
-        let mut attempt = login.attempt;
-        let admission = attempt.proceed(On::Thread, &self.recent, began);
-        let admission = admission.unwrap_or_else(|| refused(ReasonCode::UnspecifiedError));
-        // What the client is not at fault for costs its address nothing.
-        let is_right = !matches!(
-            admission,
-            Admission::Refused {
-                reason: ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized,
-                ..
-            }
-        );
-        let took = attempt.has_hashed.then(|| began.elapsed());
-        self.shared.finish(source, is_right, took);
-        if let Some(answers) = self.answers.get(usize::from(login.shard.0)) {
-            let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-            answers.send(DriverEvent::Admission {
-                connection: login.connection,
-                admission,
-            });
-        }
-        attempt.has_hashed
     }
 }

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use super::gateways::GATEWAYS;
+use super::http_auth::{HTTP_AUTH, HTTP_AUTH_KEYS};
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULES};
 use super::tokens::{JWT, JWT_KEYS};
-use super::{Config, Jwt, Listener, Role};
+use super::{Config, HttpAuth, Jwt, Listener, Role};
 
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,10 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let name = |jwt: &Jwt| jwt.name.clone();
     let jwt = table_changes(JWT, JWT_KEYS, &old.jwt, &new.jwt, Applies::Live, name);
     changes.extend(jwt);
+    let name = |hook: &HttpAuth| hook.name.clone();
+    let (was, is) = (&old.http_auth, &new.http_auth);
+    let hooks = table_changes(HTTP_AUTH, HTTP_AUTH_KEYS, was, is, Applies::Live, name);
+    changes.extend(hooks);
     let rules = |config: &Config| format!("{} rules", config.audit.rules.len());
     if old.audit.rules != new.audit.rules {
         changes.push(Change {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::gateways::{GATEWAY_KEYS, GATEWAYS, GATEWAYS_DOC, SpGateway};
+use super::http_auth::{HTTP_AUTH, HTTP_AUTH_DOC, HTTP_AUTH_KEYS};
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{
     LISTENER_KEYS, LISTENERS, LISTENERS_DOC, ROLE_KEYS, ROLES, ROLES_DOC, RULE_KEYS, RULES,
@@ -11,7 +12,7 @@ use super::table_arrays::{
 use unbroken_broker_core::AuditRule;
 
 use super::tokens::{JWT, JWT_DOC, JWT_KEYS};
-use super::{Config, Jwt, Listener, Role};
+use super::{Config, HttpAuth, Jwt, Listener, Role};
 
 /// The text of the example file. It is valid and, as it stands, changes nothing.
 pub fn example() -> String {
@@ -30,6 +31,8 @@ pub fn example() -> String {
     push_keys(&mut text, ROLE_KEYS, &Role::default());
     let _ = write!(text, "\n# {JWT_DOC}\n#[[{JWT}]]\n");
     push_keys(&mut text, JWT_KEYS, &Jwt::default());
+    let _ = write!(text, "\n# {HTTP_AUTH_DOC}\n#[[{HTTP_AUTH}]]\n");
+    push_keys(&mut text, HTTP_AUTH_KEYS, &HttpAuth::default());
     for section in SECTIONS {
         let _ = write!(text, "\n# {}\n[{}]\n", section.doc, section.name);
         push_keys(&mut text, section.keys, &config);

@@ -31,6 +31,8 @@ pub struct Listener {
     pub password_file: Option<PathBuf>,
     /// Names of [`super::Jwt`] tables whose tokens its clients may show.
     pub jwt: Vec<String>,
+    /// Names of [`super::HttpAuth`] tables whose services are asked about its clients.
+    pub http_auth: Vec<String>,
     /// An access control list of Mosquitto for its clients; `None`: there is none.
     pub acl_file: Option<PathBuf>,
     /// Open connections of this listener; `None`: only `limits.connections_max` applies.
@@ -138,6 +140,7 @@ impl Default for Listener {
             allow_anonymous: true,
             password_file: None,
             jwt: Vec::new(),
+            http_auth: Vec::new(),
             acl_file: None,
             max_connections: None,
             trusted_proxies: Vec::new(),
@@ -211,6 +214,7 @@ impl Listener {
         let ways = [
             passwords.then_some("user name and password"),
             (!self.jwt.is_empty()).then_some("token"),
+            (!self.http_auth.is_empty()).then_some("the answer of a service"),
         ];
         let ways: Vec<_> = ways.into_iter().flatten().collect();
         ways.join(" or ")
@@ -228,7 +232,7 @@ impl Listener {
 
     /// Whether it verifies what clients show in CONNECT.
     pub(crate) const fn has_logins(&self) -> bool {
-        self.password_file.is_some() || !self.jwt.is_empty()
+        self.password_file.is_some() || !self.jwt.is_empty() || !self.http_auth.is_empty()
     }
 
     /// Whether a certificate that the broker or a trusted proxy has verified names the client's

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use super::RoleError;
 use super::error::{ConfigError, Problem};
 use super::gateways::{self, GATEWAY_KEYS, GATEWAYS, SpGateway};
+use super::http_auth::{self, HTTP_AUTH, HTTP_AUTH_KEYS};
 use super::listener_checks::{check_addresses, complete};
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULE_KEYS, RULES};
 use super::tokens::{self, JWT, JWT_KEYS};
 use super::value::{Kind, Value};
 use super::written::{FlagValue, Origin, Place, Raw, Written};
-use super::{Config, Jwt, Listener, Role};
+use super::{Config, HttpAuth, Jwt, Listener, Role};
 use crate::logging::Logging;
 use unbroken_broker_core::AuditRule;
 use unbroken_mqtt_proto::TopicName;
@@ -82,6 +83,8 @@ impl Effective {
         let mut values = each_value(LISTENERS, LISTENER_KEYS, &self.config.listeners, one);
         values.extend(each_value(ROLES, ROLE_KEYS, &self.config.roles, one));
         values.extend(each_value(JWT, JWT_KEYS, &self.config.jwt, one));
+        let hooks = &self.config.http_auth;
+        values.extend(each_value(HTTP_AUTH, HTTP_AUTH_KEYS, hooks, one));
         values.extend(each_value(RULES, RULE_KEYS, &self.config.audit.rules, one));
         values.extend(each_value(
             GATEWAYS,
@@ -139,6 +142,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     let (listeners, rules) = (count(LISTENERS), count(RULES));
     let (roles, gateways) = (count(ROLES), count(GATEWAYS));
     let jwt = vec![Jwt::default(); count(JWT)];
+    let http_auth = vec![HttpAuth::default(); count(HTTP_AUTH)];
     let mut reader = Reader {
         values: written.values,
         origins: BTreeMap::new(),
@@ -148,6 +152,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
         listeners: vec![Listener::default(); listeners.max(1)],
         roles: vec![Role::default(); roles],
         jwt,
+        http_auth,
         ..Config::default()
     };
     for section in SECTIONS {
@@ -175,6 +180,9 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     }
     for (index, jwt) in config.jwt.iter_mut().enumerate() {
         reader.table(JWT, index, JWT_KEYS, jwt);
+    }
+    for (index, hook) in config.http_auth.iter_mut().enumerate() {
+        reader.table(HTTP_AUTH, index, HTTP_AUTH_KEYS, hook);
     }
     for index in 0..gateways {
         config.gateways.push(read_gateway(index, &mut reader));
@@ -212,8 +220,18 @@ fn check_whole(config: &Config, origins: &BTreeMap<Place, Origin>, problems: &mu
             let problem = Problem::new(origin_of(origins, index, "jwt"), message);
             problems.push(problem.help("add a table with this name"));
         }
+        for (index, name) in http_auth::missing(&config.http_auth, &config.listeners) {
+            let message = format!(
+                "`{LISTENERS}.{index}.http_auth`: no `[[{HTTP_AUTH}]]` table is called `{name}`"
+            );
+            let problem = Problem::new(origin_of(origins, index, "http_auth"), message);
+            problems.push(problem.help("add a table with this name"));
+        }
         for mistake in tokens::mistakes(&config.jwt, &config.listeners) {
             problems.push(mistake_in(JWT, JWT_KEYS, origins, mistake));
+        }
+        for mistake in http_auth::mistakes(&config.http_auth, &config.listeners) {
+            problems.push(mistake_in(HTTP_AUTH, HTTP_AUTH_KEYS, origins, mistake));
         }
     }
 }

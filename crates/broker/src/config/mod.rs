@@ -19,6 +19,7 @@ mod error;
 mod example;
 mod foreign;
 mod gateways;
+mod http_auth;
 mod listener;
 mod listener_checks;
 mod load;
@@ -44,6 +45,7 @@ pub use changes::{Applies, Change, changes};
 pub use error::{ConfigError, Problem};
 pub use example::example;
 pub use gateways::{SpGateway, SpSeparator, SpSocket};
+pub use http_auth::HttpAuth;
 pub use listener::{Address, Bind, CertificateUser, FileMode, Listener, Protocol, Tls, TlsVersion};
 pub use load::{Effective, EffectiveValue, Sources};
 pub use network::Network;
@@ -62,6 +64,8 @@ pub struct Config {
     pub roles: Vec<Role>,
     /// Tokens that clients authenticate by.
     pub jwt: Vec<Jwt>,
+    /// Services that say which clients may connect.
+    pub http_auth: Vec<HttpAuth>,
     /// Choices that the protocol leaves to the broker.
     pub mqtt: Mqtt,
     /// Every limit.

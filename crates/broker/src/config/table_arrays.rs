@@ -105,7 +105,7 @@ pub(super) const ROLE_KEYS: &[Key<Role>] = &[
         "granted",
         Kind::List,
         Live,
-        ["Roles in a client's token with which it has this one."],
+        ["Roles in a client's token, or in the answer of a service, with which it has this one."],
         granted
     ),
     key!(
@@ -241,6 +241,15 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
             "any or no user name."
         ],
         jwt
+    ),
+    key!(
+        "http_auth",
+        Kind::List,
+        Live,
+        [
+            "Names of `[[http_auth]]` tables: their services are asked about its clients, in this order."
+        ],
+        http_auth
     ),
     key!(
         "acl_file",

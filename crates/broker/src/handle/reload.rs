@@ -12,7 +12,9 @@ use unbroken_broker_core::{LimitsError, Policy, PolicyError, RuleSet, Totals};
 
 use super::{HandleError, Requests};
 use crate::access::{self, AccessError};
-use crate::authenticator::{AuthRules, AuthSources, ListenerAuth, TokenError, TokenVerifier};
+use crate::authenticator::{
+    AuthRules, AuthSources, HookError, HttpHook, ListenerAuth, TokenError, TokenVerifier,
+};
 use crate::channel::DriverEvent;
 use crate::config::{Change, Config, Jwt, Listener, Role, changes, in_force};
 use crate::listener::{ConnectionPermits, Layers};
@@ -88,6 +90,9 @@ pub enum ReloadError {
     /// Tokens cannot be verified.
     #[error("{0}")]
     Tokens(#[from] TokenError),
+    /// A service cannot be asked.
+    #[error("{0}")]
+    Hook(#[from] HookError),
     /// Certificates, keys or revocation lists cannot be used.
     #[error("{0}")]
     Tls(#[from] TlsError),
@@ -161,7 +166,6 @@ impl InForce {
                 auth_rules: Arc::clone(&auth_rules),
                 applied: Sender::clone(&applied),
             })?;
-            *self.lock_auth_rules() = auth_rules;
             for (tls, new) in certificates {
                 tls.put_in_force(new);
             }
@@ -298,10 +302,11 @@ impl Open {
     /// Reads what clients authenticate by.
     fn auth_rules(&self, config: &Config, now: &AuthRules) -> Result<AuthRules, ReloadError> {
         let tokens = token_verifiers(config, now)?;
+        let hooks = hooks(config)?;
         let of_listener = |(rule, now): (Option<&Listener>, &Arc<ListenerAuth>)| {
             rule.map_or_else(
                 || Ok(Arc::clone(now)),
-                |rule| listener_auth(rule, &tokens),
+                |rule| listener_auth(rule, &tokens, &hooks),
             )
         };
         let all = self.configured().zip(&now.listeners).map(of_listener);
@@ -355,10 +360,12 @@ pub(crate) fn auth_rules<E>(
     before: &AuthRules,
 ) -> Result<AuthRules, E>
 where
-    E: From<PasswordFileError> + From<TokenError>,
+    E: From<PasswordFileError> + From<TokenError> + From<HookError>,
 {
     let tokens = token_verifiers(config, before)?;
-    let listeners = listeners.iter().map(|rule| listener_auth(rule, &tokens));
+    let hooks = hooks(config)?;
+    let listeners = listeners.iter();
+    let listeners = listeners.map(|rule| listener_auth(rule, &tokens, &hooks));
     let listeners = listeners.collect::<Result<_, _>>()?;
     Ok(AuthRules { listeners, tokens })
 }
@@ -375,17 +382,25 @@ fn token_verifiers(
     config.jwt.iter().map(verifier).collect()
 }
 
+fn hooks(config: &Config) -> Result<Vec<Arc<HttpHook>>, HookError> {
+    let hooks = config.http_auth.iter().map(HttpHook::start);
+    hooks.map(|hook| hook.map(Arc::new)).collect()
+}
+
 fn listener_auth(
     rule: &Listener,
     tokens: &[Arc<TokenVerifier>],
+    hooks: &[Arc<HttpHook>],
 ) -> Result<Arc<ListenerAuth>, PasswordFileError> {
     let passwords = rule.password_file.as_deref().map(Passwords::read);
     let address = rule.address();
     let label = rule.name.clone().unwrap_or_else(|| address.to_string());
     let named = |name: &String| tokens.iter().find(|it| it.name() == name).cloned();
+    let hook_named = |name: &String| hooks.iter().find(|it| it.name() == name).cloned();
     let sources = AuthSources {
         passwords: passwords.transpose()?.map(Arc::new),
         tokens: rule.jwt.iter().filter_map(named).collect(),
+        hooks: rule.http_auth.iter().filter_map(hook_named).collect(),
         allow_anonymous: rule.allow_anonymous,
     };
     Ok(Arc::new(ListenerAuth::new(label.into(), sources)))

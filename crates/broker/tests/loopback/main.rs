@@ -6,6 +6,7 @@
 mod access;
 mod client;
 mod handle;
+mod http_auth;
 mod reload;
 mod restart;
 mod service;

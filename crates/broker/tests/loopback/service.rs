@@ -1,7 +1,7 @@
 //! An HTTP service of a test's own on loopback, with or without TLS: what it was asked, and how
 //! many connections that took.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,0 +1,260 @@
+//! A service that is asked over HTTP whether a client may connect.
+//!
+//! ```text
+//! attempt ─▶ remembered answer? ─▶ queue of its address ─▶ thread: POST ─▶ the chain goes on
+//!              │ allow, deny          │ refused by name      │ no answer: refused (0x88)
+//! ```
+//!
+//! Invariants:
+//! - Without a usable answer nobody is let in, and no later authenticator is asked.
+//! - A failure of the service costs its client's address nothing.
+//! - An answer is remembered by all that was asked, under a key of this start; a failure is not.
+//!
+//! Deliberately absent: retries. A client comes again by itself.
+
+mod cache;
+mod question;
+
+use std::fmt;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use unbroken_broker_core::Credentials;
+
+use super::chain::HookVerdict;
+use super::failures::Source;
+use super::http_client::{HttpClient, HttpClientError};
+use super::login_queue::Refusal;
+use super::pending::{Pending, PendingLogins};
+use super::recent_logins::{LoginTag, RecentLogins};
+use super::verifier::Verification;
+use crate::bounds::{HOOK_ANSWER_BYTES, HOOK_REPORT_PAUSE};
+use crate::config::HttpAuth;
+use cache::Cache;
+
+/// One `[[http_auth]]` table. Dropping it ends its threads.
+pub(crate) struct HttpHook {
+    pending: PendingLogins<Verification>,
+    service: Arc<Service>,
+}
+
+/// What its threads share.
+struct Service {
+    rules: HttpAuth,
+    client: HttpClient,
+    authorization: Option<String>,
+    cache: Mutex<Cache>,
+    health: Mutex<Health>,
+}
+
+/// What the log has to know of a service that fails.
+#[derive(Debug, Default)]
+struct Health {
+    /// Failures since it has answered last.
+    failures: u64,
+    reported: Option<Instant>,
+}
+
+/// Why an `[[http_auth]]` table cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HookError {
+    /// A file cannot be read.
+    #[error("http_auth `{name}`: cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The table.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The service cannot be asked.
+    #[error("http_auth `{name}`: {source}")]
+    Client {
+        /// The table.
+        name: String,
+        /// What is wrong.
+        source: HttpClientError,
+    },
+    /// The system refused a thread.
+    #[error("http_auth `{name}`: cannot start a thread: {source}")]
+    Thread {
+        /// The table.
+        name: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+impl HttpHook {
+    /// Starts the threads that ask.
+    pub(crate) fn start(rules: &HttpAuth) -> Result<Self, HookError> {
+        let name = || rules.name.clone();
+        let read = |path: &PathBuf| {
+            let text = fs::read_to_string(path);
+            text.map_err(|source| HookError::Unreadable {
+                name: name(),
+                path: path.clone(),
+                source,
+            })
+        };
+        let authorization = rules.authorization_file.as_ref().map(read).transpose()?;
+        let connections = usize::try_from(rules.connections).unwrap_or(1).max(1);
+        let client = HttpClient::new(rules.ca_file.as_deref(), rules.timeout, connections);
+        let client = client.map_err(|source| HookError::Client {
+            name: name(),
+            source,
+        })?;
+        let service = Arc::new(Service {
+            cache: Mutex::new(Cache::new(rules.cache_entries)),
+            rules: rules.clone(),
+            client,
+            authorization: authorization.map(|text| text.trim().to_owned()),
+            health: Mutex::default(),
+        });
+        let pending = PendingLogins::new(connections);
+        for number in 0..connections {
+            let (pending, service) = (pending.of_threads(), Arc::clone(&service));
+            let thread = thread::Builder::new().name(format!("http-auth-{number}"));
+            let spawned = thread.spawn(move || service.serve(&pending));
+            // Not joined: it may be waiting for the service, and ends behind that.
+            spawned.map_err(|source| HookError::Thread {
+                name: name(),
+                source,
+            })?;
+        }
+        Ok(Self { pending, service })
+    }
+
+    /// The name of its table.
+    pub(crate) fn name(&self) -> &str {
+        &self.service.rules.name
+    }
+
+    /// What the service has said of the same question a short time ago.
+    pub(super) fn remembered(
+        &self,
+        credentials: &Credentials,
+        recent: &RecentLogins,
+        now: Instant,
+    ) -> Option<HookVerdict> {
+        self.service.rules.cache_ttl?;
+        let tag = question::tag(credentials, recent);
+        lock(&self.service.cache).find(tag, now)
+    }
+
+    /// Queues a client for the threads.
+    pub(super) fn push(
+        &self,
+        now: Instant,
+        source: Source,
+        login: Verification,
+    ) -> Result<(), Refusal> {
+        let bytes = login.attempt.bytes();
+        let timeout = login.deadline.saturating_duration_since(now);
+        self.pending.push(now, source, (login, bytes), timeout)
+    }
+
+    /// Takes a client out of the queue that no longer waits.
+    pub(super) fn remove(&self, source: Source, is_it: impl Fn(&Verification) -> bool) {
+        self.pending.remove(source, is_it);
+    }
+}
+
+impl Service {
+    /// Asks for one client after the other, until nobody has the hook any more.
+    fn serve(&self, pending: &Pending<Verification>) {
+        while let Some((source, mut login)) = pending.next() {
+            let began = Instant::now();
+            let asked = catch_unwind(AssertUnwindSafe(|| self.ask(&login)));
+            let verdict = asked.unwrap_or_else(|_| {
+                self.report("the thread that asked it has failed");
+                HookVerdict::Failed
+            });
+            login.attempt.take_verdict(verdict);
+            let step = login.proceed();
+            let took = Some(began.elapsed());
+            pending.finish(source, !Verification::is_fault(&step), took);
+            login.finish(source, step);
+        }
+    }
+
+    fn ask(&self, login: &Verification) -> HookVerdict {
+        let credentials = &login.attempt.credentials;
+        let tag = question::tag(credentials, &login.common.recent);
+        // Another client with the same question may have come first.
+        if self.rules.cache_ttl.is_some()
+            && let Some(known) = lock(&self.cache).find(tag, Instant::now())
+        {
+            return known;
+        }
+        let question = question::of(credentials, login.attempt.label());
+        let authorization = self.authorization.as_deref();
+        let answer =
+            self.client
+                .post_json(&self.rules.url, authorization, &question, HOOK_ANSWER_BYTES);
+        let verdict = answer.and_then(|answer| question::verdict(credentials, &answer));
+        match verdict {
+            Ok(verdict) => {
+                self.note_answer();
+                self.remember(tag, &verdict);
+                verdict
+            }
+            Err(error) => {
+                self.report(&error);
+                HookVerdict::Failed
+            }
+        }
+    }
+
+    fn remember(&self, tag: LoginTag, verdict: &HookVerdict) {
+        if let Some(ttl) = self.rules.cache_ttl {
+            let now = Instant::now();
+            lock(&self.cache).insert(tag, verdict.clone(), now, ttl);
+        }
+    }
+
+    /// It has answered: a failure before is over.
+    fn note_answer(&self) {
+        let health = std::mem::take(&mut *lock(&self.health));
+        if health.failures > 0 {
+            let (name, failures) = (&self.rules.name, health.failures);
+            tracing::info!(http_auth = name, failures, "the service answers again");
+        }
+    }
+
+    fn report(&self, error: &str) {
+        let mut health = lock(&self.health);
+        health.failures += 1;
+        let now = Instant::now();
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= HOOK_REPORT_PAUSE;
+        if health.reported.is_none_or(is_due) {
+            health.reported = Some(now);
+            let (name, url, failures) = (&self.rules.name, &self.rules.url, health.failures);
+            tracing::error!(
+                http_auth = name,
+                url,
+                error,
+                failures,
+                "a service that authenticates clients does not answer; they are refused"
+            );
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for HttpHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpHook")
+            .field("name", &self.service.rules.name)
+            .finish_non_exhaustive()
+    }
+}
