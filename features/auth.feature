@@ -102,3 +102,68 @@ Feature: Who may come in
     Then it ends with code 0
     When I run `mosquitto_pub -p PORT -u alice -P wrong -t a -m x`
     Then it ends with code 4
+
+  Scenario: A token that its issuer has signed lets its user in, and no other does
+    Given a file "secret":
+      """
+      the plant's secret, which nobody else knows
+      """
+    And a broker beside these files, with listeners of its own:
+      """
+      [[listeners]]
+      address = "127.0.0.1:0"
+      jwt = ["plant"]
+
+      [[jwt]]
+      name = "plant"
+      algorithms = ["HS256"]
+      key_file = "./secret"
+
+      [[roles]]
+      granted = ["operator"]
+      allow = ["publish,receive,subscribe of/{user}"]
+      """
+    # Of ann, until 2100, with the role operator.
+    When phone connects with the user "anybody" and "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbm4iLCJleHAiOjQxMDI0NDQ4MDAsInJvbGVzIjpbIm9wZXJhdG9yIl19.B7fBBGcxmGi0KgYfMfixqSjdUPcq8cHlwvZ3xeTBS9g"
+    And phone subscribes to "of/ann" at QoS 1
+    And phone publishes "21.5" to "of/ann" at QoS 1
+    Then phone receives "21.5" on "of/ann" at QoS 1
+    And phone learns that it is not authorized when it publishes "x" to "of/bob" at QoS 1
+    # The same, with another signature.
+    When other tries to connect with the user "ann" and "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbm4iLCJleHAiOjQxMDI0NDQ4MDAsInJvbGVzIjpbIm9wZXJhdG9yIl19.A7fBBGcxmGi0KgYfMfixqSjdUPcq8cHlwvZ3xeTBS9g"
+    Then other is refused because the user name or password is wrong
+    # It has ended in 2001.
+    When late tries to connect with the user "ann" and "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbm4iLCJleHAiOjEwMDAwMDAwMDAsInJvbGVzIjpbIm9wZXJhdG9yIl19.EHopDxF1YlwnqiK3V-xTF4rdIpg1rQKFOdhrnUYaODE"
+    Then late is refused because it is not authorized
+    And the broker's log mentions "its token has expired"
+
+  Scenario: A service that does not answer lets in nobody
+    Given a broker with listeners of its own:
+      """
+      [[listeners]]
+      address = "127.0.0.1:0"
+      http_auth = ["accounts"]
+
+      [[http_auth]]
+      name = "accounts"
+      url = "http://127.0.0.1:9/nobody-listens-here"
+      """
+    When phone tries to connect with the user "ann" and "secret"
+    Then phone is refused because the broker is unavailable
+    And the broker's log mentions "does not answer"
+
+  Scenario: A configuration names what its tokens lack
+    Given a file "open.toml":
+      """
+      [[listeners]]
+      jwt = ["plant"]
+
+      [[jwt]]
+      name = "plant"
+      algorithms = ["none"]
+      jwks_url = "http://id.example.org/keys"
+      """
+    When I run `unbroken check -c open.toml`
+    Then it ends with code 78
+    And its errors mention "jwt.0.algorithms"
+    And its errors mention "https://"

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{QoS, ReasonCode};
 
-use crate::connection::LastWords;
+use crate::connection::{AuthExchange, LastWords};
 use crate::durability::{ReadAnswer, StoreSize};
 use crate::ids::{ConnectionId, ShardId, StoreId};
 use crate::mesh::ShardMessage;
@@ -64,6 +64,15 @@ pub enum Input<'a> {
         connection: ConnectionId,
         /// The answer.
         admission: Admission,
+    },
+    /// The other answer to it: the client is to take another step of its enhanced authentication.
+    Challenged {
+        /// Whose answer. Ignored if that connection has gone.
+        connection: ConnectionId,
+        /// What is sent to the client.
+        data: Box<[u8]>,
+        /// Is given back with the client's next step.
+        exchange: AuthExchange,
     },
     /// The answer to [`crate::Output::Store`]: this request and all before it are on disk.
     Stored(StoreId),

@@ -48,7 +48,7 @@ mod telemetry;
 mod timers;
 
 pub use audit::clean_shutdown::EPOCHS_AHEAD_MAX;
-pub use connection::LastWords;
+pub use connection::{AuthExchange, AuthStep, LastWords};
 pub use durability::{
     Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReadAnswer, ReadRequest,
     ReceivedEntry, Record, StoreRequest, StoreSize, StoredSubscription, Will,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::connection::LastWords;
+use crate::connection::{AuthStep, LastWords};
 use crate::durability::{ReadRequest, Request, StoreRequest};
 use crate::ids::{ConnectionId, ShardId};
 use crate::mesh::ShardMessage;
@@ -36,7 +36,8 @@ pub enum Output {
         /// Its CONNECT and whatever came behind it.
         unread: Vec<u8>,
     },
-    /// Decide whether this client may come in, and answer with [`crate::Input::Authenticated`].
+    /// Decide whether this client may come in, or go on with its authentication, and answer with
+    /// [`crate::Input::Authenticated`] or [`crate::Input::Challenged`].
     /// Do not read from the connection until then.
     Authenticate {
         /// Who asks.
@@ -77,7 +78,7 @@ impl From<Request> for Output {
     }
 }
 
-/// What a client showed in its CONNECT. No `Debug`: it holds a password.
+/// What a client showed in its CONNECT, or in AUTH. No `Debug`: it holds a password.
 pub struct Credentials {
     /// The client id.
     pub client_id: Arc<str>,
@@ -85,6 +86,8 @@ pub struct Credentials {
     pub user_name: Option<Box<str>>,
     /// The password, if it gave one.
     pub password: Option<Box<[u8]>>,
+    /// A step of an enhanced authentication, if it named a method.
+    pub step: Option<AuthStep>,
     /// Where it came from.
     pub peer: Peer,
 }

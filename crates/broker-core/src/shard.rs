@@ -11,6 +11,7 @@ mod announce;
 mod audit;
 mod close;
 mod connect;
+mod enhanced;
 mod memory;
 mod messages;
 mod operator;
@@ -187,6 +188,11 @@ impl Shard {
                 connection,
                 admission,
             } => self.handle_admission(now, connection, admission),
+            Input::Challenged {
+                connection,
+                data,
+                exchange,
+            } => self.handle_challenge(now, connection, &data, exchange),
             Input::Stored(id) => {
                 self.handle_stored(now, id);
                 self.release_subacks(now);
@@ -360,7 +366,9 @@ impl Shard {
         {
             let rest = &bytes[used..];
             let mut limit = self.options.limits.packet_bytes_max;
-            if connection.phase() == Phase::AwaitConnect {
+            if connection.phase() == Phase::Authenticating {
+                limit = limit.min(self.options.limits.connect_bytes_max);
+            } else if connection.phase() == Phase::AwaitConnect {
                 // Said at the first byte: who is not known yet gets no room for anything else.
                 let first = rest.first().copied();
                 if first.is_some_and(|byte| !is_connect(byte)) {
@@ -416,8 +424,6 @@ impl Shard {
         let Some(packet_type) = frame.packet_type() else {
             return Err(Fault::new(ReasonCode::MalformedPacket, "packet type 0"));
         };
-        // Nobody authenticates again here: AUTH is out of turn, and ends the connection
-        // [MQTT-4.12.1-2].
         phase
             .expect(packet_type, version)
             .map_err(|violation| Fault {
@@ -429,6 +435,10 @@ impl Shard {
             return Ok(Flow::Requeue);
         }
         let Some(session) = session else {
+            if phase == Phase::Authenticating {
+                let packet = Packet::decode(frame, version)?;
+                return self.handle_step(now, id, packet).map(|()| Flow::Done);
+            }
             return self
                 .handle_connect(now, id, frame, rest)
                 .map(|()| Flow::Done);
@@ -494,11 +504,7 @@ impl Shard {
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, disconnect),
-            // No authentication method is known, so no exchange is ever under way [MQTT-4.12.0-1].
-            Packet::Auth(_) => Err(Fault::new(
-                ReasonCode::ProtocolError,
-                "AUTH without an authentication method",
-            )),
+            Packet::Auth(auth) => self.handle_auth(now, id, auth),
             Packet::Connect(_)
             | Packet::ConnAck(_)
             | Packet::SubAck(_)

@@ -22,6 +22,8 @@ pub(crate) enum Timer {
     Connect(ConnectionId),
     /// Nothing heard for one and a half times the keep alive?
     KeepAlive(ConnectionId),
+    /// Not authenticated again yet?
+    Reauthentication(ConnectionId),
     /// The end of what a client has authenticated by?
     Grant(ConnectionId),
     /// The delayed will of a session that has been away since `absence`.

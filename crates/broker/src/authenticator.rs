@@ -21,9 +21,11 @@
 //! - What a login costs others depends on how often its address has failed, never on how often it
 //!   was right.
 //!
-//! Deliberately absent: rights (`broker-core` asks for them), enhanced authentication.
+//! Deliberately absent: rights (`broker-core` asks for them); where the steps of an enhanced
+//! authentication are kept (`broker-core` has them with the connection).
 
 mod chain;
+mod enhanced;
 mod failures;
 mod http_client;
 mod http_hook;
@@ -37,12 +39,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_broker_core::{Admission, ConnectionId, Credentials, Peer, ShardId};
+use unbroken_broker_core::{Admission, AuthStep, ConnectionId, Credentials, Peer, ShardId};
 use unbroken_mqtt_proto::ReasonCode;
 
 use crate::channel::EventSender;
 use chain::{Attempt, On, Step, refused};
 pub(crate) use chain::{AuthSources, ListenerAuth};
+pub(crate) use enhanced::Decision;
 use failures::Source;
 pub use http_client::HttpClientError;
 pub use http_hook::HookError;
@@ -50,8 +53,8 @@ pub(crate) use http_hook::HttpHook;
 use login_queue::Refusal;
 use pending::PendingLogins;
 use recent_logins::RecentLogins;
+pub use tokens::{KeyError, TokenError, check_tokens};
 pub(crate) use tokens::TokenVerifier;
-pub use tokens::{KeyError, TokenError};
 use verifier::{Common, Verification};
 pub(crate) use verifier::{Verifier, verifier_threads};
 
@@ -132,6 +135,30 @@ impl Authenticator {
         pushed.err().map(admission_of)
     }
 
+    /// The next step of an enhanced authentication, decided at once: its keys are stored.
+    pub(crate) fn authenticate_by_steps(
+        &self,
+        auth_rules: &AuthRules,
+        (credentials, step): (Credentials, AuthStep),
+        now: Instant,
+    ) -> Decision {
+        let listener_auth = auth_rules.listener(credentials.peer.listener);
+        let Some(passwords) = listener_auth.and_then(|auth| auth.passwords()) else {
+            return Decision::Admission(refused(ReasonCode::BadAuthenticationMethod));
+        };
+        let source = Source::of(credentials.peer.address.map(|address| address.ip()));
+        if !self.pending.may_fail(now, source) {
+            return Decision::Admission(admission_of(Refusal::TooManyFailures));
+        }
+        let decision = enhanced::take(passwords, credentials.user_name.as_deref(), step);
+        if let Decision::Admission(admission) = &decision
+            && verifier::is_fault(admission)
+        {
+            self.pending.note_failure(now, source);
+        }
+        decision
+    }
+
     /// The client has closed this connection, and does not wait for the answer.
     pub(crate) fn cancel(&self, auth_rules: &AuthRules, connection: ConnectionId, peer: &Peer) {
         let source = Source::of(peer.address.map(|address| address.ip()));
@@ -204,6 +231,7 @@ mod tests {
                 client_id: "c".into(),
                 user_name: Some("alice".into()),
                 password: Some(password.as_bytes().into()),
+                step: None,
                 peer: Peer::default(),
             };
             let verification = (connection, credentials);

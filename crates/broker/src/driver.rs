@@ -7,14 +7,14 @@
 //! Deliberately absent: the turns of the loop ([`crate::shard_thread`]), and any decision about
 //! MQTT.
 
+mod answers;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use unbroken_broker_core::{
-    Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId, Work,
-};
+use unbroken_broker_core::{ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId, Work};
 
 use crate::authenticator::{AuthRules, Authenticator};
 use crate::bounds::{FIN_GRACE, LINGER};
@@ -24,6 +24,7 @@ use crate::log::Tallies;
 use crate::request::Watch;
 use crate::sockets::{Sockets, TransportNews};
 use crate::transport::{Guess, guess};
+use answers::Answer;
 
 /// Everything except the shard, so that a shard's outputs can be carried out while they borrow it.
 #[derive(Debug)]
@@ -49,15 +50,6 @@ pub(crate) struct Driver {
     pub(crate) drain_until: Option<Instant>,
     /// While draining: since when every remaining peer only has to close.
     pub(crate) settled_since: Option<Instant>,
-}
-
-#[derive(Debug)]
-enum Answer {
-    Admission {
-        connection: ConnectionId,
-        admission: Admission,
-    },
-    Stored(StoreId),
 }
 
 impl Driver {
@@ -119,9 +111,16 @@ impl Driver {
             },
             Output::Authenticate {
                 connection,
-                credentials,
+                mut credentials,
                 until,
             } => {
+                if let Some(step) = credentials.step.take() {
+                    let asked = (credentials, step);
+                    let rules = &self.auth_rules;
+                    let decision = self.authenticator.authenticate_by_steps(rules, asked, now);
+                    self.answers.push_back(Answer::of(connection, decision));
+                    return;
+                }
                 self.sockets.pause(connection);
                 let verification = (connection, credentials);
                 let timeout = until.saturating_duration_since(now);
@@ -327,19 +326,10 @@ pub(crate) fn input_counted(
 ) -> u64 {
     let mut packets = carry_out(shard, driver, now, input);
     while let Some(answer) = driver.answers.pop_front() {
-        let input = match answer {
-            Answer::Admission {
-                connection,
-                admission,
-            } => {
-                driver.sockets.resume(connection);
-                Input::Authenticated {
-                    connection,
-                    admission,
-                }
-            }
-            Answer::Stored(id) => Input::Stored(id),
-        };
+        if let Answer::Admission { connection, .. } = &answer {
+            driver.sockets.resume(*connection);
+        }
+        let input = answer.into_input();
         packets += carry_out(shard, driver, now, input);
     }
     packets

@@ -35,6 +35,7 @@ pub mod passwords;
 mod proxy;
 mod read_watermark;
 mod request;
+pub mod scram;
 mod serve;
 mod server;
 mod shard_thread;
@@ -45,7 +46,7 @@ mod transport;
 mod tuning;
 mod websocket;
 
-pub use authenticator::{HookError, HttpClientError, KeyError, TokenError};
+pub use authenticator::{HookError, HttpClientError, KeyError, TokenError, check_tokens};
 pub use broker_store::BrokerStore;
 pub use disk::DiskError;
 pub use handle::{BrokerHandle, ReloadError};

@@ -2,7 +2,8 @@
 //!
 //! A line is `user:hash`; empty lines and lines beginning with `#` are skipped. The hash is one of
 //! `$7$iterations$salt$hash` (PBKDF2 with HMAC-SHA-512, Mosquitto 2.0), `$6$salt$hash` (one salted
-//! SHA-512, Mosquitto 1.6) and `$argon2id$v=19$m=…,t=…,p=…$salt$hash` (Mosquitto 2.1).
+//! SHA-512, Mosquitto 1.6) and `$argon2id$v=19$m=…,t=…,p=…$salt$hash` (Mosquitto 2.1), and, for
+//! SCRAM, `$scram-sha-256$iterations$salt$stored-key$server-key`, or the same with 512.
 //!
 //! Invariants:
 //! - Hashes are compared in constant time, and an unknown user costs as much as a known one: a
@@ -21,6 +22,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
+use crate::scram::{ScramHash, ScramKeys};
 pub use edit::{EditError, PasswordFile};
 use hash::StoredHash;
 pub use hash::{HashError, Scheme};
@@ -114,6 +116,40 @@ impl Passwords {
         &self.generation
     }
 
+    /// The keys by which a client shows that it is `user`, and whether it can: a user that does not
+    /// exist, or whose entry has no such keys, gets those of a stand-in, always the same.
+    pub(crate) fn scram_keys(&self, hash: ScramHash, user: &str) -> (ScramKeys, bool) {
+        let known = self.users.get(user).and_then(|at| self.hashes.get(*at));
+        if let Some(keys) = known.and_then(|entry| entry.scram_keys(hash)) {
+            return (keys, true);
+        }
+        // Whoever has the file has all passwords to guess at: its content is the secret.
+        let secret = hash.hmac(self.generation.as_bytes(), user.as_bytes());
+        let others: Vec<_> = self
+            .hashes
+            .iter()
+            .filter(|it| it.has_scram_keys(hash))
+            .collect();
+        let number = secret
+            .iter()
+            .fold(0, |sum, byte| (sum * 256 + usize::from(*byte)) % 65_521);
+        let like = others.get(number % others.len().max(1));
+        let (iterations, salt_length) = like.map_or(STAND_IN_COST, |entry| entry.scram_cost());
+        let stand_in = ScramKeys {
+            iterations,
+            salt: secret
+                .iter()
+                .rev()
+                .copied()
+                .cycle()
+                .take(salt_length)
+                .collect(),
+            stored_key: secret.clone(),
+            server_key: secret,
+        };
+        (stand_in, false)
+    }
+
     /// How many users there are.
     pub fn len(&self) -> usize {
         self.users.len()
@@ -131,6 +167,9 @@ impl Passwords {
         usize::try_from(self.stand_in.hash_one(user) % entries).unwrap_or(0)
     }
 }
+
+/// Rounds and bytes of salt of a stand-in where no entry shows any.
+const STAND_IN_COST: (u32, usize) = (4096, 12);
 
 /// Why a password file cannot be used.
 #[derive(Debug, thiserror::Error)]

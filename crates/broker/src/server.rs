@@ -29,15 +29,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use unbroken_broker_core::{LimitsError, PolicyError, Settings, Shard, Totals};
 
 use crate::access::AccessError;
-use crate::authenticator::{
-    AuthRules, Authenticator, HookError, TokenError, Verifier, authenticator, verifier_threads,
-};
+use crate::authenticator::{HookError, TokenError, Verifier};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
 use crate::disk::{Disk, DiskError, OpenedStore};
 use crate::handle::{
-    Access, BrokerHandle, InForce, Requests, auth_rules, layers_of, listener_limits,
+    Access, BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
 use crate::listener::{self, Acceptor, ConnectionPermits, Layers, OpenSocket, OpenedListener};
 use crate::open_files;
@@ -160,9 +158,7 @@ impl Server {
     /// The same, with more than a configuration file has.
     pub fn start_with(config: Config, options: ServerOptions) -> Result<Self, StartError> {
         check(&config)?;
-        let none = AuthRules::default();
-        let auth_rules = auth_rules::<StartError>(&config.listeners, &config, &none)?;
-        let auth_rules = Arc::new(auth_rules);
+        let auth_rules = first_auth_rules::<StartError>(&config)?;
         let access = Access::start(&config, options.access)?;
         let policy = access.policy()?;
         let layers = layers_of(&config.listeners)?;
@@ -182,7 +178,7 @@ impl Server {
 
         let mut wiring = Wiring::new(count)?;
         let to_shards = wiring.event_channels();
-        let (authenticators, verifiers) = new_authenticators(&mut wiring)?;
+        let (authenticators, verifiers) = wiring.authenticators()?;
         let listener_limits = listener_limits(&config.listeners);
         let permits = ConnectionPermits::new(room, &config.limits, &listener_limits);
         let permits = Arc::new(permits);
@@ -196,8 +192,8 @@ impl Server {
         let totals = Arc::new(Totals::new(room, &listener_limits));
         let requests =
             Requests::new(wiring.event_channels_with(|| event_channel_of(HANDLE_REQUESTS)));
-        let (rules, counts) = (Arc::clone(&auth_rules), (permits, Arc::clone(&totals)));
-        let in_force = InForce::new(config.clone(), rules, access, counts, layers);
+        let rules = (access, Arc::clone(&auth_rules));
+        let in_force = InForce::new(config.clone(), rules, permits, Arc::clone(&totals), layers);
         let handle = BrokerHandle::new(requests, in_force);
         let mut server = Self {
             handle,
@@ -446,14 +442,6 @@ fn open_listeners(opened: &[OpenedListener], listeners: &[Listener]) -> Vec<Open
         }
     };
     opened.iter().map(open).collect()
-}
-
-/// For each shard, and for each thread that verifies.
-fn new_authenticators(wiring: &mut Wiring) -> io::Result<(Vec<Authenticator>, Vec<Verifier>)> {
-    let mut boot_key = [0; 32];
-    getrandom::fill(&mut boot_key).map_err(io::Error::other)?;
-    let answers = wiring.event_channels();
-    Ok(authenticator(answers, boot_key, verifier_threads()))
 }
 
 fn settings(config: &Config) -> Settings {

@@ -8,7 +8,7 @@ use serde_json::json;
 use unbroken_broker::access;
 use unbroken_broker::config::{self, Effective, Origin, Problem, Sources};
 use unbroken_broker::passwords::Passwords;
-use unbroken_broker::{Expiry, check_certificates};
+use unbroken_broker::{Expiry, check_certificates, check_tokens};
 
 use crate::cert::date;
 use crate::check_mosquitto;
@@ -111,6 +111,15 @@ fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>, Vec<Expiry>) 
             Some(Err(error)) => wrong("certificate_file", error.to_string(), None),
             Some(Ok(found)) => expiries.extend(found),
             None => {}
+        }
+    }
+    for jwt in &effective.config.jwt {
+        if let Err(error) = check_tokens(jwt) {
+            problems.push(Problem {
+                origin: None,
+                message: error.to_string(),
+                help: None,
+            });
         }
     }
     expiries.sort_by(|a, b| (a.not_after, &a.file).cmp(&(b.not_after, &b.file)));

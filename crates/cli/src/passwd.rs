@@ -46,7 +46,8 @@ pub(crate) struct Args {
     /// Hash every password that is still plain text
     #[arg(short = 'U', long, conflicts_with_all = ["user", "batch"])]
     upgrade: bool,
-    /// How to hash: argon2id (Mosquitto reads it from 2.1 on) or sha512-pbkdf2 (from 2.0 on)
+    /// How to hash: argon2id (Mosquitto reads it from 2.1 on), sha512-pbkdf2 (from 2.0 on, and for
+    /// SCRAM-SHA-512), scram-sha-256 or scram-sha-512 (for SCRAM; Mosquitto does not read them)
     #[arg(
         short = 'H',
         long,
@@ -61,6 +62,10 @@ pub(crate) struct Args {
 enum Hash {
     Argon2id,
     Sha512Pbkdf2,
+    #[value(name = "scram-sha-256")]
+    ScramSha256,
+    #[value(name = "scram-sha-512")]
+    ScramSha512,
 }
 
 impl From<Hash> for Scheme {
@@ -68,6 +73,8 @@ impl From<Hash> for Scheme {
         match hash {
             Hash::Argon2id => Self::Argon2id,
             Hash::Sha512Pbkdf2 => Self::Pbkdf2,
+            Hash::ScramSha256 => Self::ScramSha256,
+            Hash::ScramSha512 => Self::ScramSha512,
         }
     }
 }

@@ -21,13 +21,6 @@ pub(crate) fn not_connect() -> Fault {
 
 /// What makes a well-formed CONNECT unacceptable from any client.
 pub(crate) fn check_connect(connect: &Connect<'_>, limits: &Limits) -> Result<(), Fault> {
-    if connect.properties.authentication_method().is_some() {
-        // [MQTT-4.12.0-1] [MQTT-4.12.0-4]
-        return Err(Fault::new(
-            ReasonCode::BadAuthenticationMethod,
-            "no enhanced authentication method is known here",
-        ));
-    }
     match connect.version {
         Version::V3_1
             if connect.client_id.is_empty()

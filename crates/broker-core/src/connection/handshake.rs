@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! Awaiting --CONNECT--> Deciding --answer of the driver--> Decided --session--> Admitted
-//!    |                     |                                  |
+//!    |                   |     ^                              |
+//!    |                   v     | AUTH                         |
+//!    |                  Challenged                            |
 //!    +---------------------+-------- refused, closed ---------+
 //! ```
 //!
@@ -29,6 +31,8 @@ pub(super) enum Handshake {
     Awaiting(Instant),
     /// The driver decides about this, until then. Nothing behind CONNECT is looked at.
     Deciding(Instant, Box<ConnectRequest>),
+    /// The client is to take another step of its enhanced authentication by then.
+    Challenged(Instant, Box<ConnectRequest>),
     /// The driver has decided, and the client is being let in.
     Decided,
     /// This session is attached.
@@ -105,6 +109,7 @@ impl Handshake {
     pub(super) const fn phase(&self) -> Phase {
         match self {
             Self::Awaiting(_) | Self::Deciding(..) | Self::Decided => Phase::AwaitConnect,
+            Self::Challenged(..) => Phase::Authenticating,
             Self::Admitted(_) => Phase::Connected {
                 extended_auth: false,
             },
@@ -121,17 +126,41 @@ impl Handshake {
     /// When patience with it ends.
     pub(super) const fn until(&self) -> Option<Instant> {
         match self {
-            Self::Awaiting(until) | Self::Deciding(until, _) => Some(*until),
+            Self::Awaiting(until) | Self::Deciding(until, _) | Self::Challenged(until, _) => {
+                Some(*until)
+            }
             Self::Decided | Self::Admitted(_) => None,
         }
     }
 
-    /// The CONNECT that the driver decides about.
+    /// The CONNECT that is being decided about.
     pub(super) const fn request(&self) -> Option<&ConnectRequest> {
         match self {
-            Self::Deciding(_, request) => Some(request),
+            Self::Deciding(_, request) | Self::Challenged(_, request) => Some(request),
             _ => None,
         }
+    }
+
+    /// The driver wants another step of the client. Whether it had a step to decide about.
+    pub(super) fn challenge(&mut self) -> bool {
+        match std::mem::replace(self, Self::Decided) {
+            Self::Deciding(until, request) => {
+                *self = Self::Challenged(until, request);
+                true
+            }
+            other => {
+                *self = other;
+                false
+            }
+        }
+    }
+
+    /// The client has taken a step: the driver decides, by the same time as before.
+    pub(super) fn decide_again(&mut self) {
+        *self = match std::mem::replace(self, Self::Decided) {
+            Self::Challenged(until, request) => Self::Deciding(until, request),
+            other => other,
+        };
     }
 
     /// The driver has decided about it.

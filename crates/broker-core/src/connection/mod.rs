@@ -13,6 +13,7 @@
 mod buffers;
 mod connect;
 mod connections;
+mod enhanced;
 mod final_bytes;
 mod handshake;
 mod pending;
@@ -29,6 +30,8 @@ use unbroken_mqtt_proto::{Packet, Version};
 
 pub(crate) use self::connect::{check_connect, is_connect, not_connect, response_prefix};
 pub(crate) use self::connections::{Connections, Writer};
+pub(crate) use self::enhanced::Enhanced;
+pub use self::enhanced::{AuthExchange, AuthStep};
 pub(crate) use self::final_bytes::Client;
 pub use self::final_bytes::LastWords;
 use self::handshake::Handshake;
@@ -72,10 +75,7 @@ pub(crate) struct Connection {
     packet_bytes_max: u32,
     /// One and a half times the keep alive in force [MQTT-3.1.2-22].
     keep_alive: Option<Duration>,
-    /// The name the driver admitted the client under; `None` is anonymous.
-    user: Option<Arc<str>>,
-    /// What the driver admitted it with beside its name, if there is more.
-    vouched: Option<Box<Vouched>>,
+    login: Login,
     /// What another shard has answered about the retained message that comes next.
     retain_answer: Option<Box<RetainAnswer>>,
     input: ReadBuffer,
@@ -88,6 +88,17 @@ pub(crate) struct Connection {
     unadmitted_bytes: usize,
     /// The same for those that are.
     memory_bytes: usize,
+}
+
+/// As whom the client is let in.
+#[derive(Debug, Default)]
+struct Login {
+    /// The name the driver admitted the client under; `None` is anonymous.
+    user: Option<Arc<str>>,
+    /// What the driver admitted it with beside its name, if there is more.
+    vouched: Option<Box<Vouched>>,
+    /// Its enhanced authentication, if CONNECT named a method.
+    enhanced: Option<Box<Enhanced>>,
 }
 
 /// What an authenticator has said of a client beside its name.
@@ -138,8 +149,7 @@ impl Connection {
             is_bridge: false,
             packet_bytes_max: u32::MAX,
             keep_alive: None,
-            user: None,
-            vouched: None,
+            login: Login::default(),
             retain_answer: None,
             input: ReadBuffer::new(now),
             output: WriteBuffer::default(),
@@ -181,7 +191,7 @@ impl Connection {
     }
 
     pub(crate) const fn user(&self) -> Option<&Arc<str>> {
-        self.user.as_ref()
+        self.login.user.as_ref()
     }
 
     pub(crate) const fn keep_alive(&self) -> Option<Duration> {
@@ -193,8 +203,11 @@ impl Connection {
         self.handshake.session()
     }
 
-    pub(crate) const fn phase(&self) -> Phase {
-        self.handshake.phase()
+    pub(crate) fn phase(&self) -> Phase {
+        match (self.handshake.phase(), &self.login.enhanced) {
+            (Phase::Connected { .. }, Some(enhanced)) => enhanced.phase(),
+            (phase, _) => phase,
+        }
     }
 
     /// When patience with a client ends that has no session.
@@ -235,7 +248,8 @@ impl Connection {
         let request = self.handshake.request();
         if self.is_unadmitted() {
             let request = request.map_or(0, ConnectRequest::memory);
-            self.input.memory() + request + self.transport_bytes
+            let enhanced = self.login.enhanced.as_ref().map_or(0, |it| it.memory());
+            self.input.memory() + request + enhanced + self.transport_bytes
         } else {
             0
         }
@@ -265,7 +279,59 @@ impl Connection {
     }
 
     pub(crate) const fn is_being_decided(&self) -> bool {
-        self.handshake.request().is_some()
+        matches!(self.handshake, Handshake::Deciding(..))
+    }
+
+    /// CONNECT named an authentication method.
+    pub(crate) fn begin_enhanced(&mut self, method: &str) {
+        self.login.enhanced = Some(Box::new(Enhanced::new(method)));
+    }
+
+    /// The enhanced authentication, if CONNECT named a method.
+    pub(crate) fn enhanced(&mut self) -> Option<&mut Enhanced> {
+        self.login.enhanced.as_deref_mut()
+    }
+
+    /// The method that CONNECT named.
+    pub(crate) fn auth_method(&self) -> Option<&str> {
+        self.login
+            .enhanced
+            .as_ref()
+            .map(|enhanced| enhanced.method())
+    }
+
+    /// What CONNACK shows of the server.
+    pub(crate) fn auth_proof(&self) -> Option<&[u8]> {
+        self.login.enhanced.as_ref()?.proof()
+    }
+
+    /// When patience with a client ends that authenticates again.
+    pub(crate) fn is_to_have_authenticated_by(&self) -> Option<Instant> {
+        self.login.enhanced.as_ref()?.until()
+    }
+
+    /// The driver wants another step of the client. Whether it had one to decide about.
+    pub(crate) fn challenge(&mut self, exchange: AuthExchange) -> bool {
+        let is_first = self.handshake.challenge();
+        let Some(enhanced) = self.enhanced() else {
+            return false;
+        };
+        (is_first || enhanced.challenge()) && {
+            enhanced.keep(exchange);
+            true
+        }
+    }
+
+    /// The client has taken the next step before it is let in: what the driver is asked with.
+    pub(crate) fn take_step(&mut self, data: Option<&[u8]>) -> Option<(AuthStep, Instant)> {
+        let until = self.handshake.until()?;
+        self.handshake.decide_again();
+        Some((self.enhanced()?.step(data, false), until))
+    }
+
+    /// Names in the CONNECT that is being decided about.
+    pub(crate) fn request(&self) -> Option<&ConnectRequest> {
+        self.handshake.request()
     }
 
     /// The driver has decided about this CONNECT.
@@ -279,20 +345,21 @@ impl Connection {
             user,
             claims,
             until,
+            proof: _,
         } = grant;
-        self.user = user;
+        self.login.user = user;
         let is_more = claims.is_some() || until.is_some();
-        self.vouched = is_more.then(|| Box::new(Vouched { claims, until }));
+        self.login.vouched = is_more.then(|| Box::new(Vouched { claims, until }));
     }
 
     /// What is vouched for beside the user's name.
     pub(crate) fn claims(&self) -> Option<&Arc<Claims>> {
-        self.vouched.as_ref()?.claims.as_ref()
+        self.login.vouched.as_ref()?.claims.as_ref()
     }
 
     /// When what the client has authenticated by ends.
     pub(crate) fn vouched_until(&self) -> Option<Instant> {
-        self.vouched.as_ref()?.until
+        self.login.vouched.as_ref()?.until
     }
 
     /// Lets the client in.
@@ -399,7 +466,7 @@ impl Connection {
         bytes: &'a [u8],
         packet_bytes_max: u32,
     ) -> &'a [u8] {
-        let is_in = self.phase() != Phase::AwaitConnect;
+        let is_in = self.session().is_some();
         self.input.heard(now);
         self.input.complete(bytes, packet_bytes_max, !is_in)
     }

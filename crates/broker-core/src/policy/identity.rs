@@ -39,6 +39,8 @@ pub struct Grant {
     pub claims: Option<Arc<Claims>>,
     /// When its connection ends; `None`: it does not for this.
     pub until: Option<Instant>,
+    /// The last data of an enhanced authentication, by which the server shows that it is the one.
+    pub proof: Option<Box<[u8]>>,
 }
 
 impl Grant {

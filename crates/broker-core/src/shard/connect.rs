@@ -81,10 +81,17 @@ impl Shard {
             return Ok(());
         };
         let request = Box::new(ConnectRequest::of(&connect));
+        if let Some(method) = connect.properties.authentication_method() {
+            connection.begin_enhanced(method);
+        }
+        let data = connect.properties.authentication_data();
         let credentials = Credentials {
             client_id: Arc::clone(&request.client_id),
             user_name: request.user_name.clone(),
             password: connect.password.map(Into::into),
+            step: connection
+                .enhanced()
+                .map(|enhanced| enhanced.step(data, false)),
             peer: connection.peer().clone(),
         };
         connection.await_decision(until, request);
@@ -155,17 +162,20 @@ impl Shard {
             return;
         };
         let Some(request) = connection.take_request() else {
-            return;
+            return self.handle_readmission(now, id, admission);
         };
         match admission {
-            Admission::Granted(grant) => {
+            Admission::Granted(mut grant) => {
+                let proof = grant.proof.take();
                 connection.identify(grant);
+                self.show_proof(id, proof);
                 self.admit(now, id, &request);
+                self.show_proof(id, None);
                 self.watch_grant(id);
                 self.consume_unread(now, id);
                 self.connections.count(id);
             }
-            // [MQTT-3.1.4-2]
+            // [MQTT-3.1.4-2] [MQTT-4.12.0-4]
             Admission::Refused { reason, detail } => {
                 let fault = Fault { reason, detail };
                 self.refuse(now, id, request.caller(), fault);
@@ -174,7 +184,7 @@ impl Shard {
     }
 
     /// A connection that was let in for a time ends with it.
-    fn watch_grant(&mut self, id: ConnectionId) {
+    pub(crate) fn watch_grant(&mut self, id: ConnectionId) {
         let until = self.connections.get(id).and_then(Connection::vouched_until);
         if let Some(until) = until {
             self.timers.set(until, Timer::Grant(id));
@@ -415,6 +425,13 @@ impl Shard {
             add(&mut announced, Property::ServerKeepAlive(seconds)); // [MQTT-3.2.2-21]
         }
         let connection = self.connections.get(id)?;
+        if let Some(method) = connection.auth_method() {
+            // [MQTT-4.12.0-5]
+            add(&mut announced, Property::AuthenticationMethod(method));
+            if let Some(proof) = connection.auth_proof() {
+                add(&mut announced, Property::AuthenticationData(proof));
+            }
+        }
         let takes = |properties: &PropertyBuf| {
             connection.takes(&Packet::ConnAck(ConnAck {
                 session_present: false,

@@ -215,6 +215,28 @@ impl Shard {
         }
     }
 
+    /// A client has authenticated again, perhaps with other rights.
+    pub(crate) fn judge_again(
+        &mut self,
+        id: ConnectionId,
+        session: SessionId,
+    ) -> Result<(), Fault> {
+        let client_id = self
+            .sessions
+            .get(session)
+            .map(|it| Arc::clone(&it.client_id));
+        let connection = self.connections.get(id);
+        let (Some(client_id), Some(connection)) = (client_id, connection) else {
+            return Ok(());
+        };
+        let subject = self.access.subject(|| identity(connection, &client_id));
+        if let Some(Verdict::Denied(why)) = subject.as_ref().map(|subject| subject.connect()) {
+            return Err(Fault::new(ReasonCode::NotAuthorized, why.detail()));
+        }
+        self.take_subject(session, subject);
+        Ok(())
+    }
+
     /// Ends the subscriptions of a session that are not allowed any more. What waits by them is
     /// judged when it leaves.
     fn revoke_subscriptions(&mut self, id: SessionId) {

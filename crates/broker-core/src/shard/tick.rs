@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{Properties, QoS, ReasonCode};
 
 use crate::audit::account::Fate;
@@ -34,6 +35,7 @@ impl Shard {
                 // Where a will goes may take long to find: the others follow in the next turn.
                 Timer::KeepAlive(_)
                 | Timer::Grant(_)
+                | Timer::Reauthentication(_)
                 | Timer::Will { .. }
                 | Timer::SessionExpiry { .. }
                     if self.has_used_turn(now) =>
@@ -42,6 +44,7 @@ impl Shard {
                 }
                 Timer::KeepAlive(id) => self.check_keep_alive(now, heard, id),
                 Timer::Grant(id) => self.check_grant(now, id),
+                Timer::Reauthentication(id) => self.check_reauthentication(now, heard, id),
                 // Both are on disk; after the restart they go on.
                 Timer::Will { .. } | Timer::SessionExpiry { .. } if self.is_stopping_to_go_on() => {
                 }
@@ -87,7 +90,12 @@ impl Shard {
             return self.timers.set(now + NOT_HEARD, Timer::Connect(id));
         }
         let caller = connection.caller();
+        let is_challenged = connection.phase() == Phase::Authenticating;
         let fault = match caller {
+            Some(_) if is_challenged => Fault::new(
+                ReasonCode::NotAuthorized,
+                "it did not go on with its authentication in time",
+            ),
             None => Fault::new(ReasonCode::KeepAliveTimeout, "no CONNECT in time"),
             Some(_) => Fault::new(
                 ReasonCode::ServerBusy,
@@ -145,6 +153,9 @@ impl Shard {
                 connection(*id).is_some_and(|found| found.is_to_be_in_by().is_some())
             }
             Timer::KeepAlive(id) => connection(*id).is_some(),
+            Timer::Reauthentication(id) => {
+                connection(*id).is_some_and(|it| it.is_to_have_authenticated_by().is_some())
+            }
             Timer::Grant(id) => connection(*id).is_some_and(|it| it.vouched_until().is_some()),
             Timer::Will { session, absence } | Timer::SessionExpiry { session, absence } => {
                 is_away(*session, *absence)
@@ -491,7 +502,7 @@ const SEND_LOG_END_EVERY: Duration = Duration::from_secs(5);
 
 /// Until somebody is looked at again whose time is over, but who may have sent something that the
 /// shard has not been given.
-const NOT_HEARD: Duration = Duration::from_millis(100);
+pub(super) const NOT_HEARD: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

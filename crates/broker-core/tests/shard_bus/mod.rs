@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::format_push_string, reason = "a test reads better so")]
 
+mod authentication;
 mod disk;
 mod order;
 mod packets;
@@ -23,10 +24,13 @@ use unbroken_mqtt_proto::{
     Version, next_frame,
 };
 
+use self::authentication::scripted;
 pub(crate) use self::disk::Disk;
 use self::disk::Logs;
 #[allow(unused_imports, reason = "each test file uses its part")]
-pub(crate) use self::packets::{connect, publish, retained, subscribe, unsubscribe};
+pub(crate) use self::packets::{
+    connect, publish, retained, send_subscribe, subscribe, unsubscribe,
+};
 use self::show::{show, show_record};
 
 /// Shards and the clients connected to them.
@@ -482,6 +486,10 @@ impl Broker {
                     credentials,
                     ..
                 } => {
+                    if let Some(step) = credentials.step {
+                        answers.push(scripted(connection, step));
+                        continue;
+                    }
                     let admission = Admission::Granted(Grant {
                         user: credentials.user_name.map(Into::into),
                         ..self.vouched.clone()
@@ -587,18 +595,4 @@ pub(crate) fn resident(broker: &mut Broker, client_id: &str, filters: &[(&str, Q
     broker.take(client);
     broker.take_asked();
     client
-}
-
-pub(crate) fn send_subscribe(
-    broker: &mut Broker,
-    client: Client,
-    list: &[(&str, SubscriptionOptions)],
-) {
-    let filters = Subscriptions::new(list);
-    let packet = Subscribe {
-        packet_id: PacketId::FIRST,
-        properties: Properties::EMPTY,
-        filters,
-    };
-    broker.send(client, Packet::Subscribe(packet));
 }

@@ -56,3 +56,17 @@ pub(crate) fn retained<'a>(topic: &'a str, payload: &'a str, qos: QoS, id: u16) 
         ..packet
     })
 }
+
+pub(crate) fn send_subscribe(
+    broker: &mut Broker,
+    client: Client,
+    list: &[(&str, SubscriptionOptions)],
+) {
+    let filters = Subscriptions::new(list);
+    let packet = Subscribe {
+        packet_id: PacketId::FIRST,
+        properties: Properties::EMPTY,
+        filters,
+    };
+    broker.send(client, Packet::Subscribe(packet));
+}

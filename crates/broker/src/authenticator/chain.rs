@@ -130,6 +130,14 @@ impl ListenerAuth {
         Self { label, methods }
     }
 
+    /// Its users and their passwords, if it has a file of them.
+    pub(super) fn passwords(&self) -> Option<&Passwords> {
+        self.methods.iter().find_map(|method| match method {
+            Method::PasswordFile(passwords) => Some(&**passwords),
+            _ => None,
+        })
+    }
+
     /// Whether one of them verifies what such a client shows.
     fn verifies(&self, credentials: &Credentials) -> bool {
         self.methods.iter().any(|method| match method {
@@ -343,6 +351,7 @@ mod tests {
             client_id: "c".into(),
             user_name: user.map(Into::into),
             password: password.map(|password| password.as_bytes().into()),
+            step: None,
             peer: Peer {
                 certificate: certificate.map(Into::into),
                 ..Peer::default()

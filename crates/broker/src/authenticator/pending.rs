@@ -58,6 +58,16 @@ impl<T> PendingLogins<T> {
         Ok(())
     }
 
+    /// Whether this address may be wrong once more, where that is decided at once.
+    pub(super) fn may_fail(&self, now: Instant, source: Source) -> bool {
+        self.0.lock().queue.may_fail(now, source)
+    }
+
+    /// It was wrong.
+    pub(super) fn note_failure(&self, now: Instant, source: Source) {
+        self.0.lock().queue.note_failure(now, source);
+    }
+
     pub(super) fn remove(&self, source: Source, is_it: impl Fn(&T) -> bool) {
         // Dropped behind the lock: it may own the queue itself.
         let removed = self.0.lock().queue.remove(source, is_it);

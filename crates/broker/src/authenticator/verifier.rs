@@ -41,6 +41,17 @@ pub(super) struct Common {
 #[derive(Debug)]
 pub(crate) struct Verifier(Arc<Pending<Verification>>);
 
+/// Whether a client is refused for what it has shown.
+pub(super) const fn is_fault(admission: &Admission) -> bool {
+    matches!(
+        admission,
+        Admission::Refused {
+            reason: ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized,
+            ..
+        }
+    )
+}
+
 /// How many threads verify: one core is left to the shards.
 pub(crate) fn verifier_threads() -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -65,11 +76,8 @@ impl Verification {
     /// Whether its client has shown what is wrong.
     pub(super) fn is_fault(step: &Step) -> bool {
         match step {
-            Step::Decided(Admission::Refused { reason, .. }) => matches!(
-                reason,
-                ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized
-            ),
-            Step::Decided(Admission::Granted(_)) | Step::AskHook(_) | Step::TakesLong => false,
+            Step::Decided(admission) => is_fault(admission),
+            Step::AskHook(_) | Step::TakesLong => false,
         }
     }
 

@@ -37,7 +37,7 @@ use crate::request::{Answer, PageRequest, Request};
 use crate::tls::Expiry;
 pub use events::{Events, EventsError};
 pub use reload::ReloadError;
-pub(crate) use reload::{Access, InForce, auth_rules, layers_of, listener_limits};
+pub(crate) use reload::{Access, InForce, first_auth_rules, layers_of, listener_limits};
 pub(crate) use requests::Requests;
 use requests::receive;
 

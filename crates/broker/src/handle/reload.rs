@@ -110,13 +110,12 @@ pub enum ReloadError {
 impl InForce {
     pub(crate) fn new(
         config: Config,
-        auth_rules: Arc<AuthRules>,
-        access: Access,
-        counts: (Arc<ConnectionPermits>, Arc<Totals>),
+        (access, auth_rules): (Access, Arc<AuthRules>),
+        permits: Arc<ConnectionPermits>,
+        totals: Arc<Totals>,
         layers: Vec<Layers>,
     ) -> Self {
         let config = Arc::new(config);
-        let (permits, totals) = counts;
         Self {
             running: Mutex::new(Running { config, auth_rules }),
             access: Mutex::new(access),
@@ -352,9 +351,18 @@ pub(crate) fn layers_of(listeners: &[Listener]) -> Result<Vec<Layers>, TlsError>
     listeners.iter().map(Layers::new).collect()
 }
 
+/// What the listeners authenticate by at the start.
+pub(crate) fn first_auth_rules<E>(config: &Config) -> Result<Arc<AuthRules>, E>
+where
+    E: From<PasswordFileError> + From<TokenError> + From<HookError>,
+{
+    let rules = auth_rules::<E>(&config.listeners, config, &AuthRules::default())?;
+    Ok(Arc::new(rules))
+}
+
 /// Reads what the listeners authenticate by. `before`: what is in force, whose fetched keys stay
 /// until there are others.
-pub(crate) fn auth_rules<E>(
+fn auth_rules<E>(
     listeners: &[Listener],
     config: &Config,
     before: &AuthRules,

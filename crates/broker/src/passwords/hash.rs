@@ -8,6 +8,8 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use sha2::{Digest, Sha512};
 
+use crate::scram::{ScramHash, ScramKeys};
+
 /// How a new hash is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheme {
@@ -15,6 +17,10 @@ pub enum Scheme {
     Argon2id,
     /// PBKDF2 with HMAC-SHA-512, for files that Mosquitto 2.0 reads, too.
     Pbkdf2,
+    /// Keys of SCRAM-SHA-256: clients need not send their passwords.
+    ScramSha256,
+    /// Those of SCRAM-SHA-512.
+    ScramSha512,
 }
 
 /// A hash as stored. No `Debug`: it is a secret to be guessed at.
@@ -27,7 +33,15 @@ pub(super) struct StoredHash {
 /// What must be done to a password to compare it.
 enum Work {
     Sha512,
-    Pbkdf2 { iterations: u32 },
+    Pbkdf2 {
+        iterations: u32,
+    },
+    /// The hash is the stored key.
+    Scram {
+        hash: ScramHash,
+        iterations: u32,
+        server_key: Vec<u8>,
+    },
     Argon2id(Box<Argon2<'static>>),
 }
 
@@ -38,7 +52,9 @@ pub enum HashError {
     #[error("the password is not hashed; `unbroken passwd -U FILE` hashes a whole file")]
     Plain,
     /// Another scheme.
-    #[error("the hash is of no kind that is understood ($6$, $7$ and $argon2id$ are)")]
+    #[error(
+        "the hash is of no kind that is understood ($6$, $7$, $argon2id$ and $scram-sha-…$ are)"
+    )]
     UnknownScheme,
     /// Too few parts.
     #[error("a part of the hash is missing")]
@@ -93,6 +109,8 @@ impl StoredHash {
                     Some(SHA512_BYTES),
                 )
             }
+            "scram-sha-256" => Self::scram(ScramHash::Sha256, part),
+            "scram-sha-512" => Self::scram(ScramHash::Sha512, part),
             "argon2id" => {
                 if part()? != "v=19" {
                     return Err(HashError::Argon2Version);
@@ -106,6 +124,70 @@ impl StoredHash {
             }
             _ => Err(HashError::UnknownScheme),
         }
+    }
+
+    /// The rest of an entry for SCRAM.
+    fn scram<'a>(
+        hash: ScramHash,
+        mut part: impl FnMut() -> Result<&'a str, HashError>,
+    ) -> Result<Self, HashError> {
+        let iterations = part()?.parse().map_err(|_| HashError::Iterations)?;
+        if !(1..=ITERATIONS_MAX).contains(&iterations) {
+            return Err(HashError::Iterations);
+        }
+        let (salt, stored_key) = (part()?, part()?);
+        let server_key = BASE64.decode(part()?).map_err(|_| HashError::Base64)?;
+        if server_key.len() != hash.bytes() {
+            return Err(HashError::Length {
+                found: server_key.len(),
+                expected: hash.bytes(),
+            });
+        }
+        let work = Work::Scram {
+            hash,
+            iterations,
+            server_key,
+        };
+        Self::new(work, salt, stored_key, Some(hash.bytes()))
+    }
+
+    /// Whether a client can show by SCRAM that it knows the password.
+    pub(super) const fn has_scram_keys(&self, wanted: ScramHash) -> bool {
+        match &self.work {
+            Work::Pbkdf2 { .. } => matches!(wanted, ScramHash::Sha512),
+            Work::Scram { hash, .. } => matches!(
+                (hash, wanted),
+                (ScramHash::Sha256, ScramHash::Sha256) | (ScramHash::Sha512, ScramHash::Sha512)
+            ),
+            Work::Sha512 | Work::Argon2id(_) => false,
+        }
+    }
+
+    /// Rounds of PBKDF2 and bytes of salt.
+    pub(super) fn scram_cost(&self) -> (u32, usize) {
+        let iterations = match &self.work {
+            Work::Pbkdf2 { iterations } | Work::Scram { iterations, .. } => *iterations,
+            Work::Sha512 | Work::Argon2id(_) => 1,
+        };
+        (iterations, self.salt.len())
+    }
+
+    /// The keys for SCRAM; `None`: the entry has none for this hash.
+    pub(super) fn scram_keys(&self, wanted: ScramHash) -> Option<ScramKeys> {
+        if !self.has_scram_keys(wanted) {
+            return None;
+        }
+        let (iterations, _) = self.scram_cost();
+        Some(match &self.work {
+            Work::Scram { server_key, .. } => ScramKeys {
+                iterations,
+                salt: self.salt.clone(),
+                stored_key: self.hash.clone(),
+                server_key: server_key.clone(),
+            },
+            // PBKDF2 with 64 bytes of output is what SCRAM-SHA-512 calls the salted password.
+            _ => ScramKeys::of_salted(wanted, &self.hash, &self.salt, iterations),
+        })
     }
 
     fn new(work: Work, salt: &str, hash: &str, length: Option<usize>) -> Result<Self, HashError> {
@@ -136,11 +218,16 @@ impl StoredHash {
     pub(super) fn make(scheme: Scheme, password: &[u8]) -> Result<String, getrandom::Error> {
         // Mosquitto 2.0 takes a salt of 12 bytes in its own format, and no other.
         let salt_length = match scheme {
-            Scheme::Argon2id => 16,
+            Scheme::Argon2id | Scheme::ScramSha256 | Scheme::ScramSha512 => 16,
             Scheme::Pbkdf2 => 12,
         };
         let mut salt = vec![0; salt_length];
         getrandom::fill(&mut salt)?;
+        match scheme {
+            Scheme::ScramSha256 => return Ok(scram_entry(ScramHash::Sha256, password, &salt)),
+            Scheme::ScramSha512 => return Ok(scram_entry(ScramHash::Sha512, password, &salt)),
+            Scheme::Argon2id | Scheme::Pbkdf2 => {}
+        }
         let (work, prefix, length) = match scheme {
             Scheme::Argon2id => {
                 let params = Params::new(NEW_ARGON2_KIB, NEW_ARGON2_PASSES, 1, None)
@@ -149,7 +236,7 @@ impl StoredHash {
                 let prefix = format!("$argon2id$v=19$m={NEW_ARGON2_KIB},t={NEW_ARGON2_PASSES},p=1");
                 (Work::Argon2id(Box::new(argon2)), prefix, 32)
             }
-            Scheme::Pbkdf2 => {
+            _ => {
                 let work = Work::Pbkdf2 {
                     iterations: NEW_ITERATIONS,
                 };
@@ -164,7 +251,7 @@ impl StoredHash {
         // The PHC format of argon2 goes without padding, Mosquitto's own one with it.
         let encode = |bytes: &[u8]| match scheme {
             Scheme::Argon2id => base64::engine::general_purpose::STANDARD_NO_PAD.encode(bytes),
-            Scheme::Pbkdf2 => base64::engine::general_purpose::STANDARD.encode(bytes),
+            _ => base64::engine::general_purpose::STANDARD.encode(bytes),
         };
         Ok(format!("{prefix}${}${}", encode(&salt), encode(&hash)))
     }
@@ -187,9 +274,30 @@ impl Work {
                 pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, *iterations, out);
                 true
             }
+            Self::Scram {
+                hash, iterations, ..
+            } => {
+                let keys = ScramKeys::of_password(*hash, password, salt, *iterations);
+                let fits = out.len() == keys.stored_key.len();
+                let pairs = out.iter_mut().zip(keys.stored_key);
+                pairs.for_each(|(to, from)| *to = from);
+                fits
+            }
             Self::Argon2id(argon2) => argon2.hash_password_into(password, salt, out).is_ok(),
         }
     }
+}
+
+/// The text of an entry for SCRAM.
+fn scram_entry(hash: ScramHash, password: &[u8], salt: &[u8]) -> String {
+    let (name, iterations) = match hash {
+        ScramHash::Sha256 => ("scram-sha-256", NEW_ITERATIONS_SHA256),
+        ScramHash::Sha512 => ("scram-sha-512", NEW_ITERATIONS),
+    };
+    let keys = ScramKeys::of_password(hash, password, salt, iterations);
+    let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+    let (stored, server) = (encode(&keys.stored_key), encode(&keys.server_key));
+    format!("${name}${iterations}${}${stored}${server}", encode(salt))
 }
 
 /// `m=65536,t=2,p=1`, within what one login may cost.
@@ -226,6 +334,7 @@ const ARGON2_LANES_MAX: u32 = 64;
 const NEW_ARGON2_KIB: u32 = 19 * 1024;
 const NEW_ARGON2_PASSES: u32 = 2;
 const NEW_ITERATIONS: u32 = 210_000;
+const NEW_ITERATIONS_SHA256: u32 = 600_000;
 
 #[cfg(test)]
 mod tests {
@@ -233,7 +342,12 @@ mod tests {
 
     #[test]
     fn a_new_hash_verifies_its_password_and_no_other() {
-        for scheme in [Scheme::Argon2id, Scheme::Pbkdf2] {
+        for scheme in [
+            Scheme::Argon2id,
+            Scheme::Pbkdf2,
+            Scheme::ScramSha256,
+            Scheme::ScramSha512,
+        ] {
             let text = StoredHash::make(scheme, b"open sesame").unwrap();
             let hash = StoredHash::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
             assert!(hash.matches(b"open sesame"));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mio::Poll;
 use unbroken_broker_core::ShardId;
 
+use crate::authenticator::{Authenticator, Verifier, authenticator, verifier_threads};
 use crate::bounds::CHANNEL_MESSAGES;
 use crate::channel::{
     EventReceiver, EventSender, ShardSender, ThreadWaker, event_channel, shard_channel,
@@ -61,6 +62,17 @@ impl Wiring {
     /// A channel to each shard from a thread that is not a shard.
     pub(super) fn event_channels(&mut self) -> Vec<EventSender> {
         self.event_channels_with(event_channel)
+    }
+
+    /// For each shard, and for each thread that verifies.
+    pub(super) fn authenticators(&mut self) -> io::Result<(Vec<Authenticator>, Vec<Verifier>)> {
+        let mut boot_key = [0; 32];
+        getrandom::fill(&mut boot_key).map_err(io::Error::other)?;
+        Ok(authenticator(
+            self.event_channels(),
+            boot_key,
+            verifier_threads(),
+        ))
     }
 
     pub(super) fn event_channels_with(

@@ -9,6 +9,7 @@ mod handle;
 mod http_auth;
 mod reload;
 mod restart;
+mod scram;
 mod service;
 mod tokens;
 

@@ -124,6 +124,7 @@ pub(super) fn verdict(credentials: &Credentials, answer: &[u8]) -> Result<HookVe
         user: user.or_else(|| credentials.user_name.as_deref().map(Arc::from)),
         claims: (!claims.is_empty()).then(|| Arc::new(claims)),
         until,
+        proof: None,
     }))
 }
 
@@ -138,6 +139,7 @@ mod tests {
             client_id: "c1".into(),
             user_name: user.map(Into::into),
             password: password.map(Into::into),
+            step: None,
             peer: Peer {
                 address: Some("[::ffff:192.0.2.7]:4321".parse().unwrap()),
                 ..Peer::default()

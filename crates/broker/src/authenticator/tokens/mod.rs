@@ -1,10 +1,9 @@
 //! Tokens (JWT, RFC 7519) that clients show as their password.
 //!
 //! ```text
-//! password ─▶ is it a token of this issuer? ─▶ key by algorithm and id ─▶ signature, issuer, audience
-//!              │ no: not mine                    │ none: denied             │
-//!              ▼                                 ▼                          ▼
-//!                                                             time ─▶ user, roles, values ─▶ grant
+//! password ─▶ a token of this issuer? ─▶ key by algorithm and id ─▶ signature, audience ─┐
+//!              │ no: not mine               │ none: denied                               │
+//!              ▼                            ▼        grant ◀─ user, roles, values ◀─ time ◀┘
 //! ```
 //!
 //! Invariants:
@@ -110,6 +109,14 @@ pub enum TokenError {
         /// The system's error.
         source: std::io::Error,
     },
+}
+
+/// Whether the keys of a table can be used, if they are in a file.
+pub fn check_tokens(rules: &Jwt) -> Result<(), TokenError> {
+    match rules.jwks_url {
+        Some(_) => Ok(()),
+        None => TokenVerifier::new(rules, None).map(drop),
+    }
 }
 
 impl TokenVerifier {
@@ -262,6 +269,7 @@ impl TokenVerifier {
                 user: Some(user.into()),
                 claims: (!vouched.is_empty()).then(|| Arc::new(vouched)),
                 until: left.and_then(after),
+                proof: None,
             }),
             Err(why) => TokenVerdict::Invalid(why),
         }

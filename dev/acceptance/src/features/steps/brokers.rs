@@ -34,6 +34,18 @@ async fn a_broker_with_listeners(scene: &mut Scene, step: &Step) {
         .await;
 }
 
+/// `./` in the configuration is the directory of the files that the scenario has written.
+#[given("a broker beside these files, with listeners of its own:")]
+async fn a_broker_beside_files(scene: &mut Scene, step: &Step) {
+    let config = text_of(step);
+    scene
+        .act(move |room| {
+            let here = format!("\"{}/", room.directory().display());
+            room.start_as(Launch::listeners(&config.replace("\"./", &here)));
+        })
+        .await;
+}
+
 #[given(expr = "a broker with {int} shards")]
 async fn a_broker_with_shards(scene: &mut Scene, count: u32) {
     scene

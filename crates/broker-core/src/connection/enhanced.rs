@@ -1,0 +1,181 @@
+//! Enhanced authentication of one connection: its method, and what the driver keeps between two
+//! steps.
+//!
+//! ```text
+//! Idle --AUTH 0x19--> Deciding --answer of the driver--> Idle: AUTH 0x00
+//!                       |   ^
+//!                       v   | AUTH 0x18
+//!                     Challenged
+//! ```
+//!
+//! The states are those of a client that authenticates again; before it is let in, `Handshake` has
+//! them.
+
+use std::any::Any;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::connection::server::Phase;
+
+#[derive(Debug)]
+pub(crate) struct Enhanced {
+    method: Box<str>,
+    exchange: Option<AuthExchange>,
+    /// For CONNACK, while the client is let in.
+    proof: Option<Box<[u8]>>,
+    again: Again,
+}
+
+/// Where a client stands that is let in.
+#[derive(Clone, Copy, Debug)]
+enum Again {
+    Idle,
+    /// The driver decides about its step.
+    Deciding(Instant),
+    /// It is to take another step by then.
+    Challenged(Instant),
+}
+
+impl Enhanced {
+    pub(super) fn new(method: &str) -> Self {
+        Self {
+            method: method.into(),
+            exchange: None,
+            proof: None,
+            again: Again::Idle,
+        }
+    }
+
+    pub(crate) const fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// What CONNACK shows of the server, or nothing any more.
+    pub(crate) fn show(&mut self, proof: Option<Box<[u8]>>) {
+        self.proof = proof;
+    }
+
+    pub(crate) fn proof(&self) -> Option<&[u8]> {
+        self.proof.as_deref()
+    }
+
+    /// The phase of a client that is let in.
+    pub(super) const fn phase(&self) -> Phase {
+        match self.again {
+            Again::Idle => Phase::Connected {
+                extended_auth: true,
+            },
+            Again::Deciding(_) | Again::Challenged(_) => Phase::Reauthenticating,
+        }
+    }
+
+    /// Bytes that it keeps from the allocator.
+    pub(super) fn memory(&self) -> usize {
+        let exchange = self.exchange.as_ref();
+        size_of::<Self>() + self.method.len() + exchange.map_or(0, AuthExchange::bytes)
+    }
+
+    pub(crate) const fn until(&self) -> Option<Instant> {
+        match self.again {
+            Again::Idle => None,
+            Again::Deciding(until) | Again::Challenged(until) => Some(until),
+        }
+    }
+
+    /// The driver decides about a step already: the client had to wait for its answer.
+    pub(crate) const fn is_deciding(&self) -> bool {
+        matches!(self.again, Again::Deciding(_))
+    }
+
+    /// The client has begun to authenticate again, or has taken the next step: the driver decides
+    /// by `until`, or by the time that the first step has set.
+    pub(crate) fn decide(&mut self, until: Instant) -> Instant {
+        let until = self.until().unwrap_or(until);
+        self.again = Again::Deciding(until);
+        until
+    }
+
+    /// The driver wants another step. Whether it had one to decide about.
+    pub(super) fn challenge(&mut self) -> bool {
+        if let Again::Deciding(until) = self.again {
+            self.again = Again::Challenged(until);
+            return true;
+        }
+        false
+    }
+
+    /// The driver has decided. Whether it had to.
+    pub(crate) fn end(&mut self) -> bool {
+        self.exchange = None;
+        let is_due = self.is_deciding();
+        if is_due {
+            self.again = Again::Idle;
+        }
+        is_due
+    }
+
+    /// Until the next step.
+    pub(super) fn keep(&mut self, exchange: AuthExchange) {
+        self.exchange = Some(exchange);
+    }
+
+    /// What the driver is asked with.
+    pub(crate) fn step(&mut self, data: Option<&[u8]>, is_again: bool) -> AuthStep {
+        AuthStep {
+            method: self.method.clone(),
+            data: data.map(Into::into),
+            exchange: self.exchange.take(),
+            is_again,
+        }
+    }
+}
+
+/// A step of an enhanced authentication. No `Debug` of its data.
+pub struct AuthStep {
+    /// The method that CONNECT named.
+    pub method: Box<str>,
+    /// What the client sent with this step.
+    pub data: Option<Box<[u8]>>,
+    /// What the driver has kept of the step before; `None`: this is the first.
+    pub exchange: Option<AuthExchange>,
+    /// The client is let in, and authenticates again.
+    pub is_again: bool,
+}
+
+/// What a driver keeps between two steps of an authentication. The shard has it with the
+/// connection, so that it ends with it.
+pub struct AuthExchange {
+    state: Box<dyn Any + Send>,
+    bytes: usize,
+}
+
+impl AuthExchange {
+    /// Keeps a value that has so many bytes.
+    pub fn new(state: impl Any + Send, bytes: usize) -> Self {
+        let state = Box::new(state);
+        Self { state, bytes }
+    }
+
+    /// The value; `None`: it was another one.
+    pub fn into_state<T: Any>(self) -> Option<T> {
+        self.state.downcast().ok().map(|state| *state)
+    }
+
+    /// Its bytes, as the driver has said.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl std::fmt::Debug for AuthExchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthExchange").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for AuthStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthStep")
+            .field("method", &self.method)
+            .finish_non_exhaustive()
+    }
+}

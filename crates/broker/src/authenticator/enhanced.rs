@@ -1,0 +1,83 @@
+//! The steps of MQTT 5.0's enhanced authentication: SCRAM by the users of a password file.
+//!
+//! Entries `$7$` are what SCRAM-SHA-512 needs, `$scram-sha-…$` are made for it; others cannot
+//! serve, and their users are refused as if they did not exist.
+//!
+//! Invariants:
+//! - A step computes some hashes, never PBKDF2: a shard takes it at once.
+//! - Who authenticates again is the same user: `broker-core` sees to it.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use unbroken_broker_core::{Admission, AuthExchange, AuthStep, Grant};
+use unbroken_mqtt_proto::ReasonCode;
+
+use super::chain::refused;
+use crate::passwords::Passwords;
+use crate::scram::{self, ScramError, ScramExchange, ScramHash};
+
+/// What a step has come to.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    Admission(Admission),
+    /// This goes to the client, and that is kept for its next step.
+    Challenge(Box<[u8]>, AuthExchange),
+}
+
+/// Takes the next step of a client that has this user name in CONNECT, if any.
+pub(super) fn take(passwords: &Passwords, user_name: Option<&str>, step: AuthStep) -> Decision {
+    let Some(hash) = ScramHash::of_mechanism(&step.method) else {
+        // [MQTT-4.12.0-1]
+        return Decision::Admission(refused(ReasonCode::BadAuthenticationMethod));
+    };
+    let data = step.data.as_deref().unwrap_or_default();
+    let Some(exchange) = step.exchange else {
+        return begin(passwords, hash, data);
+    };
+    let Some(exchange) = exchange.into_state::<ScramExchange>() else {
+        return Decision::Admission(refused(ReasonCode::UnspecifiedError));
+    };
+    match exchange.finish(data) {
+        // A client cannot be two users at the same time.
+        Ok((user, _)) if user_name.is_some_and(|name| name != &*user) => {
+            failed(ScramError::OtherUser)
+        }
+        Ok((user, proof)) => Decision::Admission(Admission::Granted(Grant {
+            proof: Some(proof.into()),
+            ..Grant::user(user)
+        })),
+        Err(error) => failed(error),
+    }
+}
+
+fn begin(passwords: &Passwords, hash: ScramHash, data: &[u8]) -> Decision {
+    let mut random = [0; NONCE_BYTES];
+    if getrandom::fill(&mut random).is_err() {
+        return Decision::Admission(refused(ReasonCode::ServerUnavailable));
+    }
+    let nonce = STANDARD_NO_PAD.encode(random);
+    let keys = |user: &str| passwords.scram_keys(hash, user);
+    match ScramExchange::begin(hash, data, &nonce, keys) {
+        Ok((exchange, answer)) => {
+            let bytes = 2 * scram::MESSAGE_BYTES_MAX;
+            Decision::Challenge(answer.into(), AuthExchange::new(exchange, bytes))
+        }
+        Err(error) => failed(error),
+    }
+}
+
+fn failed(error: ScramError) -> Decision {
+    let reason = match error {
+        ScramError::Proof => ReasonCode::BadUserNameOrPassword,
+        _ => ReasonCode::NotAuthorized,
+    };
+    Decision::Admission(Admission::Refused {
+        reason,
+        detail: Cow::Owned(error.to_string()),
+    })
+}
+
+/// Of our nonce: as many as a key has.
+const NONCE_BYTES: usize = 18;
