@@ -54,7 +54,7 @@ use login_queue::Refusal;
 use pending::PendingLogins;
 use recent_logins::RecentLogins;
 pub use tokens::{KeyError, TokenError, check_tokens};
-pub(crate) use tokens::TokenVerifier;
+pub(crate) use tokens::{TokenVerdict, TokenVerifier};
 use verifier::{Common, Verification};
 pub(crate) use verifier::{Verifier, verifier_threads};
 

@@ -26,6 +26,8 @@ mod driver;
 pub mod failure;
 mod file_watch;
 mod files;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod handle;
 mod listener;
 mod log;

@@ -22,6 +22,7 @@ impl Ci {
             ("unbroken-merkle-log", "fuzz-seeds-audit"),
             ("unbroken-store", "fuzz-seeds-store"),
             ("unbroken-mosquitto-files", "fuzz-seeds-mosquitto"),
+            ("unbroken-broker", "fuzz-seeds-authentication"),
         ];
         let seeds = seeds.map(|(package, example)| {
             // Built with the tests.

@@ -57,7 +57,7 @@ enum Keys {
 
 /// What a verifier says of a password.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum TokenVerdict {
+pub(crate) enum TokenVerdict {
     Valid(Grant),
     /// Why, for people.
     Invalid(&'static str),
@@ -143,13 +143,24 @@ impl TokenVerifier {
         })
     }
 
+    /// Verifies by a key that is in no file.
+    pub(crate) fn with_key(rules: &Jwt, key: &[u8]) -> Result<Self, KeyError> {
+        let named = rules.algorithms.iter().map(|name| name.parse());
+        let algorithms: Vec<Algorithm> = named.filter_map(Result::ok).collect();
+        Ok(Self {
+            keys: Keys::File(Arc::new(KeySet::of_key(key, &algorithms)?)),
+            rules: rules.clone(),
+            algorithms,
+        })
+    }
+
     /// The name of its table.
     pub(crate) fn name(&self) -> &str {
         &self.rules.name
     }
 
     /// What a password, shown with this user name, says of its client.
-    pub(super) fn verify(
+    pub(crate) fn verify(
         &self,
         user_name: Option<&str>,
         password: &[u8],
