@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unbroken_broker_core::{Identity, MarkParts, Message, MessageParts, Peer, Position, Will};
+use unbroken_broker_core::{
+    Claims, Identity, MarkParts, Message, MessageParts, Peer, Position, Will,
+};
 use unbroken_store::session::WillAuthor;
 use unbroken_store::{self as store, LaneMark, MessageBytes, MessageRecord};
 
@@ -25,11 +27,22 @@ pub(crate) fn will_value(will: &Will, times: &Times) -> store::session::Will {
 }
 
 fn author_value(author: &Identity) -> WillAuthor {
+    let claims = author.claims.as_deref();
     WillAuthor {
         user: author.user.as_deref().map(str::to_owned),
         certificate: author.peer.certificate.as_deref().map(str::to_owned),
         address: author.peer.address,
         listener: author.peer.listener,
+        roles: claims
+            .map(|it| it.roles().map(str::to_owned).collect())
+            .unwrap_or_default(),
+        claims: claims
+            .map(|it| {
+                it.values()
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .collect()
+            })
+            .unwrap_or_default(),
     }
 }
 
@@ -37,6 +50,7 @@ fn author_of(author: &WillAuthor, client_id: Option<&Arc<str>>) -> Identity {
     let shared = |text: &Option<String>| text.as_deref().map(Arc::from);
     Identity {
         user: shared(&author.user),
+        claims: claims_of(author).map(Arc::new),
         client_id: client_id.cloned().unwrap_or_default(),
         peer: Peer {
             address: author.address,
@@ -44,6 +58,15 @@ fn author_of(author: &WillAuthor, client_id: Option<&Arc<str>>) -> Identity {
             certificate: shared(&author.certificate),
         },
     }
+}
+
+/// As they were: what was stored had been within the limit.
+fn claims_of(author: &WillAuthor) -> Option<Claims> {
+    let roles = author.roles.iter().map(|role| Arc::from(role.as_str()));
+    let values = author.claims.iter();
+    let values = values.map(|(name, value)| (name.as_str().into(), value.as_str().into()));
+    let claims = Claims::new(roles.collect(), values.collect()).ok()?;
+    (!claims.is_empty()).then_some(claims)
 }
 
 pub(crate) fn will_of(value: &store::session::Will, times: &Times) -> Will {

@@ -53,6 +53,12 @@ impl Claims {
         self.roles.binary_search_by(|it| (**it).cmp(role)).is_ok()
     }
 
+    /// The named values, in the order of their names.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &str)> {
+        let values = self.values.iter();
+        values.map(|(name, value)| (&**name, &**value))
+    }
+
     /// A named value.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(|value| &**value)

@@ -61,6 +61,10 @@ impl Operator for Failed {
         Err("the store has failed".to_owned())
     }
 
+    fn reload(&self) -> Result<Vec<String>, String> {
+        Err("not here".to_owned())
+    }
+
     fn failure(&self) -> Option<&str> {
         Some("no space")
     }
@@ -73,6 +77,10 @@ struct Refuses;
 impl Operator for Refuses {
     fn forget(&self, what: Forget) -> Result<(), String> {
         Err(format!("{what:?}"))
+    }
+
+    fn reload(&self) -> Result<Vec<String>, String> {
+        Err("not here".to_owned())
     }
 
     fn failure(&self) -> Option<&str> {

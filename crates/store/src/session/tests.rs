@@ -161,6 +161,8 @@ fn values_read_as_they_were_written() {
             certificate: Some("pump-7".to_owned()),
             address: Some(([10, 0, 0, 7], 40_000).into()),
             listener: 300,
+            roles: vec!["operator".to_owned()],
+            claims: vec![("plant".to_owned(), "7".to_owned())],
         }),
     ];
     for author in authors {

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! version 1 | delay | message
-//! version 2 | delay | flags | listener | user? | certificate? | address? | message
-//!                     bits 0-2: user, certificate, address
+//! version 2 | delay | flags | listener | user? | certificate? | address? | claims? | message
+//!                     bits 0-3: user, certificate, address, claims
+//! claims    | count | role … | count | name | value …
 //! ```
 //!
 //! Version 1 is what was written before the author was kept; such a will is read, and has none.
@@ -36,6 +37,10 @@ pub struct WillAuthor {
     pub address: Option<SocketAddr>,
     /// The position of its listener in the configuration.
     pub listener: u16,
+    /// Roles that its authenticator vouched for.
+    pub roles: Vec<String>,
+    /// Names and values that it vouched for.
+    pub claims: Vec<(String, String)>,
 }
 
 impl Will {
@@ -76,18 +81,50 @@ impl WillAuthor {
         out.push(
             (u8::from(self.user.is_some()) * USER)
                 | (u8::from(self.certificate.is_some()) * CERTIFICATE)
-                | (u8::from(address.is_some()) * ADDRESS),
+                | (u8::from(address.is_some()) * ADDRESS)
+                | (u8::from(self.has_claims()) * CLAIMS),
         );
         put_number(out, self.listener.into());
         let texts = [&self.user, &self.certificate, &address];
         for text in texts.into_iter().flatten() {
             put_string(out, text.as_bytes());
         }
+        if self.has_claims() {
+            put_number(out, self.roles.len() as u64);
+            for role in &self.roles {
+                put_string(out, role.as_bytes());
+            }
+            put_number(out, self.claims.len() as u64);
+            for (name, value) in &self.claims {
+                put_string(out, name.as_bytes());
+                put_string(out, value.as_bytes());
+            }
+        }
+    }
+
+    const fn has_claims(&self) -> bool {
+        !self.roles.is_empty() || !self.claims.is_empty()
+    }
+
+    /// Both counts come before what they count, so nothing is reserved for a count alone.
+    fn read_claims(&mut self, reader: &mut Reader<'_>) -> Result<(), RecordError> {
+        for _ in 0..reader.small::<u32>("roles")? {
+            self.roles.push(reader.text("role")?.to_owned());
+        }
+        for _ in 0..reader.small::<u32>("claims")? {
+            let name = reader.text("claim")?.to_owned();
+            self.claims.push((name, reader.text("claim")?.to_owned()));
+        }
+        if self.has_claims() {
+            Ok(())
+        } else {
+            Err(RecordError::Number("claims"))
+        }
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, RecordError> {
         let flags = reader.byte("flags")?;
-        if flags & !(USER | CERTIFICATE | ADDRESS) != 0 {
+        if flags & !(USER | CERTIFICATE | ADDRESS | CLAIMS) != 0 {
             return Err(meaningless("flags", flags));
         }
         let listener = reader.small("listener")?;
@@ -106,12 +143,17 @@ impl WillAuthor {
                 Some(address.ok_or(RecordError::Number("address"))?)
             }
         };
-        Ok(Self {
+        let mut author = Self {
             user,
             certificate,
             address,
             listener,
-        })
+            ..Self::default()
+        };
+        if flags & CLAIMS != 0 {
+            author.read_claims(reader)?;
+        }
+        Ok(author)
     }
 }
 
@@ -120,3 +162,4 @@ const WITH_AUTHOR: u8 = 2;
 const USER: u8 = 1;
 const CERTIFICATE: u8 = 2;
 const ADDRESS: u8 = 4;
+const CLAIMS: u8 = 8;
