@@ -1,3 +1,4 @@
+@tcp
 Feature: Stages and audits from the shell
   `pipe` stamps, checks and transforms from the shell; `audit` says what can be said of the lanes that pass.
 

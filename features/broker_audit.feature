@@ -1,3 +1,4 @@
+@tcp
 Feature: Proof that nothing was lost
   The broker keeps account of every message, without configuration, for clients of any kind, and says what it has come to.
 

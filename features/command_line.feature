@@ -1,3 +1,4 @@
+@tcp
 Feature: The command line
   A user of mosquitto_pub and mosquitto_sub knows unbroken pub and unbroken sub.
 

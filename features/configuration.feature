@@ -1,3 +1,4 @@
+@tcp
 Feature: Configuration
   A mistake in a configuration is found before it does harm, and a running broker takes up changes.
 

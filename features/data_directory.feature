@@ -1,3 +1,4 @@
+@tcp
 Feature: The data directory
   An operator can look into what the broker keeps, take it elsewhere, and remove sessions without a client.
 

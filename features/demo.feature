@@ -1,3 +1,4 @@
+@tcp
 Feature: The demonstration
   A pipeline from producer to consumer with a fault injector: each fault is named with its message, and repaired.
 

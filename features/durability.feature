@@ -1,3 +1,4 @@
+@tcp
 Feature: Durability
   What the broker has acknowledged it still has after it was killed, and after the disk has failed.
 

@@ -1,3 +1,4 @@
+@tcp
 Feature: Clients of other people
   Libraries written by others, each in its own reading of the standard, work with the broker.
 

@@ -1,3 +1,4 @@
+@tcp
 Feature: Limits of what is kept
   One device that does not come back costs others nothing, and what goes is named.
 

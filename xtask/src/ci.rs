@@ -196,6 +196,11 @@ impl Ci {
                 command,
             ));
         }
+        for transport in plan::TRANSPORTS {
+            let mut command = self.acceptance(&[plan::FEATURES.to_owned()], "3");
+            command.env("UNBROKEN_TRANSPORT", transport);
+            waiting.push(Step::tests(format!("features over {transport}"), command));
+        }
         for (name, arguments) in plan::crashes(self.full) {
             let name = format!("crashes, {name}");
             waiting.push(built(name, "unbroken-crash", arguments));

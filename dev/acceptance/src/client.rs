@@ -1,16 +1,15 @@
-//! A raw MQTT client over TCP.
+//! A raw MQTT client, over TCP or another transport.
 //!
 //! It does exactly what a test tells it: no acknowledgement, ping or reconnect of its own accord.
 //! Packets that arrive while a test waits for an acknowledgement are kept in order and read later.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Socket, Type};
-
 use crate::DEADLINE;
+use crate::door::{Door, Stream};
 use crate::raw::{
     self, Ack, AckKind, Codes, ConnAck, Connect, DISCONNECT, PINGREQ, Packet, Publish, Reason,
     Subscribe, Unsubscribe, Version, has_frame, take_frame,
@@ -19,7 +18,7 @@ use crate::raw::{
 /// One connection and what was read from it.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     version: Version,
     unread: Vec<u8>,
     inbox: VecDeque<Packet>,
@@ -28,28 +27,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a connection and sends nothing.
+    /// Opens a connection over TCP and sends nothing.
     pub fn open(address: SocketAddr, version: Version) -> Self {
-        let stream = TcpStream::connect_timeout(&address, DEADLINE);
-        Self::over(stream, address, version)
+        Self::through(&Door::tcp(address), None, version)
     }
 
-    /// The same from another address of this machine: all of 127.0.0.0/8 are.
-    pub fn open_from(source: Ipv4Addr, address: SocketAddr, version: Version) -> Self {
-        let open = || {
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-            socket.bind(&SocketAddr::from((source, 0)).into())?;
-            socket.connect_timeout(&address.into(), DEADLINE)?;
-            Ok(socket.into())
-        };
-        Self::over(open(), address, version)
-    }
-
-    fn over(stream: io::Result<TcpStream>, address: SocketAddr, version: Version) -> Self {
-        let stream = stream.unwrap_or_else(|error| panic!("no connection to {address}: {error}"));
-        stream
-            .set_nodelay(true)
-            .expect("an open socket takes options");
+    /// Opens a connection, does the handshakes of its transport, and sends nothing of MQTT. From
+    /// another address of this machine, if one is given: all of 127.0.0.0/8 are.
+    pub fn through(door: &Door, source: Option<Ipv4Addr>, version: Version) -> Self {
+        let stream = door.open(source);
+        let stream = stream.unwrap_or_else(|error| panic!("no connection to {door:?}: {error}"));
         Self {
             stream,
             version,
@@ -60,19 +47,25 @@ impl Client {
         }
     }
 
-    /// Opens a connection and is accepted.
+    /// Opens a connection over TCP and is accepted.
     #[track_caller]
     pub fn connect(address: SocketAddr, connect: &Connect) -> Self {
-        let mut client = Self::open(address, connect.version);
-        client.send(connect.encode());
-        let connack = client.expect_connack();
+        Self::open(address, connect.version).accepted(connect)
+    }
+
+    /// Connects on an open connection and is accepted.
+    #[must_use]
+    #[track_caller]
+    pub fn accepted(mut self, connect: &Connect) -> Self {
+        self.send(connect.encode());
+        let connack = self.expect_connack();
         assert_eq!(
             connack.reason, 0,
             "{} was refused: {connack:?}",
             connect.client_id
         );
-        client.connack = Some(connack);
-        client
+        self.connack = Some(connack);
+        self
     }
 
     /// What the broker answered to a CONNECT that it accepted.
@@ -221,7 +214,7 @@ impl Client {
 
     /// Closes the sending half only: the broker sees the end, we still read what it says.
     pub fn finish_sending(&mut self) {
-        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream.finish_sending();
     }
 
     /// The next packet; panics at the deadline and at a close.
@@ -558,7 +551,7 @@ impl Client {
                 return false;
             }
             self.stream
-                .set_read_timeout(Some(left))
+                .set_read_timeout(left)
                 .expect("the time left is not zero");
             match self.stream.read(&mut chunk) {
                 Ok(0) => return true,

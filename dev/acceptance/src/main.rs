@@ -40,13 +40,13 @@ fn main() -> ExitCode {
 }
 
 fn serve(port: u16, broker: Option<Server>) -> io::Result<()> {
-    let _prepared = wire::Steps::new(broker);
+    let _prepared = wire::Steps::new(broker.clone());
     let listener = wire::listen(port)?;
     let address = listener.local_addr()?;
     let mut output = io::stdout();
     writeln!(output, "serving step definitions on {address}")?;
     output.flush()?;
-    wire::serve(&listener, move || wire::Steps::new(broker))
+    wire::serve(&listener, move || wire::Steps::new(broker.clone()))
 }
 
 fn broker(text: &str) -> Result<Server, String> {

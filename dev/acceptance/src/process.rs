@@ -25,6 +25,7 @@ use tempfile::TempDir;
 
 use crate::DEADLINE;
 use crate::disk::Disk;
+use crate::door::{Door, Transport};
 use crate::server::Server;
 
 /// The data directory of a durable broker, in its own.
@@ -39,6 +40,9 @@ const HOME: &str = "home";
 /// Who that is, where root runs the tests, and the binary of that user.
 const USER: u32 = 65_534;
 const OWN_BINARY: &str = "unbroken";
+
+/// What precedes the port of a listener.
+const UNBROKEN: &str = "listening on 127.0.0.1:";
 
 /// The longest wait between two looks whether something has happened.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -119,6 +123,7 @@ impl Broker {
 
     /// Replaces the configuration file it was started with.
     pub fn rewrite_config(&self, text: &str) {
+        let text = self.launch.transport.in_config(text);
         fs::write(self.directory().join(CONFIG), text).expect("its directory is writable");
     }
 
@@ -171,7 +176,9 @@ impl Broker {
     pub fn start_as_the_disk_is(&mut self) {
         self.running.kill();
         self.running = self.launch.spawn(self.directory.path(), self.disk.as_ref());
-        self.server = Server::at(self.running.wait_for_address());
+        self.server = self
+            .running
+            .wait_for_server(&self.launch, self.directory.path());
     }
 
     /// Starts another one in the same place, which ends by itself, and gives what it said.
@@ -312,9 +319,22 @@ struct Running {
 }
 
 impl Running {
+    /// Waits until it listens for programs and for raw clients.
+    #[track_caller]
+    fn wait_for_server(&mut self, launch: &Launch, directory: &Path) -> Server {
+        let address = self.wait_for_address();
+        let transport = launch.transport;
+        if transport == Transport::Tcp {
+            return Server::at(address);
+        }
+        let line = self.log.wait_for(&transport.announced());
+        let port = port_after(&line, UNBROKEN).unwrap_or_default();
+        let door = (Ipv4Addr::LOCALHOST, port).into();
+        Server::behind(address, Door::new(transport, door, directory))
+    }
+
     #[track_caller]
     fn wait_for_address(&mut self) -> SocketAddr {
-        const UNBROKEN: &str = "listening on 127.0.0.1:";
         const MOSQUITTO: &str = "listen socket on port ";
         // Nothing, once it has ended: both streams are closed then.
         let port = self.log.wait_until(|Printed { text, open }| {

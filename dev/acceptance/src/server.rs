@@ -3,33 +3,41 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::client::Client;
+use crate::door::Door;
 use crate::raw::{Connect, Publish, Subscribe, Version};
 
 /// Where a broker listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     address: SocketAddr,
+    /// For raw clients.
+    door: Door,
 }
 
 impl Server {
     /// The one at this address.
     pub fn at(address: SocketAddr) -> Self {
-        Self { address }
+        Self::behind(address, Door::tcp(address))
     }
 
-    /// Where it listens.
+    /// The one at this address, which raw clients reach in another way.
+    pub(crate) fn behind(address: SocketAddr, door: Door) -> Self {
+        Self { address, door }
+    }
+
+    /// Where it listens for programs.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// A connection on which nothing has been said; replies are read as 5.0.
     pub fn open(&self) -> Client {
-        Client::open(self.address, Version::V5)
+        self.open_as(Version::V5)
     }
 
     /// A connection on which nothing has been said, read in the given version.
     pub fn open_as(&self, version: Version) -> Client {
-        Client::open(self.address, version)
+        Client::through(&self.door, None, version)
     }
 
     /// A 5.0 client with a clean session.
@@ -47,19 +55,19 @@ impl Server {
     /// A client that connects like this and is accepted.
     #[track_caller]
     pub fn accept(&self, connect: &Connect) -> Client {
-        Client::connect(self.address, connect)
+        self.open_as(connect.version).accepted(connect)
     }
 
     /// A connection on which this CONNECT was sent and nothing was read.
     pub fn attempt(&self, connect: &Connect) -> Client {
-        let mut client = Client::open(self.address, connect.version);
+        let mut client = self.open_as(connect.version);
         client.send(connect.encode());
         client
     }
 
     /// The same from another address of this machine.
     pub fn attempt_from(&self, source: Ipv4Addr, connect: &Connect) -> Client {
-        let mut client = Client::open_from(source, self.address, connect.version);
+        let mut client = Client::through(&self.door, Some(source), connect.version);
         client.send(connect.encode());
         client
     }

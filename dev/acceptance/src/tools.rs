@@ -12,6 +12,10 @@
 //! | mqtt-js | `node/node_modules/mqtt`, and `node` on the `PATH` |
 //! | cucumber | `cucumber` on the `PATH`, of the version whose wire plug-in Debian has |
 //! | paho-go | `go/paho-client`, built from `dev/acceptance/clients/go` |
+//! | hivemq | `hivemq-client/run`, built from `dev/acceptance/clients/java` |
+//! | chromium | `chromium` and `certutil` on the `PATH`, and what is looked for mqtt-js |
+//! | curl, openssl | these on the `PATH` |
+//! | haproxy, nginx | these on the `PATH` or in `/usr/sbin`; of nginx its module for streams too |
 //!
 //! A scenario tagged `@tool:<name>` is skipped and counted when its tool is missing, unless
 //! `UNBROKEN_REQUIRE_TOOLS=1`, which makes it fail.
@@ -24,6 +28,8 @@ use crate::process::target_directory;
 
 /// Later versions have no wire protocol, or not as a part of Cucumber.
 const CUCUMBER: &[u8] = b"2.4.";
+/// A module of nginx, where Debian puts it.
+pub const NGINX_STREAMS: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
 /// A third-party client, or a runner of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,19 +46,37 @@ pub enum Tool {
     MqttJs,
     /// paho for Go.
     PahoGo,
+    /// The client of HiveMQ for Java.
+    HiveMq,
+    /// MQTT.js in a page of a browser.
+    Chromium,
+    /// A client of HTTP.
+    Curl,
+    /// A client of TLS.
+    OpenSsl,
+    /// A proxy of TCP and TLS.
+    HaProxy,
+    /// A proxy of TCP and WebSocket.
+    Nginx,
     /// Cucumber with its plug-in for the wire protocol. No client, and in no tag.
     Cucumber,
 }
 
 impl Tool {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 13] = [
         Self::Mosquitto,
         Self::PahoPython,
         Self::Pynng,
         Self::SpCats,
         Self::MqttJs,
         Self::PahoGo,
+        Self::HiveMq,
+        Self::Chromium,
+        Self::Curl,
+        Self::OpenSsl,
+        Self::HaProxy,
+        Self::Nginx,
         Self::Cucumber,
     ];
 
@@ -65,6 +89,12 @@ impl Tool {
             Self::SpCats => "sp-cats",
             Self::MqttJs => "mqtt-js",
             Self::PahoGo => "paho-go",
+            Self::HiveMq => "hivemq",
+            Self::Chromium => "chromium",
+            Self::Curl => "curl",
+            Self::OpenSsl => "openssl",
+            Self::HaProxy => "haproxy",
+            Self::Nginx => "nginx",
             Self::Cucumber => "cucumber",
         }
     }
@@ -91,6 +121,14 @@ impl Tool {
             Self::SpCats => on_path("nngcat") && on_path("nanocat"),
             Self::MqttJs => tools.join("node/node_modules/mqtt").exists() && on_path("node"),
             Self::PahoGo => tools.join("go/paho-client").exists(),
+            Self::HiveMq => tools.join("hivemq-client/run").exists(),
+            Self::Chromium => {
+                on_path("chromium") && on_path("certutil") && Self::MqttJs.is_installed()
+            }
+            Self::Curl => on_path("curl"),
+            Self::OpenSsl => on_path("openssl"),
+            Self::HaProxy => daemon("haproxy").is_some(),
+            Self::Nginx => daemon("nginx").is_some() && Path::new(NGINX_STREAMS).exists(),
             Self::Cucumber => {
                 let version = self.program().arg("--version").output();
                 version.is_ok_and(|version| version.stdout.starts_with(CUCUMBER))
@@ -121,7 +159,18 @@ impl Tool {
                 command.env("NODE_PATH", tools.join("node/node_modules"));
                 command
             }
+            Self::Chromium => {
+                let mut command = Command::new("node");
+                command.arg(clients.join("js/browser.js"));
+                command.env("NODE_PATH", tools.join("node/node_modules"));
+                command
+            }
             Self::PahoGo => Command::new(tools.join("go/paho-client")),
+            Self::HiveMq => Command::new(tools.join("hivemq-client/run")),
+            Self::Curl | Self::OpenSsl => Command::new(self.name()),
+            Self::HaProxy | Self::Nginx => {
+                Command::new(daemon(self.name()).expect("it is installed"))
+            }
             Self::Cucumber => Command::new("cucumber"),
         }
     }
@@ -140,6 +189,15 @@ fn directory() -> PathBuf {
             .join(named),
         None => target_directory().join("tools"),
     }
+}
+
+/// A program that Debian puts where only root's path leads.
+fn daemon(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let places = env::split_paths(&path).chain(["/usr/sbin".into()]);
+    places
+        .map(|directory| directory.join(program))
+        .find(|program| program.is_file())
 }
 
 fn on_path(program: &str) -> bool {

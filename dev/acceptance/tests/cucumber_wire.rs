@@ -31,7 +31,7 @@ fn features_pass_with_a_broker_for_each_scenario() {
 #[test]
 fn features_pass_with_a_broker_that_runs_already_and_has_been_used() {
     let broker = Broker::start();
-    let Some(run) = Run::start(Some(*broker)) else {
+    let Some(run) = Run::start(Some(broker.clone())) else {
         return;
     };
     let mut other = broker.accept(&Connect::v5("phone").persistent());
@@ -66,7 +66,7 @@ fn a_broken_step_fails_and_says_why() {
 #[test]
 fn what_a_given_broker_does_not_allow_is_pending() {
     let broker = Broker::start();
-    let Some(run) = Run::start(Some(*broker)) else {
+    let Some(run) = Run::start(Some(broker.clone())) else {
         return;
     };
     let path = run.directory.path().join("pending.feature");

@@ -41,7 +41,11 @@ pub(super) fn acceptance(full: bool, tests: &[String]) -> [(&'static str, Vec<St
 }
 
 /// The test that runs `features/*.feature`.
-const FEATURES: &str = "features";
+pub(super) const FEATURES: &str = "features";
+
+/// What carries MQTT in further runs of the features about clients, beside TCP. With several
+/// shards, because connections move between them with what their transport remembers.
+pub(super) const TRANSPORTS: [&str; 4] = ["tls", "ws", "wss", "unix"];
 
 /// How long each fuzz target runs: in short as long as its corpus takes.
 pub(super) const fn fuzzing(full: bool) -> &'static str {

@@ -3,7 +3,8 @@
 //! Scenarios run side by side, each with a broker of its own. A step without a definition fails. A
 //! scenario that needs a tool this machine lacks is skipped and counted, unless
 //! `UNBROKEN_REQUIRE_TOOLS=1`. An argument that is no flag chooses scenarios by a part of their
-//! name.
+//! name. With another transport than TCP (`UNBROKEN_TRANSPORT`), what is tagged `@tcp` is left out:
+//! it is about commands, files, or the disk, and not about what a client sees.
 //!
 //! The last lines count scenarios for `cargo xtask ci`: `12 scenarios (11 passed, 1 failed)`, and
 //! one more of that kind for those skipped.
@@ -11,7 +12,6 @@
 mod command;
 mod listing;
 mod peer;
-mod program;
 mod room;
 mod scene;
 mod steps;
@@ -23,6 +23,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::door::Transport;
 use crate::tools::{self, Tool};
 use cucumber::writer::Stats as _;
 use cucumber::{World as _, gherkin};
@@ -61,6 +62,7 @@ async fn run_all() -> ExitCode {
     let chosen = env::args()
         .skip(1)
         .find(|argument| !argument.starts_with('-'));
+    let transport = Transport::of_the_suite();
     let skipped = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&skipped);
     let features = concat!(env!("CARGO_MANIFEST_DIR"), "/../../features");
@@ -73,6 +75,14 @@ async fn run_all() -> ExitCode {
                 .as_ref()
                 .is_some_and(|part| !scenario.name.contains(part))
             {
+                return false;
+            }
+            let is_about_tcp = feature
+                .tags
+                .iter()
+                .chain(&scenario.tags)
+                .any(|tag| tag == "tcp");
+            if is_about_tcp && transport != Transport::Tcp {
                 return false;
             }
             let possible = tools::required() || tools_of(feature, scenario).all(Tool::is_installed);

@@ -3,7 +3,7 @@
 use crate::Client;
 use crate::raw::{Publish, Subscribe};
 
-use crate::features::program::Program;
+use crate::program::Program;
 
 /// A connected client.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Peer {
     pub(crate) fn disconnect(self) {
         match self {
             Self::Raw(client) => client.disconnect(),
-            Self::Program(program) => program.disconnect(),
+            Self::Program(mut program) => program.disconnect(),
         }
     }
 

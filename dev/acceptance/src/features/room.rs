@@ -70,7 +70,7 @@ impl Room {
 
     /// Starts a broker with no wishes; a given one is emptied instead.
     pub(crate) fn start(&mut self) {
-        match self.given {
+        match &self.given {
             Some(given) => given.clear_retained(),
             None => self.broker = Some(Launch::default().start()),
         }
@@ -86,9 +86,9 @@ impl Room {
 
     /// Where the broker of the scenario listens.
     pub(crate) fn server(&self) -> Server {
-        match self.given {
-            Some(given) => given,
-            None => **self.broker(),
+        match &self.given {
+            Some(given) => given.clone(),
+            None => (**self.broker()).clone(),
         }
     }
 
@@ -115,7 +115,7 @@ impl Room {
 
     /// Ends what a given broker has of this client from another scenario.
     pub(crate) fn make_room_for(&mut self, client_id: &str) {
-        let Some(given) = self.given else { return };
+        let Some(given) = &self.given else { return };
         if !client_id.is_empty() && self.fresh.insert(client_id.to_owned()) {
             given.end_session(client_id);
         }

@@ -28,7 +28,7 @@ impl Scene {
     /// Does what a step does.
     pub(crate) async fn act(&mut self, action: impl FnOnce(&mut Room) + Send + 'static) {
         let room = self.room.take();
-        let mut room = room.unwrap_or_else(|| Box::new(Room::with(self.given)));
+        let mut room = room.unwrap_or_else(|| Box::new(Room::with(self.given.clone())));
         let acted = tokio::task::spawn_blocking(move || {
             action(&mut room);
             room

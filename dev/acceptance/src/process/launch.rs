@@ -5,7 +5,7 @@ use super::{
     is_mosquitto, mosquitto,
 };
 use crate::disk::Disk;
-use crate::server::Server;
+use crate::door::Transport;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::os::unix::process::CommandExt as _;
@@ -32,6 +32,8 @@ pub struct Launch {
     pub(super) umask: Option<&'static str>,
     /// It is run by a user who is not root and names no data directory.
     pub(super) user: Option<User>,
+    /// How raw clients reach it.
+    pub(super) transport: Transport,
 }
 
 impl Launch {
@@ -117,8 +119,14 @@ impl Launch {
 
     /// Starts it and waits until it listens.
     #[track_caller]
-    pub fn start(self) -> Broker {
+    pub fn start(mut self) -> Broker {
+        self.transport = Transport::of_the_suite();
+        if self.transport != Transport::Tcp {
+            let config = self.config.take().unwrap_or_default();
+            self.config = Some(self.transport.in_config(&config));
+        }
         let directory = self.prepare();
+        self.transport.write_files(directory.path());
         let disk = self.may_fail.then(|| {
             let under = directory.path().join(DISK);
             fs::create_dir(&under)
@@ -126,7 +134,7 @@ impl Launch {
                 .expect("a disk can be made")
         });
         let mut running = self.spawn(directory.path(), disk.as_ref());
-        let server = Server::at(running.wait_for_address());
+        let server = running.wait_for_server(&self, directory.path());
         Broker {
             running,
             server,

@@ -32,14 +32,14 @@ impl Steps {
         Self {
             definitions: definition::all(),
             runtime: runtime::Builder::new_current_thread().build(),
+            scene: Scene::with(given.clone()),
             given,
-            scene: Scene::with(given),
             obstacle: None,
         }
     }
 
     fn begin(&mut self, tags: &[String]) -> Answer {
-        self.scene = Scene::with(self.given);
+        self.scene = Scene::with(self.given.clone());
         self.obstacle = None;
         answer_of(|| {
             let mut missing = features::tools_named(tags).filter(|tool| !tool.is_installed());
@@ -52,7 +52,7 @@ impl Steps {
 
     /// The broker of the scenario ends here, also where a step failed.
     fn end(&mut self) -> Answer {
-        answer_of(|| self.scene = Scene::with(self.given))
+        answer_of(|| self.scene = Scene::with(self.given.clone()))
     }
 
     fn matches(&self, name: &str) -> Answer {

@@ -71,7 +71,7 @@ fn a_step_is_matched_by_the_registry_and_its_arguments_have_their_place_in_chara
 #[test]
 fn a_step_passes_fails_or_is_pending() {
     let nowhere = Server::at(([127, 0, 0, 1], 0).into());
-    let mut peer = Peer::connect(serving(move || Steps::new(Some(nowhere))));
+    let mut peer = Peer::connect(serving(move || Steps::new(Some(nowhere.clone()))));
     assert_eq!(peer.ask(r#"["begin_scenario"]"#), json!(["success"]));
     let mut invoke = |name: &str, under: &str| {
         let step = json!(["step_matches", {"name_to_match": name}]);

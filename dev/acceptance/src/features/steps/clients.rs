@@ -1,10 +1,10 @@
 //! Clients coming and going.
 
+use crate::program::{Program, Route};
 use crate::raw::{Packet, Version, disconnect, hex};
 use cucumber::{given, then, when};
 
 use crate::features::peer::Peer;
-use crate::features::program::Program;
 use crate::features::room::Room;
 use crate::features::scene::Scene;
 use crate::features::words;
@@ -31,9 +31,10 @@ fn connect(room: &mut Room, version: Version, name: &str, list: &str) {
         None => room.connect(name, connect),
         Some(tool) => {
             room.make_room_for(&connect.client_id);
-            let port = room.server().address().port();
-            let program = Program::connect(tool, port, &connect)
-                .unwrap_or_else(|code| panic!("{name} was refused with {code:#04x}"));
+            let route = Route::tcp(room.server().address().port());
+            let mut program = Program::start(tool);
+            let connected = program.connect(&route, &connect);
+            connected.unwrap_or_else(|why| panic!("{name} was refused: {why}"));
             room.connects.insert(name.to_owned(), connect);
             room.add(name, program);
         }

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -12,27 +13,59 @@ use crate::DEADLINE;
 use crate::raw::{Connect, Publish, Version};
 use crate::tools::Tool;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-/// A running program with one connection.
+/// A running program with at most one connection.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
     child: Child,
     input: ChildStdin,
     events: Receiver<Value>,
     messages: VecDeque<Publish>,
     session_present: bool,
+    /// Its working directory.
+    _directory: TempDir,
+}
+
+/// How a program reaches the broker.
+#[derive(Clone, Debug, Default)]
+pub struct Route {
+    /// `mqtt`, `mqtts`, `ws`, `wss` or `unix`.
+    pub scheme: &'static str,
+    /// Where the broker listens.
+    pub port: u16,
+    /// Where it listens without a port.
+    pub socket: Option<PathBuf>,
+    /// The authority of its certificate.
+    pub authority: Option<PathBuf>,
+    /// The program's own certificate and key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+impl Route {
+    /// TCP alone.
+    pub fn tcp(port: u16) -> Self {
+        Self {
+            scheme: "mqtt",
+            port,
+            ..Self::default()
+        }
+    }
 }
 
 impl Program {
-    /// Starts it and connects. `Err` is the code of a refusal.
-    pub(crate) fn connect(tool: Tool, port: u16, connect: &Connect) -> Result<Self, u8> {
+    /// Starts it.
+    #[track_caller]
+    pub fn start(tool: Tool) -> Self {
         assert!(
             tool.is_installed(),
             "{} is not installed: cargo xtask install-tools",
             tool.name()
         );
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let mut child = tool
             .program()
+            .current_dir(directory.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -48,43 +81,48 @@ impl Program {
                 }
             }
         });
-        let messages = VecDeque::new();
-        let mut program = Self {
+        Self {
             child,
             input,
             events,
-            messages,
+            messages: VecDeque::new(),
             session_present: false,
-        };
-        program.send(&connect_command(port, connect));
-        let answer = program.await_event(&["connected", "refused"]);
-        if answer["event"] == "refused" {
-            let code = answer["code"]
-                .as_u64()
-                .and_then(|code| u8::try_from(code).ok());
-            return Err(code.expect("a refusal has a code"));
+            _directory: directory,
         }
-        program.session_present = answer["session"] == true;
-        Ok(program)
     }
 
-    pub(crate) fn session_present(&self) -> bool {
+    /// Connects. `Err` says why not, in the words of the library.
+    pub fn connect(&mut self, route: &Route, connect: &Connect) -> Result<(), String> {
+        self.send(&connect_command(route, connect));
+        let answer = self.await_event(&["connected", "refused", "error", "disconnected"]);
+        if answer["event"] != "connected" {
+            return Err(answer.to_string());
+        }
+        self.session_present = answer["session"] == true;
+        Ok(())
+    }
+
+    /// Whether the broker had the session.
+    pub fn session_present(&self) -> bool {
         self.session_present
     }
 
-    pub(crate) fn subscribe(&mut self, filter: &str, qos: u8) -> u8 {
+    /// Subscribes and gives the code.
+    pub fn subscribe(&mut self, filter: &str, qos: u8) -> u8 {
         self.send(&json!({"do": "subscribe", "filter": filter, "qos": qos}));
         let code = self.await_event(&["subscribed"])["code"].as_u64();
         code.and_then(|code| u8::try_from(code).ok())
             .expect("an answer has a code")
     }
 
-    pub(crate) fn unsubscribe(&mut self, filter: &str) {
+    /// Unsubscribes.
+    pub fn unsubscribe(&mut self, filter: &str) {
         self.send(&json!({"do": "unsubscribe", "filter": filter}));
         self.await_event(&["unsubscribed"]);
     }
 
-    pub(crate) fn publish(&mut self, message: &Publish) {
+    /// Publishes, and waits for the acknowledgement.
+    pub fn publish(&mut self, message: &Publish) {
         self.send(&json!({
             "do": "publish",
             "topic": message.topic,
@@ -95,7 +133,8 @@ impl Program {
         self.await_event(&["published"]);
     }
 
-    pub(crate) fn message(&mut self) -> Publish {
+    /// The next message.
+    pub fn message(&mut self) -> Publish {
         if let Some(message) = self.messages.pop_front() {
             return message;
         }
@@ -103,13 +142,14 @@ impl Program {
         as_message(&event)
     }
 
-    pub(crate) fn disconnect(mut self) {
+    /// Ends the connection, and can connect again.
+    pub fn disconnect(&mut self) {
         self.send(&json!({"do": "disconnect"}));
         self.await_event(&["disconnected"]);
     }
 
     /// Ends the program, and with it the connection, without a DISCONNECT.
-    pub(crate) fn kill(mut self) {
+    pub fn kill(mut self) {
         let _ = self.child.kill();
     }
 
@@ -145,7 +185,7 @@ impl Drop for Program {
     }
 }
 
-fn connect_command(port: u16, connect: &Connect) -> Value {
+fn connect_command(route: &Route, connect: &Connect) -> Value {
     let version = match connect.version {
         Version::V3_1 => "3.1",
         Version::V3_1_1 => "3.1.1",
@@ -153,11 +193,24 @@ fn connect_command(port: u16, connect: &Connect) -> Value {
     };
     let mut command = json!({
         "do": "connect",
-        "port": port,
+        "scheme": route.scheme,
+        "port": route.port,
         "version": version,
         "id": connect.client_id,
         "clean": connect.clean,
     });
+    let own = route.certificate.as_ref();
+    let files = [
+        ("socket", route.socket.as_ref()),
+        ("ca", route.authority.as_ref()),
+        ("cert", own.map(|(certificate, _)| certificate)),
+        ("key", own.map(|(_, key)| key)),
+    ];
+    for (name, file) in files {
+        if let Some(file) = file {
+            command[name] = json!(file);
+        }
+    }
     if let Some(user) = &connect.user_name {
         command["user"] = json!(user);
     }
