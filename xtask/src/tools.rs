@@ -13,9 +13,11 @@ use std::process::Command;
 use std::{env, fs};
 
 use crate::tally::Tally;
+use crate::tools::java::JavaProgram;
 use crate::{Outcome, process, tree};
 
 mod go;
+mod java;
 mod llvm;
 mod peers;
 
@@ -29,7 +31,7 @@ struct Tool {
 }
 
 /// What `ci` uses.
-const ALL: [Tool; 9] = [
+const ALL: [Tool; 13] = [
     MOSQUITTO,
     Tool {
         name: "paho, pynng, xxhash and scipy for Python",
@@ -57,6 +59,28 @@ const ALL: [Tool; 9] = [
         // Built each time, because our side of it may have changed; Go itself knows what is new.
         is_ready: |_| false,
         install: build_paho_go,
+    },
+    Tool {
+        name: "the client of HiveMQ",
+        is_ready: |tools| tools.hivemq_client().is_file() && HIVEMQ_CLIENT.is_current(tools),
+        install: |tools| HIVEMQ_CLIENT.build(tools, &tools.hivemq_client()),
+    },
+    Tool {
+        name: "Chromium",
+        is_ready: |_| on_path("chromium") && on_path("certutil"),
+        install: |_| apt(&["chromium", "libnss3-tools"]),
+    },
+    Tool {
+        name: "curl and openssl",
+        is_ready: |_| on_path("curl") && on_path("openssl"),
+        install: |_| apt(&["curl", "openssl"]),
+    },
+    Tool {
+        name: "HAProxy and nginx",
+        is_ready: |_| {
+            is_daemon("haproxy") && is_daemon("nginx") && Path::new(NGINX_STREAMS).is_file()
+        },
+        install: install_proxies,
     },
     Tool {
         name: "Cucumber and its wire plug-in",
@@ -95,6 +119,14 @@ const PYTHON: [&str; 5] = [
     "scipy==1.17.1",
     "xxhash==4.1.0",
 ];
+const HIVEMQ_CLIENT: JavaProgram = JavaProgram {
+    sources: "dev/acceptance/clients/java",
+    class: "HiveMqClient",
+    directory: "hivemq-client",
+    flags: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+};
+/// A module of nginx, where Debian puts it.
+const NGINX_STREAMS: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 /// What its version begins with.
 const CUCUMBER: &str = "2.4.";
 const MQTT_JS: &str = "mqtt@5.14.1";
@@ -180,6 +212,11 @@ impl Tools {
     /// The directory of the peers that are libraries, each in a program of ours.
     pub(crate) fn peers(&self) -> PathBuf {
         self.directory.join("peers")
+    }
+
+    /// The script that starts our program on top of the client of HiveMQ.
+    fn hivemq_client(&self) -> PathBuf {
+        self.directory.join(HIVEMQ_CLIENT.directory).join("run")
     }
 
     /// Installs what is missing. Missing tools count as skipped where they may be missing.
@@ -282,7 +319,11 @@ pub(crate) fn on_path(program: &str) -> bool {
 
 /// Debian puts the broker where only root's path leads.
 fn mosquitto() -> bool {
-    on_path("mosquitto") || Path::new("/usr/sbin/mosquitto").is_file()
+    is_daemon("mosquitto")
+}
+
+fn is_daemon(program: &str) -> bool {
+    on_path(program) || Path::new("/usr/sbin").join(program).is_file()
 }
 
 fn apt(packages: &[&str]) -> Outcome {
@@ -311,6 +352,31 @@ fn install_mosquitto(_: &Tools) -> Outcome {
         let _ = process::quiet(Command::new("service").args(["mosquitto", "stop"]));
     }
     Ok(())
+}
+
+fn install_proxies(_: &Tools) -> Outcome {
+    for (program, packages) in [
+        ("haproxy", &["haproxy"][..]),
+        ("nginx", &["nginx-light", "libnginx-mod-stream"]),
+    ] {
+        let was_there = is_daemon(program);
+        apt(packages)?;
+        if !was_there && on_path("service") {
+            // As with Mosquitto.
+            let _ = process::quiet(Command::new("service").args([program, "stop"]));
+        }
+    }
+    Ok(())
+}
+
+/// A program of some lines of shell.
+fn write_script(path: &Path, lines: &str) -> Outcome {
+    let write = || {
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, format!("#!/bin/sh\n{lines}\n"))
+    };
+    write().map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    process::quiet(Command::new("chmod").arg("+x").arg(path)).map(|_| ())
 }
 
 fn install_python(tools: &Tools) -> Outcome {

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{MOSQUITTO, Tool, Tools, apt, go, npm_install, on_path};
+use super::java::JavaProgram;
+use super::{MOSQUITTO, Tool, Tools, apt, go, npm_install, on_path, write_script};
 use crate::{Outcome, process, tree};
 
 /// By their names in the benchmark.
@@ -76,11 +77,17 @@ const AEDES_TOOL: Tool = Tool {
 const HIVEMQ: Tool = Tool {
     name: "HiveMQ CE",
     is_ready: |tools| {
-        let built_of = fs::read_to_string(tools.directory.join("hivemq").join(BUILT_OF));
         let is_there = tools.peers().join("peer-hivemq").is_file();
-        is_there && built_of.is_ok_and(|built_of| hivemq_sources() == Ok(built_of))
+        is_there && HIVEMQ_PROGRAM.is_current(tools)
     },
-    install: install_hivemq,
+    install: |tools| HIVEMQ_PROGRAM.build(tools, &tools.peers().join("peer-hivemq")),
+};
+
+const HIVEMQ_PROGRAM: JavaProgram = JavaProgram {
+    sources: "dev/bench/peers/hivemq",
+    class: "PeerHivemq",
+    directory: "hivemq",
+    flags: "-XX:+UseParallelGC -Xmx4g",
 };
 
 const RABBITMQ: Tool = Tool {
@@ -109,11 +116,6 @@ const NATS_SERVER: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
 const AEDES: &str = "aedes@1.2.0";
 // Of Debian's packages the version, with whatever Debian has mended in it.
 const RABBITMQ_PACKAGE: &str = "rabbitmq-server=3.10.*";
-const COPY_DEPENDENCIES: &str =
-    "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
-
-/// Beside a peer that takes long to build: what it was built of, pins and our own sources.
-const BUILT_OF: &str = "built-of";
 
 /// Whether a program or package says the version that a pin like `module@v1.2.3` names.
 fn is_pinned(said: &str, pin: &str) -> bool {
@@ -222,52 +224,9 @@ fn version_of(package: &str) -> String {
     version.unwrap_or_default().replace(['"', ',', ' '], "")
 }
 
-fn hivemq_sources() -> Outcome<String> {
-    let directory = tree::root().join("dev/bench/peers/hivemq");
-    let read = |name| {
-        let path = directory.join(name);
-        fs::read_to_string(&path)
-            .map_err(|error| format!("cannot read {}: {error}", path.display()))
-    };
-    Ok(read("pom.xml")? + &read("PeerHivemq.java")?)
-}
-
-fn install_hivemq(tools: &Tools) -> Outcome {
-    if !on_path("mvn") || !on_path("javac") {
-        apt(&["maven", "default-jdk-headless"])?;
-    }
-    let sources = tree::root().join("dev/bench/peers/hivemq");
-    let directory = tools.directory.join("hivemq");
-    let (libraries, classes) = (directory.join("lib"), directory.join("classes"));
-    // Libraries of an older pin would be found as well.
-    let _ = fs::remove_dir_all(&libraries);
-    let mut maven = Command::new("mvn");
-    maven
-        .args(["-q", "-B", COPY_DEPENDENCIES, "-DincludeScope=runtime"])
-        .arg(format!("-DoutputDirectory={}", libraries.display()))
-        .current_dir(&sources);
-    process::quiet(&mut maven)?;
-    let libraries = libraries.join("*");
-    let mut javac = Command::new("javac");
-    javac.arg("-cp").arg(&libraries).arg("-d").arg(&classes);
-    process::quiet(javac.arg(sources.join("PeerHivemq.java")))?;
-    let path = format!("{}:{}", classes.display(), libraries.display());
-    let line = format!("exec java -XX:+UseParallelGC -Xmx4g -cp '{path}' PeerHivemq \"$@\"");
-    write_program(tools, "peer-hivemq", &line)?;
-    let built_of = directory.join(BUILT_OF);
-    fs::write(&built_of, hivemq_sources()?)
-        .map_err(|error| format!("cannot write {}: {error}", built_of.display()))
-}
-
 /// A program of some lines of shell, which the last replaces, so that its process is the peer's.
 fn write_program(tools: &Tools, name: &str, lines: &str) -> Outcome {
-    let path = tools.peers().join(name);
-    let write = || {
-        fs::create_dir_all(tools.peers())?;
-        fs::write(&path, format!("#!/bin/sh\n{lines}\n"))
-    };
-    write().map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    process::quiet(Command::new("chmod").arg("+x").arg(&path)).map(|_| ())
+    write_script(&tools.peers().join(name), lines)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +29,11 @@ type command struct {
 	User     string `json:"user"`
 	Password string `json:"password"`
 	Will     *will  `json:"will"`
+	Scheme   string `json:"scheme"`
+	Socket   string `json:"socket"`
+	CA       string `json:"ca"`
+	Cert     string `json:"cert"`
+	Key      string `json:"key"`
 	Filter   string `json:"filter"`
 	Topic    string `json:"topic"`
 	Payload  string `json:"payload"`
@@ -58,9 +65,43 @@ func fail(err error) {
 	tell("error", event{"text": err.Error()})
 }
 
+// address is a URL in the words of the library.
+func address(c command) string {
+	switch c.Scheme {
+	case "ws", "wss":
+		return fmt.Sprintf("%s://localhost:%d/mqtt", c.Scheme, c.Port)
+	case "mqtts":
+		return fmt.Sprintf("ssl://localhost:%d", c.Port)
+	case "unix":
+		return "unix://" + c.Socket
+	default:
+		return fmt.Sprintf("tcp://127.0.0.1:%d", c.Port)
+	}
+}
+
+// security trusts the authority alone, and shows the client's certificate if it has one.
+func security(c command) (*tls.Config, error) {
+	authority, err := os.ReadFile(c.CA)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	if !config.RootCAs.AppendCertsFromPEM(authority) {
+		return nil, errors.New("no certificate in " + c.CA)
+	}
+	if c.Cert != "" {
+		own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return config, nil
+}
+
 func connect(c command) {
 	options := mqtt.NewClientOptions().
-		AddBroker(fmt.Sprintf("tcp://127.0.0.1:%d", c.Port)).
+		AddBroker(address(c)).
 		SetClientID(c.ID).
 		SetCleanSession(c.Clean).
 		SetAutoReconnect(false).
@@ -74,6 +115,14 @@ func connect(c command) {
 	default:
 		fail(errors.New("this library speaks 3.1 and 3.1.1"))
 		return
+	}
+	if c.CA != "" {
+		config, err := security(c)
+		if err != nil {
+			fail(err)
+			return
+		}
+		options.SetTLSConfig(config)
 	}
 	if c.Will != nil {
 		options.SetWill(c.Will.Topic, c.Will.Payload, 1, false)
@@ -133,6 +182,7 @@ func handle(c command) {
 
 func main() {
 	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var c command
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {

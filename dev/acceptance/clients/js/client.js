@@ -43,8 +43,12 @@ function connect(command) {
   const path = scheme.startsWith("ws") ? "/mqtt" : "";
   if (command.ca !== undefined) {
     options.ca = fs.readFileSync(command.ca);
-    options.wsOptions = { ca: options.ca };
   }
+  if (command.cert !== undefined) {
+    options.cert = fs.readFileSync(command.cert);
+    options.key = fs.readFileSync(command.key);
+  }
+  options.wsOptions = { ca: options.ca, cert: options.cert, key: options.key };
   client = mqtt.connect(`${scheme}://${host}:${command.port}${path}`, options);
   client.on("connect", (connack) => tell("connected", { session: connack.sessionPresent }));
   client.on("message", (topic, payload, packet) =>

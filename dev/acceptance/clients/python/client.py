@@ -23,13 +23,21 @@ def connect(command):
     scheme = command.get("scheme", "mqtt")
     if scheme in ("ws", "wss"):
         options["transport"] = "websockets"
+    if scheme == "unix":
+        options["transport"] = "unix"
     client = mqtt.Client(
-        mqtt.CallbackAPIVersion.VERSION2, client_id=command["id"], protocol=version, **options
+        mqtt.CallbackAPIVersion.VERSION2,
+        client_id=command["id"],
+        protocol=version,
+        reconnect_on_failure=False,
+        **options,
     )
     if "user" in command:
         client.username_pw_set(command["user"], command.get("password"))
     if scheme in ("mqtts", "wss"):
-        client.tls_set(ca_certs=command["ca"])
+        client.tls_set(
+            ca_certs=command["ca"], certfile=command.get("cert"), keyfile=command.get("key")
+        )
     if "will" in command:
         client.will_set(command["will"]["topic"], command["will"]["payload"], qos=1)
 
@@ -73,8 +81,12 @@ def connect(command):
         if not command["clean"]:
             more["properties"] = Properties(PacketTypes.CONNECT)
             more["properties"].SessionExpiryInterval = 3600
-    host = "127.0.0.1" if scheme == "mqtt" else "localhost"
-    client.connect(host, command["port"], **more)
+    host = "127.0.0.1" if scheme == "mqtt" else command.get("socket", "localhost")
+    try:
+        # With a unix socket the library wants a port too, and ignores it.
+        client.connect(host, command["port"] or 1883, **more)
+    except OSError as error:
+        tell("error", text=str(error))
     client.loop_start()
     return client
 

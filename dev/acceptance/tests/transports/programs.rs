@@ -20,11 +20,21 @@ pub(crate) fn has(tool: Tool) -> bool {
 /// The port of the broker's listener of this protocol.
 #[track_caller]
 pub(crate) fn port_of(broker: &Broker, protocol: &str) -> u16 {
-    let line = broker.wait_for_log(&format!("({protocol}, "));
+    port_in(&broker.wait_for_log(&format!("({protocol}, ")))
+}
+
+/// The port of the broker's listener of this name.
+#[track_caller]
+pub(crate) fn port_named(broker: &Broker, name: &str) -> u16 {
+    port_in(&broker.wait_for_log(&format!(") as {name}")))
+}
+
+#[track_caller]
+fn port_in(line: &str) -> u16 {
     let port = line
         .split_once("listening on 127.0.0.1:")
         .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-    port.unwrap_or_else(|| panic!("no port of {protocol} in {line:?}"))
+    port.unwrap_or_else(|| panic!("no port in {line:?}"))
 }
 
 /// A program that subscribes, and prints what it receives. It is ended when it is dropped.
