@@ -2,12 +2,15 @@
 
 mod certificates;
 mod clients;
+mod hostile;
 mod load;
 mod own_authority;
 mod own_clients;
 mod programs;
 mod proxy;
+mod records;
 mod reloading;
+mod secured;
 mod tls;
 mod unix;
 mod websocket;

@@ -1,10 +1,8 @@
-//! Listeners with WebSocket, with and without TLS: paho for Python, MQTT.js, and bytes by hand.
+//! Listeners with WebSocket, with bytes by hand.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use serde_json::{Value, json};
 use unbroken_acceptance::tools::Tool;
 use unbroken_acceptance::{DEADLINE, Launch};
 
@@ -26,113 +24,32 @@ certificate_file = \"DIRECTORY/server.pem\"
 key_file = \"DIRECTORY/server.key\"
 ";
 
-/// A program on top of a client library.
-struct Client {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Client {
-    fn start(tool: Tool) -> Self {
-        let mut command = tool.program();
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = child.expect("it starts");
-        let input = child.stdin.take().expect("it is piped");
-        let output = BufReader::new(child.stdout.take().expect("it is piped"));
-        Self {
-            child,
-            input,
-            output,
-        }
-    }
-
-    /// Has it do something, and waits for the event that follows.
-    #[track_caller]
-    fn does(&mut self, command: &Value, event: &str) -> Value {
-        writeln!(self.input, "{command}").expect("it reads");
-        self.waits_for(event)
-    }
-
-    #[track_caller]
-    fn waits_for(&mut self, event: &str) -> Value {
-        loop {
-            let mut line = String::new();
-            let count = self.output.read_line(&mut line).expect("it can be read");
-            assert!(count > 0, "no {event}");
-            let found: Value = serde_json::from_str(&line).expect("JSON");
-            if found["event"] == event {
-                return found;
-            }
-            assert_ne!(found["event"], "error", "{line}");
-        }
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[test]
-fn clients_of_browsers_exchange_messages_with_all_others() {
-    let authority = Authority::new();
-    let config = authority.in_config(CONFIG);
-    for tool in [Tool::PahoPython, Tool::MqttJs] {
-        if !has(tool) {
-            continue;
-        }
-        for shards in [1, 3] {
-            let broker = Launch::listeners(&config).shards(shards).start();
-            let mut plain = broker.connect("plain");
-            plain.subscribe_to("news", 2);
-            for scheme in ["ws", "wss"] {
-                let mut client = Client::start(tool);
-                let connect = json!({
-                    "do": "connect", "port": port_of(&broker, scheme), "version": "5.0",
-                    "id": format!("{scheme}-{}", tool.name()), "clean": true,
-                    "scheme": scheme, "ca": authority.name("ca.pem"),
-                });
-                client.does(&connect, "connected");
-                let subscribe = json!({"do": "subscribe", "filter": "news", "qos": 2});
-                client.does(&subscribe, "subscribed");
-                for qos in 0..3 {
-                    let long = format!("{scheme} {qos} {}", "x".repeat(70_000));
-                    for payload in ["short", &long] {
-                        let publish = json!({
-                            "do": "publish", "topic": "news", "payload": payload, "qos": qos,
-                            "retain": false,
-                        });
-                        writeln!(client.input, "{publish}").expect("it reads");
-                        assert_eq!(client.waits_for("message")["payload"], payload);
-                        plain.take_message("news", payload);
-                    }
-                }
-                client.does(&json!({"do": "disconnect"}), "disconnected");
-            }
-        }
-    }
-}
-
 fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     stream
 }
 
+/// Asks for WebSocket, and no more than it must.
+pub(crate) const REQUEST: &str = "GET /mqtt HTTP/1.1\r\nHost: localhost\r\n\
+    Upgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+
+/// The same with more fields.
 fn request(more: &str) -> String {
-    format!(
-        "GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{more}\r\n"
-    )
+    format!("{}{more}\r\n", &REQUEST[..REQUEST.len() - 2])
 }
 
 /// A frame of a client, with a mask of zeros.
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).expect("it is short");
-    [&[first, 0x80 | length, 0, 0, 0, 0][..], payload].concat()
+pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let length = match u8::try_from(payload.len()) {
+        Ok(short @ ..=125) => vec![0x80 | short],
+        _ => {
+            let length = u16::try_from(payload.len()).expect("it is not that long");
+            [&[0x80 | 126][..], &length.to_be_bytes()].concat()
+        }
+    };
+    [&[first][..], &length, &[0; 4], payload].concat()
 }
 
 #[test]
@@ -152,26 +69,166 @@ fn frames_and_packets_need_not_fit() {
         ]
         .concat();
         stream.write_all(&frames).expect("it is sent");
-        let mut reader = BufReader::new(stream);
-        let mut line = String::new();
-        while line != "\r\n" {
-            line.clear();
-            reader.read_line(&mut line).expect("an answer");
-        }
         // Pong, and the packets in one frame or two.
-        let (mut packets, mut pongs) = (Vec::new(), 0);
-        while packets.len() < answer.len() {
-            let mut header = [0; 2];
-            reader.read_exact(&mut header).expect("a frame");
-            let mut payload = vec![0; usize::from(header[1])];
-            reader.read_exact(&mut payload).expect("a frame");
-            match header[0] {
-                0x8a => pongs += 1,
-                0x82 => packets.extend(payload),
-                other => panic!("{other:x}"),
+        let (packets, pongs) = heard(&mut upgraded(stream), answer.len());
+        assert_eq!((packets, pongs), (answer.clone(), 1), "{split}");
+    }
+}
+
+/// Reads frames until so many bytes of MQTT have come; counts the pongs among them.
+#[track_caller]
+fn heard(stream: &mut impl std::io::Read, count: usize) -> (Vec<u8>, usize) {
+    let (mut bytes, mut pongs) = (Vec::new(), 0);
+    while bytes.len() < count {
+        let mut header = [0; 2];
+        stream.read_exact(&mut header).expect("a frame");
+        let mut payload = vec![0; usize::from(header[1])];
+        stream.read_exact(&mut payload).expect("a frame");
+        match header[0] {
+            0x8a => pongs += 1,
+            0x82 => bytes.extend(payload),
+            other => panic!("{other:x}"),
+        }
+    }
+    (bytes, pongs)
+}
+
+/// Skips the answer to a request.
+#[track_caller]
+fn upgraded(stream: TcpStream) -> BufReader<TcpStream> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        reader.read_line(&mut line).expect("an answer");
+    }
+    reader
+}
+
+/// Messages are no packets, and fragments are none either. Nor do empty ones mean anything, or what
+/// comes between.
+#[test]
+fn a_session_is_the_same_in_messages_and_fragments_of_any_size() {
+    let broker = Launch::listeners(&Authority::new().in_config(CONFIG)).start();
+    let port = port_of(&broker, "ws");
+    let session = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04abcd\
+        \x82\x06\x00\x01\x00\x01a\x01\x32\x06\x00\x01a\x00\x07x\xc0\x00";
+    let answers: [&[u8]; 5] = [
+        b"\x20\x02\x00\x00",
+        b"\x90\x03\x00\x01\x01",
+        b"\x40\x02\x00\x07",
+        b"\x32\x06\x00\x01a\x00\x01x",
+        b"\xd0\x00",
+    ];
+    for size in 1..=session.len() {
+        let pieces = || session.chunks(size);
+        let last = pieces().count() - 1;
+        // Each piece a message, with an empty message behind it.
+        let messages = pieces().flat_map(|piece| [frame(0x82, piece), frame(0x82, b"")].concat());
+        // All one message, with an empty fragment and a ping behind each.
+        let fragments = pieces().enumerate().flat_map(|(number, piece)| {
+            let first = u8::from(number == 0) * 2;
+            if number == last {
+                return frame(0x80 | first, piece);
+            }
+            [frame(first, piece), frame(0, b""), frame(0x89, b"?")].concat()
+        });
+        for (frames, pings) in [
+            (messages.collect::<Vec<u8>>(), 0),
+            (fragments.collect(), last),
+        ] {
+            let mut stream = connect(port);
+            let bytes = [REQUEST.as_bytes(), &frames].concat();
+            stream.write_all(&bytes).expect("it is sent");
+            let (answer, pongs) = heard(&mut upgraded(stream), answers.concat().len());
+            assert_eq!(pongs, pings, "{size}");
+            // The message and its acknowledgement take different ways.
+            for part in answers {
+                let is_there = answer.windows(part.len()).any(|window| window == part);
+                assert!(is_there, "{size}: {part:02x?} is not in {answer:02x?}");
             }
         }
-        assert_eq!((packets, pongs), (answer.clone(), 1), "{split}");
+    }
+}
+
+#[test]
+fn the_subprotocol_that_is_asked_for_is_the_one_that_is_answered() {
+    let broker = Launch::listeners(&Authority::new().in_config(CONFIG)).start();
+    let port = port_of(&broker, "ws");
+    for (asked, answered) in [
+        (None, None),
+        (Some("mqtt"), Some("mqtt")),
+        (Some("mqttv3.1"), Some("mqttv3.1")),
+        (Some("mqttv3.1, mqtt"), Some("mqttv3.1")),
+        (Some("chat,mqtt"), Some("mqtt")),
+    ] {
+        let field = asked.map(|list| format!("Sec-WebSocket-Protocol: {list}\r\n"));
+        let mut stream = connect(port);
+        let request = request(&field.unwrap_or_default());
+        stream.write_all(request.as_bytes()).expect("it is sent");
+        let answer = BufReader::new(stream).lines().map_while(Result::ok);
+        let answer: Vec<_> = answer.take_while(|line| !line.is_empty()).collect();
+        let field = answer
+            .iter()
+            .find_map(|line| line.strip_prefix("Sec-WebSocket-Protocol: "));
+        assert!(answer[0].contains("101"), "{answer:?}");
+        assert_eq!(field, answered, "{asked:?}");
+    }
+}
+
+/// No other listener is needed, and it listens where it is told to and nowhere else.
+#[test]
+fn a_listener_with_websocket_alone_listens_at_its_own_address_only() {
+    let config = "[[listeners]]\nprotocol = \"ws\"\nport = 0\n";
+    let broker = Launch::listeners(config).start();
+    let port = broker.address().port();
+    let mut stream = connect(port);
+    stream.write_all(REQUEST.as_bytes()).expect("it is sent");
+    upgraded(stream);
+    assert!(TcpStream::connect(("127.0.0.2", port)).is_err());
+}
+
+#[test]
+fn curl_opens_a_websocket_and_gets_a_page_that_helps() {
+    if !has(Tool::Curl) {
+        return;
+    }
+    let authority = Authority::new();
+    let broker = Launch::listeners(&authority.in_config(CONFIG)).start();
+    for scheme in ["http", "https"] {
+        let protocol = if scheme == "http" { "ws" } else { "wss" };
+        let url = format!("{scheme}://localhost:{}/", port_of(&broker, protocol));
+        let curl = |more: &[&str], path: &str| {
+            let mut curl = Tool::Curl.program();
+            curl.args(["-sS", "-i", "--http1.1", "--max-time", "10"]);
+            curl.args(["--cacert", &authority.name("ca.pem")])
+                .args(more);
+            let output = curl.arg(format!("{url}{path}")).output();
+            let output = output.expect("it starts");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let page = curl(&[], "");
+        assert!(page.contains("This is an MQTT broker"), "{page}");
+        // It ends the connection itself, when the time is over that it waits for more.
+        let upgrade = [
+            "--max-time",
+            "1",
+            "-H",
+            "Connection: Upgrade",
+            "-H",
+            "Upgrade: websocket",
+            "-H",
+            "Sec-WebSocket-Version: 13",
+            "-H",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            "-H",
+            "Sec-WebSocket-Protocol: mqtt",
+        ];
+        let answer = curl(&upgrade, "mqtt");
+        assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+        // Of the sample key in RFC 6455.
+        assert!(answer.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{answer}");
+        assert!(curl(&upgrade, "other").starts_with("HTTP/1.1 404 "));
     }
 }
 
