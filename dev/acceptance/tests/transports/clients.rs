@@ -117,7 +117,7 @@ impl Doors {
     fn publish_missed(&self, name: &str) {
         let mut plain = self.broker.connect("publisher");
         for qos in [1, 2] {
-            plain.publish(Publish::new(&topic(name), &format!("missed {qos}")).qos(qos));
+            plain.publish(Publish::new(&topic(name), format!("missed {qos}")).qos(qos));
         }
         plain.disconnect();
     }
@@ -319,13 +319,12 @@ fn the_clients_of_mosquitto_find_their_sessions_over_tls_with_certificates_and_o
         let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
         add("-t", topic(name));
         add("-q", "2".to_owned());
-        match &route.socket {
-            Some(socket) => add("--unix", socket.display().to_string()),
-            None => {
-                add("-h", "localhost".to_owned());
-                add("-p", route.port.to_string());
-                add("--cafile", doors.authority.name("ca.pem"));
-            }
+        if let Some(socket) = &route.socket {
+            add("--unix", socket.display().to_string());
+        } else {
+            add("-h", "localhost".to_owned());
+            add("-p", route.port.to_string());
+            add("--cafile", doors.authority.name("ca.pem"));
         }
         if let Some((certificate, key)) = &route.certificate {
             add("--cert", certificate.display().to_string());

@@ -13,6 +13,7 @@ mod programs;
 mod proxy;
 mod records;
 mod reloading;
+mod renewal;
 mod secured;
 mod tls;
 mod unix;

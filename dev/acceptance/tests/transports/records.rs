@@ -1,6 +1,6 @@
 //! Records of TLS that do not fit packets, and those that carry none.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::process::Stdio;
 
 use unbroken_acceptance::raw::{Connect, Publish, Subscribe, Version, Will};
@@ -29,9 +29,9 @@ certificate_file = \"DIRECTORY/server.pem\"
 key_file = \"DIRECTORY/server.key\"
 ";
 
-const PING: &[u8] = b"\xc0\x00";
-const PONG: &[u8] = b"\xd0\x00";
-const CONNACK: &[u8] = b"\x20\x02\x00\x00";
+pub(crate) const PING: &[u8] = b"\xc0\x00";
+pub(crate) const PONG: &[u8] = b"\xd0\x00";
+pub(crate) const CONNACK: &[u8] = b"\x20\x02\x00\x00";
 
 fn start(authority: &Authority, shards: u32) -> Broker {
     Launch::listeners(&authority.in_config(CONFIG))
@@ -39,13 +39,13 @@ fn start(authority: &Authority, shards: u32) -> Broker {
         .start()
 }
 
-fn connect_packet(client_id: &str) -> Vec<u8> {
+pub(crate) fn connect_packet(client_id: &str) -> Vec<u8> {
     Connect::new(Version::V3_1_1, client_id).encode()
 }
 
 /// A client of the listener with this protocol, on which MQTT can begin.
 #[track_caller]
-fn open(authority: &Authority, broker: &Broker, protocol: &str) -> Secured {
+pub(crate) fn open(authority: &Authority, broker: &Broker, protocol: &str) -> Secured {
     let mut client = Secured::connect(authority, port_of(broker, protocol));
     if protocol == "wss" {
         client.send(REQUEST.as_bytes());
@@ -59,7 +59,7 @@ fn open(authority: &Authority, broker: &Broker, protocol: &str) -> Secured {
 }
 
 /// What a client writes to say this: itself, or a frame.
-fn said(protocol: &str, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn said(protocol: &str, bytes: &[u8]) -> Vec<u8> {
     match protocol {
         "wss" => frame(0x82, bytes),
         _ => bytes.to_owned(),
@@ -68,7 +68,7 @@ fn said(protocol: &str, bytes: &[u8]) -> Vec<u8> {
 
 /// The next bytes of MQTT, whatever frames they come in.
 #[track_caller]
-fn heard(client: &mut Secured, protocol: &str, count: usize) -> Vec<u8> {
+pub(crate) fn heard(client: &mut Secured, protocol: &str, count: usize) -> Vec<u8> {
     if protocol != "wss" {
         return client.receive(count);
     }

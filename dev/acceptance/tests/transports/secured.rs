@@ -4,9 +4,10 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore};
 use unbroken_acceptance::DEADLINE;
 
 use crate::certificates::Authority;
@@ -29,14 +30,35 @@ impl Secured {
         secured
     }
 
+    /// Connects with a certificate and does the handshake as far as the client can tell: whether
+    /// the broker accepts the certificate comes behind it.
+    #[track_caller]
+    pub(crate) fn connect_as(authority: &Authority, port: u16, of: &Authority, name: &str) -> Self {
+        let chain = CertificateDer::from_pem_file(of.path(&format!("{name}.pem")));
+        let key = PrivateKeyDer::from_pem_file(of.path(&format!("{name}.key")));
+        let config = trusting(authority)
+            .with_client_auth_cert(vec![chain.expect("a certificate")], key.expect("a key"));
+        let mut secured = Self::with(config.expect("they belong together"), port);
+        while secured.tls.is_handshaking() {
+            let done = secured.tls.complete_io(&mut secured.stream);
+            done.expect("the broker does its part");
+        }
+        secured
+    }
+
     /// Connects, and says nothing yet.
     #[track_caller]
     pub(crate) fn open(authority: &Authority, port: u16) -> Self {
+        Self::with(trusting(authority).with_no_client_auth(), port)
+    }
+
+    #[track_caller]
+    fn with(config: ClientConfig, port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         stream.set_nodelay(true).expect("an open socket");
         let name = ServerName::try_from("localhost").expect("the name of a host");
-        let tls = ClientConnection::new(trust(authority), name).expect("a client");
+        let tls = ClientConnection::new(Arc::new(config), name).expect("a client");
         Self { tls, stream }
     }
 
@@ -56,6 +78,28 @@ impl Secured {
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let record = self.sealed(bytes);
         self.stream.write_all(&record).expect("it is sent");
+    }
+
+    /// Sends these bytes, if the broker has not ended the connection.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) {
+        let record = self.sealed(bytes);
+        let _ = self.stream.write_all(&record);
+    }
+
+    /// Receives so many bytes; `None`: the broker ends the connection instead.
+    pub(crate) fn try_receive(&mut self, count: usize) -> Option<Vec<u8>> {
+        while self
+            .tls
+            .process_new_packets()
+            .ok()?
+            .plaintext_bytes_to_read()
+            < count
+        {
+            if self.tls.read_tls(&mut self.stream).ok()? == 0 {
+                return None;
+            }
+        }
+        Some(self.receive(count))
     }
 
     /// Receives so many bytes.
@@ -108,7 +152,7 @@ impl Secured {
     }
 }
 
-fn trust(authority: &Authority) -> Arc<ClientConfig> {
+fn trusting(authority: &Authority) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_file(authority.path("ca.pem"));
     roots
@@ -118,5 +162,5 @@ fn trust(authority: &Authority) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions();
     let builder = builder.expect("versions of TLS");
-    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    builder.with_root_certificates(roots)
 }

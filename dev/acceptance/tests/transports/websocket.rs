@@ -42,13 +42,18 @@ fn request(more: &str) -> String {
 
 /// A frame of a client, with a mask of zeros.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let length = match u8::try_from(payload.len()) {
-        Ok(short @ ..=125) => vec![0x80 | short],
-        _ => {
-            let length = u16::try_from(payload.len()).expect("it is not that long");
-            [&[0x80 | 126][..], &length.to_be_bytes()].concat()
-        }
-    };
+    const LONG: u8 = 0xfe;
+    let masked = |short: u8| vec![0x80 | short];
+    let short = u8::try_from(payload.len())
+        .ok()
+        .filter(|short| *short <= 125);
+    let length = short.map_or_else(
+        || {
+            let long = u16::try_from(payload.len()).expect("it is not that long");
+            [&[LONG][..], &long.to_be_bytes()].concat()
+        },
+        masked,
+    );
     [&[first][..], &length, &[0; 4], payload].concat()
 }
 
