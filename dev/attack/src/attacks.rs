@@ -1,6 +1,7 @@
 //! The table of attacks, and which of them are not held off yet.
 
 mod data_directory;
+mod handshakes;
 mod log_flood;
 mod login_flood;
 mod shares;
@@ -67,6 +68,18 @@ pub(crate) const ATTACKS: &[Attack] = &[
         about: "120 wrong passwords per second, each connection closed at once",
         open: None,
         run: login_flood::run,
+    },
+    Attack {
+        name: "silent-handshakes",
+        about: "1,000 peers that fall silent in the middle of a handshake",
+        open: None,
+        run: handshakes::silent,
+    },
+    Attack {
+        name: "aborted-handshakes",
+        about: "handshakes of TLS and WebSocket that are aborted as soon as they have begun",
+        open: None,
+        run: handshakes::aborted,
     },
     Attack {
         name: "small-disk",

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use tempfile::TempDir;
+use unbroken_acceptance::Transport;
 
 /// The broker's message when clients may come.
 const LISTENING: &str = "listening on 127.0.0.1:";
@@ -35,6 +36,8 @@ pub(crate) struct Setup {
     pub(crate) has_passwords: bool,
     /// It stores messages.
     pub(crate) is_durable: bool,
+    /// Further listeners, which the attacker has to itself.
+    pub(crate) doors: &'static [Transport],
 }
 
 /// A broker that listens. Dropping it ends it.
@@ -84,6 +87,10 @@ impl Broker {
             );
         } else {
             config.push_str("\n[[listeners]]\nbind = \"127.0.0.1\"\nport = 0\n");
+        }
+        for door in setup.doors {
+            config.push_str(&door.listener());
+            door.write_files(&home);
         }
         fs::write(home.join("unbroken.toml"), config)?;
         let mut child = spawn(&setup, &home)?;
@@ -147,6 +154,12 @@ impl Broker {
     /// How it ended, if it has.
     pub(crate) fn has_ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
+    }
+
+    /// Where it listens for this transport.
+    pub(crate) fn door(&self, transport: Transport) -> Option<SocketAddr> {
+        let port = self.log.wait_for_port_in(&transport.announced())?;
+        Some((Ipv4Addr::LOCALHOST, port).into())
     }
 
     pub(crate) fn has_passwords(&self) -> bool {
@@ -234,12 +247,19 @@ impl Log {
     }
 
     fn wait_for_port(&self) -> Option<u16> {
+        self.wait_for_port_in("")
+    }
+
+    /// The port in the first line that announces one and has this part.
+    fn wait_for_port_in(&self, part: &str) -> Option<u16> {
         let until = Instant::now() + PATIENCE;
         let mut printed = self.lock();
         loop {
-            let port = printed.text.split(LISTENING).nth(1).and_then(|rest| {
-                let line = rest.split_once(|c: char| !c.is_ascii_digit())?;
-                line.0.parse().ok()
+            let mut lines = printed.text.lines().filter(|line| line.contains(part));
+            let port = lines.find_map(|line| {
+                let (_, rest) = line.split_once(LISTENING)?;
+                let (digits, _) = rest.split_once(|c: char| !c.is_ascii_digit())?;
+                digits.parse().ok()
             });
             let left = until.saturating_duration_since(Instant::now());
             if port.is_some() || left.is_zero() || printed.open == 0 {
