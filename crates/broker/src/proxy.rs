@@ -4,7 +4,7 @@
 //! claim any address. What the header says of a certificate counts only if the proxy has verified
 //! it on this very connection.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use proxy_header::{ParseConfig, ProxyHeader};
@@ -20,6 +20,8 @@ pub(crate) struct Proxies {
     networks: Vec<Network>,
     /// A verified certificate names its user.
     names_users: bool,
+    /// They name clients in fields of WebSocket requests, and send no header of their own.
+    forwards: bool,
 }
 
 impl Proxies {
@@ -28,6 +30,7 @@ impl Proxies {
         let proxies = Self {
             networks: listener.trusted_proxies.clone(),
             names_users: listener.proxy_common_name,
+            forwards: listener.forwarded_headers,
         };
         (!proxies.networks.is_empty()).then(|| Arc::new(proxies))
     }
@@ -40,12 +43,30 @@ impl Proxies {
             .any(|network| network.contains(address))
     }
 
-    /// The transform of a connection from this address, if it is trusted.
+    /// Of a chain of addresses, the last of which has connected: the one for which trusted proxies
+    /// have passed a request on. `None`: one of them does not say it.
+    pub(crate) fn client(&self, chain: &[Option<IpAddr>]) -> Option<IpAddr> {
+        let is_proxy = |address: &Option<IpAddr>| address.is_some_and(|it| self.trust(it));
+        chain.iter().rev().find(|it| !is_proxy(it)).copied()?
+    }
+
+    /// Itself, if a request from this address says for whom it comes.
+    pub(crate) fn forwarding(self: &Arc<Self>, from: Option<SocketAddr>) -> Option<Arc<Self>> {
+        (self.forwards && self.trust_peer(from)).then(|| Arc::clone(self))
+    }
+
+    /// Whether the other side of a connection is one; of a unix socket it is this machine.
+    fn trust_peer(&self, from: Option<SocketAddr>) -> bool {
+        self.trust(from.map_or(Ipv4Addr::LOCALHOST.into(), |from| from.ip()))
+    }
+
+    /// The transform of a connection from this address, if it is trusted and begins with a header.
     pub(crate) fn transform(
         self: &Arc<Self>,
         from: Option<SocketAddr>,
     ) -> Option<Box<dyn Transform>> {
-        self.trust(from?.ip()).then(|| -> Box<dyn Transform> {
+        let begins_with_header = !self.forwards && self.trust_peer(from);
+        begins_with_header.then(|| -> Box<dyn Transform> {
             Box::new(Proxy {
                 proxies: Arc::clone(self),
                 state: State::Header,
@@ -153,6 +174,7 @@ mod tests {
         Arc::new(Proxies {
             networks: vec!["10.0.0.0/8".parse().unwrap()],
             names_users,
+            forwards: false,
         })
     }
 

@@ -1,16 +1,23 @@
 //! WebSocket as a transform: the upgrade, then frames.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use unbroken_broker_core::Peer;
 use unbroken_websocket::upgrade::{self, Answer, Rules};
-use unbroken_websocket::{End as Ending, Frames, status};
+use unbroken_websocket::{End as Ending, Frames, forwarded, status};
 
+use crate::proxy::Proxies;
 use crate::transport::{End, Guess, Opened, Transform, guess};
 
 /// One connection's WebSocket.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
     state: State,
+    /// Whose requests say for whom they come, if it is one of these that has connected.
+    forwarding: Option<Arc<Proxies>>,
+    /// For whom, if it is known and not taken yet.
+    client: Option<IpAddr>,
     refusal: Option<Box<str>>,
 }
 
@@ -23,9 +30,12 @@ enum State {
 }
 
 impl WebSocket {
-    pub(crate) fn boxed(rules: Arc<Rules>) -> Box<dyn Transform> {
+    /// `forwarding`: it is one of these proxies that has connected.
+    pub(crate) fn boxed(rules: Arc<Rules>, forwarding: Option<Arc<Proxies>>) -> Box<dyn Transform> {
         Box::new(Self {
             state: State::Upgrade(rules),
+            forwarding,
+            client: None,
             refusal: None,
         })
     }
@@ -37,6 +47,9 @@ impl WebSocket {
             Answer::Upgraded { used, response } => {
                 reply.extend_from_slice(&response);
                 self.state = State::Open(Frames::server());
+                if let Some(proxies) = self.forwarding.take() {
+                    self.client = proxies.client(&forwarded::chain(&request[..used]));
+                }
                 (used, None)
             }
             Answer::Refused { response, why } => {
@@ -101,6 +114,13 @@ impl Transform for WebSocket {
         self.state = State::Ended;
     }
 
+    fn identify(&mut self, peer: &mut Peer) {
+        if let Some(client) = self.client.take() {
+            // No field says its port.
+            peer.address = Some(SocketAddr::new(client, 0));
+        }
+    }
+
     fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
@@ -128,7 +148,7 @@ mod tests {
     /// and what the client is sent.
     fn served(wire: &[u8], size: usize) -> (Vec<u8>, Option<ReadOutcome>, Vec<u8>) {
         let (socket, peer) = memory(1 << 20);
-        let mut transport = Transport::new(socket, vec![WebSocket::boxed(rules())]);
+        let mut transport = Transport::new(socket, vec![WebSocket::boxed(rules(), None)]);
         let mut scratch = Scratch::default();
         let (mut found, mut end) = (Vec::new(), None);
         for piece in wire.chunks(size) {

@@ -13,6 +13,7 @@
 //! Deliberately absent: extensions (none is accepted), text messages [MQTT-6.0.0-1], and sending
 //! fragments or pings.
 
+pub mod forwarded;
 mod frames;
 pub mod upgrade;
 

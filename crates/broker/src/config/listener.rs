@@ -39,6 +39,8 @@ pub struct Listener {
     pub max_connections: Option<u32>,
     /// Proxies whose connections begin with a header of the PROXY protocol.
     pub trusted_proxies: Vec<Network>,
+    /// Whether such a proxy names its client in a field of the WebSocket request instead.
+    pub forwarded_headers: bool,
     /// Whether the common name of a certificate that such a proxy has verified names its user.
     pub proxy_common_name: bool,
     /// The path of WebSocket requests.
@@ -144,6 +146,7 @@ impl Default for Listener {
             acl_file: None,
             max_connections: None,
             trusted_proxies: Vec::new(),
+            forwarded_headers: false,
             proxy_common_name: false,
             websocket_path: "/mqtt".to_owned(),
             allowed_origins: Vec::new(),

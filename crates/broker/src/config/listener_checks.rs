@@ -25,8 +25,17 @@ pub(super) fn complete(index: usize, listener: &mut Listener, reader: &mut Reade
     };
     refuse_ineffective(index, listener, ineffective, reader);
     if listener.trusted_proxies.is_empty() {
-        let needs = (&["proxy_common_name"][..], "it needs `trusted_proxies`");
-        refuse_ineffective(index, listener, needs, reader);
+        let keys = &["proxy_common_name", "forwarded_headers"][..];
+        refuse_ineffective(
+            index,
+            listener,
+            (keys, "it needs `trusted_proxies`"),
+            reader,
+        );
+    }
+    if listener.forwarded_headers {
+        let needs = "it is about PROXY headers, and `forwarded_headers` replaces them";
+        refuse_ineffective(index, listener, (&["proxy_common_name"], needs), reader);
     }
     check_websocket(index, listener, reader);
     check_tls(index, listener, reader);
@@ -79,7 +88,7 @@ const TLS_KEYS: [&str; 9] = [
 
 fn check_websocket(index: usize, listener: &Listener, reader: &mut Reader) {
     if !listener.protocol.has_websocket() {
-        let keys = &["websocket_path", "allowed_origins"];
+        let keys = &["websocket_path", "allowed_origins", "forwarded_headers"];
         let needs = "it needs WebSocket: `protocol = \"ws\"` or `protocol = \"wss\"`";
         return refuse_ineffective(index, listener, (keys, needs), reader);
     }

@@ -288,6 +288,16 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         trusted_proxies
     ),
     key!(
+        "forwarded_headers",
+        Kind::Flag,
+        Live,
+        [
+            "true: trusted proxies send no PROXY header. They are proxies for HTTP, and their WebSocket",
+            "requests say in `Forwarded` or `X-Forwarded-For` for which client."
+        ],
+        forwarded_headers
+    ),
+    key!(
         "proxy_common_name",
         Kind::Flag,
         Live,

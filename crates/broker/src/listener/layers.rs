@@ -89,7 +89,8 @@ impl Layers {
         let address = address_of(&rules, from);
         let tls = self.tls.as_ref().map(|tls| tls.accept(address));
         let tls = tls.transpose()?;
-        let websocket = rules.websocket.map(WebSocket::boxed);
+        let forwarding = rules.proxies.as_ref().and_then(|it| it.forwarding(from));
+        let websocket = rules.websocket.map(|it| WebSocket::boxed(it, forwarding));
         Ok(proxy.into_iter().chain(tls).chain(websocket).collect())
     }
 }

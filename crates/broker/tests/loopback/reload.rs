@@ -155,3 +155,61 @@ fn path_and_origins_of_websocket_change_for_new_connections() {
     assert!(is_upgraded("/other", other));
     assert!(!is_upgraded("/other", mine));
 }
+
+#[test]
+fn a_trusted_proxy_for_http_names_its_client_and_no_other_does() {
+    use unbroken_broker::handle::{Cursor, Within};
+
+    for (trusted, fields, client) in [
+        (
+            "127.0.0.1",
+            "X-Forwarded-For: 198.51.100.1, 192.0.2.7",
+            "192.0.2.7",
+        ),
+        (
+            "127.0.0.1",
+            "Forwarded: for=\"[2001:db8::1]:4711\"",
+            "2001:db8::1",
+        ),
+        (
+            "127.0.0.1",
+            "X-Forwarded-For: 192.0.2.7, unknown",
+            "127.0.0.1",
+        ),
+        ("127.0.0.1", "X-Other: 192.0.2.7", "127.0.0.1"),
+        ("10.0.0.1", "X-Forwarded-For: 192.0.2.7", "127.0.0.1"),
+    ] {
+        let mut config = config(1);
+        config.listeners[0].protocol = unbroken_broker::config::Protocol::Ws;
+        config.listeners[0].trusted_proxies = vec![trusted.parse().unwrap()];
+        config.listeners[0].forwarded_headers = true;
+        let (server, address) = start(config);
+        let request = format!(
+            "GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+             Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n{fields}\r\n\r\n"
+        );
+        let packet = connect("a");
+        // One frame, with a mask of zeros.
+        let length = u8::try_from(packet.len()).unwrap();
+        let frame = [&[0x82, 0x80 | length, 0, 0, 0, 0][..], &packet].concat();
+        let mut proxy = Client::open(address);
+        proxy.send(&[request.as_bytes(), &frame].concat());
+        let mut answer = Vec::new();
+        let frame = loop {
+            let mut byte = [0];
+            std::io::Read::read_exact(&mut proxy.stream(), &mut byte).unwrap();
+            answer.push(byte[0]);
+            let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+            if let Some([kind, _, first]) = end.and_then(|end| answer.get(end + 4..end + 7)) {
+                break [*kind, *first];
+            }
+        };
+        assert_eq!(frame, [0x82, 0x20], "CONNACK in a binary frame");
+        let clients = server
+            .handle()
+            .clients(Cursor::default(), Within::default());
+        let found = clients.unwrap().entries.remove(0).address.unwrap();
+        assert_eq!(found.ip().to_string(), client, "{trusted}: {fields}");
+    }
+}

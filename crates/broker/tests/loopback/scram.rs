@@ -222,7 +222,7 @@ fn the_same_password_works_without_scram_too() {
     let (_server, address) = start(config);
     for (password, reason) in [("256", 0), ("257", 0x86)] {
         let mut client = Client::open(address);
-        client.send(&super::connect_as("c", "small", password));
+        client.send(&crate::client::connect_as("c", "small", password));
         client.expect_connack(reason);
     }
 }

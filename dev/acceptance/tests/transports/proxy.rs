@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::net::UnixStream;
 
 use unbroken_acceptance::{DEADLINE, Launch};
 
@@ -74,4 +75,37 @@ fn a_trusted_proxy_must_send_a_header_and_others_must_not() {
     let connect = unbroken_acceptance::raw::Connect::v5("direct");
     let mut direct = broker.attempt_from(Ipv4Addr::new(127, 0, 0, 2), &connect);
     direct.expect_connack();
+}
+
+#[test]
+fn a_proxy_on_a_unix_socket_names_its_client_in_either_version() {
+    const ON_A_SOCKET: &str = "\
+[[listeners]]
+port = 0
+
+[[listeners]]
+socket = \"mqtt.sock\"
+trusted_proxies = [\"127.0.0.1\"]
+allow_anonymous = true
+";
+    let version_1 = b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 1883\r\n".to_vec();
+    let version_2 = [
+        &b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..],
+        &[192, 0, 2, 7, 127, 0, 0, 1],
+        &4711_u16.to_be_bytes(),
+        &1883_u16.to_be_bytes(),
+    ];
+    for header in [version_1, version_2.concat()] {
+        let broker = Launch::listeners(ON_A_SOCKET).start();
+        let path = broker.directory().join("mqtt.sock");
+        let mut stream = UnixStream::connect(path).expect("it listens");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        stream.write_all(&header).expect("it is sent");
+        stream.write_all(CONNECT).expect("it is sent");
+        let mut connack = [0; 4];
+        stream.read_exact(&mut connack).expect("an answer");
+        assert_eq!(connack, [0x20, 2, 0, 0]);
+        let line = broker.wait_for_log("client=abcd");
+        assert!(line.contains("address=192.0.2.7:4711"), "{line}");
+    }
 }
