@@ -410,7 +410,7 @@ mod tests {
     use std::net::TcpStream;
 
     use mio::{Events, Poll};
-    use unbroken_broker_core::{Grant, Peer};
+    use unbroken_broker_core::{Admission, Grant, Peer};
 
     use super::*;
     use crate::authenticator::authenticator;
