@@ -166,6 +166,6 @@ Feature: Who may come in
       jwks_url = "http://id.example.org/keys"
       """
     When I run `unbroken check -c open.toml`
-    Then it ends with code 78
+    Then it ends with code 1
     And its errors mention "jwt.0.algorithms"
     And its errors mention "https://"

@@ -101,6 +101,15 @@ struct Login {
     enhanced: Option<Box<Enhanced>>,
 }
 
+impl Login {
+    /// Memory of what it is vouched for with, and of an exchange that is under way.
+    fn memory(&self) -> usize {
+        let claims = self.vouched.as_ref().and_then(|it| it.claims.as_ref());
+        let enhanced = self.enhanced.as_ref();
+        claims.map_or(0, |claims| claims.memory()) + enhanced.map_or(0, |it| it.memory())
+    }
+}
+
 /// What an authenticator has said of a client beside its name.
 #[derive(Debug)]
 struct Vouched {
@@ -234,11 +243,12 @@ impl Connection {
         self.handshake.session().is_none()
     }
 
-    /// Memory of what it has sent, of what is to be written to it and of packets that wait, of
-    /// which little does not count; and of its transport.
+    /// Memory of what it has sent, of what is to be written to it, of packets that wait and of its
+    /// login, of which little does not count; and of its transport.
     #[inline]
-    pub(crate) const fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         let bytes = self.input.memory() + self.output.memory() + self.pending.bytes();
+        let bytes = bytes + self.login.memory();
         let counted = if bytes > UNCOUNTED_BYTES { bytes } else { 0 };
         counted + self.transport_bytes
     }

@@ -11,6 +11,8 @@ pub struct Claims {
     /// In order, each once.
     roles: Vec<Arc<str>>,
     values: BTreeMap<Box<str>, Box<str>>,
+    /// Bytes of all of it.
+    bytes: usize,
 }
 
 /// More is claimed than the broker remembers of a client.
@@ -32,10 +34,20 @@ impl Claims {
         let of_values = values
             .iter()
             .map(|(name, value)| name.len() + value.len() + 2 * size_of::<Box<str>>());
-        if of_roles.chain(of_values).sum::<usize>() > CLAIM_BYTES_MAX {
+        let bytes = of_roles.chain(of_values).sum();
+        if bytes > CLAIM_BYTES_MAX {
             return Err(TooManyClaims);
         }
-        Ok(Self { roles, values })
+        Ok(Self {
+            roles,
+            values,
+            bytes,
+        })
+    }
+
+    /// Bytes that they keep from the allocator.
+    pub(crate) const fn memory(&self) -> usize {
+        self.bytes
     }
 
     /// Whether there are none.
@@ -79,6 +91,7 @@ impl Claims {
                 Vec::new()
             },
             values: values.map(|(k, v)| (k.clone(), v.clone())).collect(),
+            bytes: 0, // they are counted with the connection
         };
         (!named.is_empty()).then_some(named)
     }

@@ -208,6 +208,7 @@ impl Shard {
             return self.disconnect(now, id, fault);
         }
         self.send_auth(now, id, ReasonCode::Success, proof.as_deref());
+        self.connections.count(id);
     }
 
     /// AUTH to a client; one that takes no packet as long is ended.

@@ -186,6 +186,8 @@ pub(super) const HTTP_AUTH_KEYS: &[Key<HttpAuth>] = &[
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
 
     #[test]
@@ -200,19 +202,22 @@ mod tests {
             ..Listener::default()
         };
         let found = |tables: &[HttpAuth], listener: &Listener| {
-            let found = mistakes(tables, std::slice::from_ref(listener));
+            let found = mistakes(tables, slice::from_ref(listener));
             let keys = found.into_iter().map(|(index, key, ..)| (index, key));
             keys.collect::<Vec<_>>()
         };
-        assert_eq!(found(&[valid.clone()], &user), []);
+        assert_eq!(found(slice::from_ref(&valid), &user), []);
         assert_eq!(found(&[valid.clone(), valid.clone()], &user), [(1, "name")]);
-        assert_eq!(found(&[valid.clone()], &Listener::default()), [(0, "name")]);
+        assert_eq!(
+            found(slice::from_ref(&valid), &Listener::default()),
+            [(0, "name")]
+        );
         let open = HttpAuth {
             url: "http://example.org/mqtt".to_owned(),
             ..valid
         };
         assert_eq!(found(&[open], &user), [(0, "url")]);
-        let missing = missing(&[], std::slice::from_ref(&user));
+        let missing = missing(&[], slice::from_ref(&user));
         assert_eq!(missing, [(0, "hook".to_owned())]);
     }
 }

@@ -320,6 +320,8 @@ pub(super) const JWT_KEYS: &[Key<Jwt>] = &[
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
 
     #[test]
@@ -337,14 +339,17 @@ mod tests {
         let check = |change: fn(&mut Jwt), key, words: &str| {
             let mut table = valid.clone();
             change(&mut table);
-            let found = mistakes(&[table], std::slice::from_ref(&user));
+            let found = mistakes(&[table], slice::from_ref(&user));
             let [(0, found_key, message, _)] = &*found else {
                 panic!("{words}: {found:?}");
             };
             assert_eq!(*found_key, key, "{message}");
             assert!(message.contains(words), "{message}");
         };
-        assert_eq!(mistakes(&[valid.clone()], std::slice::from_ref(&user)), []);
+        assert_eq!(
+            mistakes(slice::from_ref(&valid), slice::from_ref(&user)),
+            []
+        );
         check(|it| it.algorithms.clear(), "algorithms", "empty");
         check(
             |it| it.algorithms = vec!["none".into()],

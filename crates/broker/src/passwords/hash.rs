@@ -236,7 +236,7 @@ impl StoredHash {
                 let prefix = format!("$argon2id$v=19$m={NEW_ARGON2_KIB},t={NEW_ARGON2_PASSES},p=1");
                 (Work::Argon2id(Box::new(argon2)), prefix, 32)
             }
-            _ => {
+            Scheme::Pbkdf2 | Scheme::ScramSha256 | Scheme::ScramSha512 => {
                 let work = Work::Pbkdf2 {
                     iterations: NEW_ITERATIONS,
                 };
@@ -251,7 +251,9 @@ impl StoredHash {
         // The PHC format of argon2 goes without padding, Mosquitto's own one with it.
         let encode = |bytes: &[u8]| match scheme {
             Scheme::Argon2id => base64::engine::general_purpose::STANDARD_NO_PAD.encode(bytes),
-            _ => base64::engine::general_purpose::STANDARD.encode(bytes),
+            Scheme::Pbkdf2 | Scheme::ScramSha256 | Scheme::ScramSha512 => {
+                base64::engine::general_purpose::STANDARD.encode(bytes)
+            }
         };
         Ok(format!("{prefix}${}${}", encode(&salt), encode(&hash)))
     }

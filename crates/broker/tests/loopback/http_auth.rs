@@ -117,7 +117,7 @@ fn a_certificate_of_another_authority_is_not_believed() {
 fn an_answer_holds_for_the_same_client_and_ends_with_a_reload() {
     let service = Service::start(r#"{"result":"allow"}"#);
     let config = asking(&service, |hook| {
-        hook.cache_ttl = Some(Duration::from_hours(1))
+        hook.cache_ttl = Some(Duration::from_hours(1));
     });
     let (server, address) = start(config.clone());
     let connect = connect_as("c1", "ann", "secret");

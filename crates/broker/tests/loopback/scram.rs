@@ -8,7 +8,6 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256, Sha512};
 use unbroken_broker::config::{Config, Listener};
-use unbroken_broker::passwords::{PasswordFile, Scheme};
 
 use super::client::{Client, Received, packet, string};
 use super::{config, listener, start};
@@ -141,14 +140,47 @@ fn receive(client: &mut Client) -> (u8, u8, String) {
     (first, reason, data.unwrap_or_default())
 }
 
-fn with_users(users: &[(&str, &str, Scheme)]) -> (Config, tempfile::TempDir) {
+/// How a password is stored.
+#[derive(Clone, Copy)]
+enum Entry {
+    /// As Mosquitto does.
+    Seven,
+    Scram(Hash),
+}
+
+/// Few rounds: the test computes them as often as the broker.
+const ROUNDS: u32 = 101;
+
+fn entry(password: &str, kind: Entry) -> String {
+    let salt = b"salt of the test";
+    let encode = |bytes: &[u8]| STANDARD.encode(bytes);
+    match kind {
+        Entry::Seven => {
+            let salted = Hash::Sha512.salted(password, salt, ROUNDS);
+            format!("$7${ROUNDS}${}${}", encode(salt), encode(&salted))
+        }
+        Entry::Scram(hash) => {
+            let salted = hash.salted(password, salt, ROUNDS);
+            let stored = hash.digest(&hash.hmac(&salted, b"Client Key"));
+            let (stored, server) = (encode(&stored), hash.hmac(&salted, b"Server Key"));
+            let name = hash.method().to_lowercase();
+            format!(
+                "${name}${ROUNDS}${}${stored}${}",
+                encode(salt),
+                encode(&server)
+            )
+        }
+    }
+}
+
+fn with_users(users: &[(&str, &str, Entry)]) -> (Config, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users");
-    let mut file = PasswordFile::empty(&path);
-    for (user, password, scheme) in users {
-        file.set(user, password.as_bytes(), *scheme).unwrap();
-    }
-    file.save().unwrap();
+    let line = |(user, password, kind): &(&str, &str, Entry)| {
+        format!("{user}:{}\n", entry(password, *kind))
+    };
+    let text: String = users.iter().map(line).collect();
+    std::fs::write(&path, text).unwrap();
     let listener = Listener {
         allow_anonymous: false,
         password_file: Some(path),
@@ -188,9 +220,9 @@ fn come_in(address: SocketAddr, user: &str, password: &str) -> (Client, Scram) {
 #[test]
 fn the_password_lets_its_user_in_and_both_sides_know_it() {
     let (config, _directory) = with_users(&[
-        ("mosquitto", "seven", Scheme::Pbkdf2),
-        ("small", "256", Scheme::ScramSha256),
-        ("large", "512", Scheme::ScramSha512),
+        ("mosquitto", "seven", Entry::Seven),
+        ("small", "256", Entry::Scram(Hash::Sha256)),
+        ("large", "512", Entry::Scram(Hash::Sha512)),
     ]);
     let (_server, address) = start(config);
     for (hash, user, password, expected) in [
@@ -218,7 +250,7 @@ fn the_password_lets_its_user_in_and_both_sides_know_it() {
 
 #[test]
 fn the_same_password_works_without_scram_too() {
-    let (config, _directory) = with_users(&[("small", "256", Scheme::ScramSha256)]);
+    let (config, _directory) = with_users(&[("small", "256", Entry::Scram(Hash::Sha256))]);
     let (_server, address) = start(config);
     for (password, reason) in [("256", 0), ("257", 0x86)] {
         let mut client = Client::open(address);
@@ -229,7 +261,7 @@ fn the_same_password_works_without_scram_too() {
 
 #[test]
 fn an_unknown_user_gets_a_salt_that_stays_and_differs_from_others() {
-    let (config, _directory) = with_users(&[("large", "512", Scheme::ScramSha512)]);
+    let (config, _directory) = with_users(&[("large", "512", Entry::Scram(Hash::Sha512))]);
     let (server, address) = start(config.clone());
     let salt = |address, user: &str| {
         let (_client, answer) = begun(address, &Scram::new(Hash::Sha512, user));
@@ -252,7 +284,7 @@ fn an_unknown_user_gets_a_salt_that_stays_and_differs_from_others() {
 // [MQTT-4.12.0-4]
 #[test]
 fn a_message_that_is_not_of_this_exchange_is_refused() {
-    let (config, _directory) = with_users(&[("ann", "secret", Scheme::ScramSha512)]);
+    let (config, _directory) = with_users(&[("ann", "secret", Entry::Scram(Hash::Sha512))]);
     let (_server, address) = start(config);
     let scram = Scram::new(Hash::Sha512, "ann");
     let change = |change: fn(&str) -> String| {
@@ -283,7 +315,7 @@ fn a_message_that_is_not_of_this_exchange_is_refused() {
 // [MQTT-4.12.0-1]
 #[test]
 fn a_method_that_is_not_known_is_refused() {
-    let (with_file, _directory) = with_users(&[("ann", "secret", Scheme::ScramSha512)]);
+    let (with_file, _directory) = with_users(&[("ann", "secret", Entry::Scram(Hash::Sha512))]);
     for (config, method) in [(with_file, "SCRAM-SHA-1"), (config(1), "SCRAM-SHA-256")] {
         let (_server, address) = start(config);
         let mut client = Client::open(address);
@@ -297,8 +329,8 @@ fn a_method_that_is_not_known_is_refused() {
 #[test]
 fn a_client_authenticates_again_as_itself_and_by_the_same_method() {
     let users = [
-        ("ann", "secret", Scheme::ScramSha512),
-        ("bob", "other", Scheme::ScramSha512),
+        ("ann", "secret", Entry::Scram(Hash::Sha512)),
+        ("bob", "other", Entry::Scram(Hash::Sha512)),
     ];
     let (config, _directory) = with_users(&users);
     let (_server, address) = start(config);
@@ -337,7 +369,7 @@ fn a_client_authenticates_again_as_itself_and_by_the_same_method() {
 
 #[test]
 fn guesses_by_scram_cost_an_address_its_tokens_too() {
-    let (config, _directory) = with_users(&[("ann", "secret", Scheme::ScramSha512)]);
+    let (config, _directory) = with_users(&[("ann", "secret", Entry::Scram(Hash::Sha512))]);
     let (_server, address) = start(config);
     let scram = Scram::new(Hash::Sha512, "ann");
     let mut reasons = Vec::new();

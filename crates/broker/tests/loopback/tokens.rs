@@ -181,7 +181,7 @@ fn keys_are_fetched_from_their_issuer_and_the_last_ones_stay_in_force() {
 
     // The issuer is down, and the configuration is read again: the keys stay.
     issuer.answer(Some((500, String::new())));
-    server.handle().reload(config.clone()).unwrap();
+    server.handle().reload(config).unwrap();
     issuer.request();
     assert_eq!(connack(address, &good), 0);
     // It answers nonsense: they stay.
@@ -209,4 +209,24 @@ fn an_issuer_whose_certificate_is_of_another_authority_is_not_believed() {
     assert_eq!(issuer.requests(), [""; 0], "the handshake failed");
     let good = connect_as("a", "", &token("ann", 3600, &[]));
     assert_eq!(connack(address, &good), 0x88, "no key is known");
+}
+
+#[test]
+fn a_user_of_the_password_file_needs_its_password_and_others_may_show_tokens() {
+    let directory = tempfile::tempdir().unwrap();
+    let users = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/users");
+    let mut config = with_tokens(directory.path());
+    config.listeners[0].password_file = Some(users.into());
+    let (_server, address) = start(config);
+    let token = token("ann", 3600, &[]);
+    for (user, password, reason) in [
+        ("alice", "secret", 0),
+        ("alice", &*token, 0x86),
+        ("ann", &*token, 0),
+        ("", &*token, 0),
+        ("ann", "secret", 0x86),
+    ] {
+        let connect = connect_as("c", user, password);
+        assert_eq!(connack(address, &connect), reason, "{user} {password}");
+    }
 }

@@ -87,7 +87,7 @@ mod tests {
             ..Grant::user("b")
         };
         cache.insert(tag("b"), HookVerdict::Allow(grant.clone()), now, TTL);
-        let soon = now + TTL / 2 - Duration::from_millis(1);
+        let soon = now + Duration::from_millis(14_999);
         assert_eq!(cache.find(tag("a"), soon), Some(HookVerdict::Deny));
         assert_eq!(cache.find(tag("b"), soon), Some(HookVerdict::Allow(grant)));
         assert_eq!(cache.find(tag("c"), soon), None);

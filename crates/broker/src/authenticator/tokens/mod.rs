@@ -23,7 +23,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -301,17 +301,17 @@ fn fetched_before(url: &str, before: Option<&TokenVerifier>) -> Arc<KeySet> {
 
 fn read_keys(
     rules: &Jwt,
-    path: &PathBuf,
+    path: &Path,
     parse: impl Fn(&[u8]) -> Result<KeySet, KeyError>,
 ) -> Result<KeySet, TokenError> {
     let text = fs::read(path).map_err(|source| TokenError::Unreadable {
         name: rules.name.clone(),
-        path: path.clone(),
+        path: path.to_owned(),
         source,
     })?;
     parse(&text).map_err(|problem| TokenError::Key {
         name: rules.name.clone(),
-        path: path.clone(),
+        path: path.to_owned(),
         problem,
     })
 }
