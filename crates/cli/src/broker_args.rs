@@ -64,13 +64,12 @@ impl BrokerArgs {
         let port = self
             .port
             .or((default != ConnectTo::DEFAULT_PORT).then_some(default));
-        let to = match self.transport.unix() {
-            Some(path) => ConnectTo::unix(path),
-            None => {
-                let has_port = ConnectTo::parts(&self.host).is_ok_and(|(_, port)| port.is_some());
-                let port = if has_port { self.port } else { port };
-                ConnectTo::with_port(&self.host, port).map_err(|error| error.to_string())?
-            }
+        let to = if let Some(path) = self.transport.unix() {
+            ConnectTo::unix(path)
+        } else {
+            let has_port = ConnectTo::parts(&self.host).is_ok_and(|(_, port)| port.is_some());
+            let port = if has_port { self.port } else { port };
+            ConnectTo::with_port(&self.host, port).map_err(|error| error.to_string())?
         };
         let options = Options::new(to).transport(transport).patience(PATIENCE);
         Ok(match (&self.username, &self.password) {

@@ -114,7 +114,7 @@ fn new_ca(args: &NewCa) -> Result<ExitCode, Failure> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = new_key()?;
-    let certificate = params.self_signed(&key).map_err(internal)?;
+    let certificate = params.self_signed(&key).map_err(|error| internal(&error))?;
     make_directory(&args.directory)?;
     let files = Files::new(&args.directory, "ca");
     files.write(&certificate.pem(), &key.serialize_pem())?;
@@ -137,7 +137,9 @@ fn issue(args: &Issue) -> Result<ExitCode, Failure> {
     params.not_after = params.not_after.min(until);
     let files = Files::new(&args.directory, file_name(file)?);
     let key = new_key()?;
-    let certificate = params.signed_by(&key, &issuer).map_err(internal)?;
+    let certificate = params
+        .signed_by(&key, &issuer)
+        .map_err(|error| internal(&error))?;
     files.write(&certificate.pem(), &key.serialize_pem())?;
     let written = files.written(&certificate_of(&files.certificate)?);
     let ca = absolute(&args.directory.join("ca.pem"));
@@ -169,32 +171,30 @@ fn issue(args: &Issue) -> Result<ExitCode, Failure> {
 
 fn show(args: &Show) -> Result<ExitCode, Failure> {
     let found = certificates_of(&args.file).map_err(unreadable)?;
-    let mut text = String::new();
-    let mut has_expired = false;
-    for certificate in found {
-        let left = days_left(&certificate);
-        has_expired |= left < 0;
-        let names = certificate.names.join(", ");
-        let kind = if certificate.is_authority {
-            "an authority"
-        } else {
-            "no authority"
-        };
-        let state = match left {
-            ..0 => "expired".to_owned(),
-            left => format!("{left} days left"),
-        };
-        text.push_str(&format!(
-            "subject  {}\nissuer   {}\nnames    {names}\nvalid    {} to {} ({state})\nkind     {kind}\n\n",
-            certificate.subject,
-            certificate.issuer,
-            date(certificate.not_before),
-            date(certificate.not_after),
-        ));
-    }
-    print(text.trim_end())?;
-    print("\n")?;
+    let has_expired = found.iter().any(|it| days_left(it) < 0);
+    let shown: Vec<_> = found.iter().map(shown).collect();
+    print(&(shown.join("\n\n") + "\n"))?;
     Ok(ExitCode::from(u8::from(has_expired)))
+}
+
+fn shown(certificate: &CertificateInfo) -> String {
+    let state = match days_left(certificate) {
+        ..0 => "expired".to_owned(),
+        left => format!("{left} days left"),
+    };
+    let kind = if certificate.is_authority {
+        "an authority"
+    } else {
+        "no authority"
+    };
+    format!(
+        "subject  {}\nissuer   {}\nnames    {}\nvalid    {} to {} ({state})\nkind     {kind}",
+        certificate.subject,
+        certificate.issuer,
+        certificate.names.join(", "),
+        date(certificate.not_before),
+        date(certificate.not_after),
+    )
 }
 
 /// The two files of a certificate.
@@ -364,7 +364,7 @@ fn file_name(name: &str) -> Result<&str, Failure> {
 }
 
 fn new_key() -> Result<KeyPair, Failure> {
-    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(internal)
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| internal(&error))
 }
 
 fn certificate_of(path: &Path) -> Result<CertificateInfo, Failure> {
@@ -377,7 +377,7 @@ fn unreadable(error: impl std::fmt::Display) -> Failure {
     Failure::new(exit::NO_INPUT, error)
 }
 
-fn internal(error: rcgen::Error) -> Failure {
+fn internal(error: &rcgen::Error) -> Failure {
     Failure::new(
         exit::INTERNAL,
         format!("cannot make the certificate: {error}"),

@@ -35,11 +35,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         _ => Failure::new(exit::UNAVAILABLE, error),
     })?;
     let mut out = io::stdout().lock();
-    let written = changes.iter().try_for_each(|it| writeln!(out, "{it}"));
-    let written = written.and_then(|()| match changes.is_empty() {
-        true => writeln!(out, "no changes; the files that it names were read again"),
-        false => Ok(()),
-    });
+    let written = if changes.is_empty() {
+        writeln!(out, "no changes; the files that it names were read again")
+    } else {
+        changes.iter().try_for_each(|it| writeln!(out, "{it}"))
+    };
     let written = written.and_then(|()| out.flush());
     written.map_err(|error| Failure::output(&error))
 }

@@ -82,7 +82,9 @@ impl Expiry {
                      certificate of its authority is accepted; renew it"
                 );
             }
-            (Stage::Later, _) => tracing::info!(%file, what, days, "valid"),
+            (Stage::Later, _) => {
+                tracing::info!(%file, what, days, "read; it is valid for so many days");
+            }
             _ => tracing::warn!(%file, what, days, "it expires soon: renew it"),
         }
     }

@@ -62,7 +62,7 @@ impl Operator for Failed {
     }
 
     fn reload(&self) -> Result<Vec<String>, String> {
-        Err("not here".to_owned())
+        Err("there is no configuration".to_owned())
     }
 
     fn failure(&self) -> Option<&str> {
@@ -80,7 +80,7 @@ impl Operator for Refuses {
     }
 
     fn reload(&self) -> Result<Vec<String>, String> {
-        Err("not here".to_owned())
+        Err("there is no configuration".to_owned())
     }
 
     fn failure(&self) -> Option<&str> {

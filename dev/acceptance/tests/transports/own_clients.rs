@@ -1,6 +1,7 @@
 //! `unbroken pub` and `unbroken sub` over TLS, WebSocket, both, and a unix socket.
 
-use std::process::{Command, Output};
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
 
 use unbroken_acceptance::process::binary;
 use unbroken_acceptance::{Broker, Launch};
@@ -94,6 +95,40 @@ fn messages_pass_every_kind_of_listener() {
         let flags = &flags[..if scheme == "ws" { 2 } else { 4 }];
         let published = run("pub", flags, &["-m", "by URL", "-r", "-q", "1"]);
         assert!(published.status.success(), "{flags:?}");
+    }
+}
+
+#[test]
+fn audit_and_pipe_pass_every_kind_of_listener() {
+    let authority = Authority::new();
+    authority.issue_client(1, "ann");
+    let broker = Launch::listeners(&authority.in_config(CONFIG)).start();
+    let (ca, directory) = (authority.name("ca.pem"), broker.directory().display());
+    let [mqtts, ws, wss] = ["mqtts", "ws", "wss"].map(|protocol| port_of(&broker, protocol));
+    let (certificate, key) = (authority.name("ann.pem"), authority.name("ann.key"));
+    for flags in [
+        format!("--unix {directory}/mqtt.sock"),
+        format!("-h localhost -p {mqtts} --cafile {ca} --cert {certificate} --key {key}"),
+        format!("-h localhost -p {ws} --ws"),
+        format!("-h localhost -p {wss} --ws --cafile {ca}"),
+    ] {
+        let flags = words(&flags);
+        let mut pipe = Command::new(binary());
+        let pipe = pipe.arg("pipe").args(&flags).args(["--to", "news"]);
+        let mut pipe = pipe.stdin(Stdio::piped()).spawn().expect("it starts");
+        let mut input = pipe.stdin.take().expect("it is piped");
+        input.write_all(b"a line\n").expect("it reads");
+        drop(input);
+        assert!(pipe.wait().expect("it ends").success(), "{flags:?}");
+        // It hears the broker, and nothing to judge.
+        let heard = run(
+            "audit",
+            &[&["status".to_owned()][..], &flags].concat(),
+            &["-W", "1"],
+        );
+        let text = String::from_utf8_lossy(&heard.stdout);
+        assert_eq!(heard.status.code(), Some(3), "{flags:?}: {text}");
+        assert!(text.contains("the broker says"), "{flags:?}: {text}");
     }
 }
 
