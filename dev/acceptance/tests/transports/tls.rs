@@ -175,6 +175,32 @@ fn a_silent_client_is_closed_at_the_deadline_and_junk_at_once() {
     }
 }
 
+/// It has done its handshake, and has nothing to say.
+#[test]
+fn openssl_is_closed_at_the_deadline_if_it_says_nothing() {
+    if !has(Tool::OpenSsl) {
+        return;
+    }
+    let authority = Authority::new();
+    let (broker, port) = start(&authority, "");
+    let mut client = Tool::OpenSsl
+        .program()
+        .args(["s_client", "-connect", &format!("localhost:{port}")])
+        .args(["-CAfile", &authority.name("ca.pem"), "-verify_return_error"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let input = client.stdin.take();
+    // It ends when the broker ends the connection, because its input does not.
+    let output = client.wait_with_output().expect("it ends");
+    drop(input);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("Verification: OK"), "{text}");
+    broker.connect("honest").expect_pong();
+}
+
 #[test]
 fn openssl_verifies_the_broker_and_gets_its_packets() {
     let authority = Authority::new();
