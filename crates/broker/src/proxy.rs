@@ -98,6 +98,8 @@ impl Proxy {
     /// How long the header is. `None`: incomplete.
     fn read_header(&mut self, wire: &[u8]) -> Result<Option<usize>, ()> {
         match ProxyHeader::parse(wire, ParseConfig::default()) {
+            // One that came at once is no better than one that came in pieces.
+            Ok((_, length)) if length > PROXY_HEADER_BYTES => Err(()),
             Ok((header, length)) => {
                 self.peer = header.proxied_address().map(|address| address.source);
                 // Verified, and on this connection rather than on one that it resumes (2.2.6).
@@ -247,6 +249,33 @@ mod tests {
         ] {
             let (_, peer) = read(names_users, &with_certificate(client, verify)).unwrap();
             assert_eq!(peer.certificate.as_deref(), expected, "{client} {verify}");
+        }
+    }
+
+    #[test]
+    fn a_header_above_the_limit_is_refused_however_it_comes() {
+        let of = |body: usize| {
+            let filling = u16::try_from(body - 15).unwrap().to_be_bytes();
+            let length = u16::try_from(body).unwrap().to_be_bytes();
+            let address = [192, 0, 2, 1, 10, 0, 0, 1, 0x03, 0xe8, 0x07, 0x5b];
+            let start = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11"[..], &length, &address];
+            [&start.concat()[..], &[4], &filling, &vec![0; body - 15]].concat()
+        };
+        for (header, is_refused) in [
+            (of(PROXY_HEADER_BYTES - 16), false),
+            (of(PROXY_HEADER_BYTES - 15), true),
+        ] {
+            for size in [1, 1_000, header.len()] {
+                let proxy = PROXY.parse().unwrap();
+                let mut transform = proxies(false).transform(Some(proxy)).unwrap();
+                let (mut rest, mut plain, mut reply) = (Vec::new(), Vec::new(), Vec::new());
+                for piece in header.chunks(size) {
+                    rest.extend_from_slice(piece);
+                    let opened = transform.open(&mut rest, &mut plain, &mut reply);
+                    rest.drain(..opened.used);
+                }
+                assert_eq!(transform.refusal().is_some(), is_refused, "{size}");
+            }
         }
     }
 

@@ -23,6 +23,7 @@ impl Ci {
             ("unbroken-store", "fuzz-seeds-store"),
             ("unbroken-mosquitto-files", "fuzz-seeds-mosquitto"),
             ("unbroken-broker", "fuzz-seeds-authentication"),
+            ("unbroken-broker", "fuzz-seeds-doors"),
         ];
         let seeds = seeds.map(|(package, example)| {
             // Built with the tests.

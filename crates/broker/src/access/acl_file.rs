@@ -40,7 +40,7 @@ pub enum AclFileError {
 }
 
 /// An access control list that was read.
-pub(super) struct AclFile(Acl);
+pub(crate) struct AclFile(Acl);
 
 pub(super) fn read(path: &Path) -> Result<AclFile, AclFileError> {
     let text = files::read(path, USERS_FILE_BYTES).map_err(|source| AclFileError::Unreadable {
@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path) -> Result<AclFile, AclFileError> {
 }
 
 impl AclFile {
-    fn parse(name: &str, text: &[u8]) -> Result<Self, AclFileError> {
+    pub(crate) fn parse(name: &str, text: &[u8]) -> Result<Self, AclFileError> {
         Acl::parse(name, text)
             .map(Self)
             .map_err(AclFileError::Lines)
@@ -72,7 +72,7 @@ impl AclFile {
     }
 
     /// Its rules, for the clients of this listener.
-    pub(super) fn rule_set(&self, listener: u16) -> RuleSet {
+    pub(crate) fn rule_set(&self, listener: u16) -> RuleSet {
         let mut named: BTreeMap<Option<&str>, Vec<Rule>> = BTreeMap::new();
         let mut patterns = Vec::new();
         let mut has_subscribe = false;

@@ -13,6 +13,8 @@ mod acl_file;
 mod explain;
 mod weaknesses;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use acl_file::AclFile;
 pub use acl_file::AclFileError;
 pub use explain::{AccessRules, Expectation, ExpectationError, Explanation, Question};
 pub use unbroken_broker_core::Action;
