@@ -287,6 +287,7 @@ fn put_head(batch: &mut Batch, client_id: &str, presence: Presence, now: Instant
         client_id: client_id.to_owned(),
         expiry_s,
         offline_since_ms: (!presence.is_here).then(|| times.ms(now)),
+        user: None,
     };
     put(batch, client_id, Part::Head, head.encode());
 }

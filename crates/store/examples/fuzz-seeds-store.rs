@@ -88,6 +88,7 @@ fn session() -> (Head, Subscription) {
         client_id: "client".into(),
         expiry_s: NonZeroU32::MAX,
         offline_since_ms: Some(1_790_000_000_000),
+        user: None,
     };
     let subscription = Subscription {
         filter: "$share/group/a/+".into(),

@@ -20,6 +20,7 @@ fn main() {
     record(&folder, "", sample::fill);
     record(&folder, "-kinds", sample::fill_with_kinds);
     record(&folder, "-let-go", sample::fill_and_let_go);
+    record(&folder, "-access", sample::fill_with_access);
 }
 
 fn record(folder: &Path, name: &str, fill: fn(&dyn Store)) {

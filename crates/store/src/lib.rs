@@ -8,8 +8,8 @@
 //!
 //! [`Store::snapshot`] is a [`View`] of one moment, and [`backup`] the file that one is written to.
 //!
-//! What lies in it is versioned, and read strictly: [`MessageRecord`] and the values of [`session`]
-//! and [`lane`].
+//! What lies in it is versioned, and read strictly: [`MessageRecord`] and the values of
+//! [`session`], [`lane`] and [`access`].
 //!
 //! What every store must do is in `conformance`, a module behind the feature of that name: a crate
 //! with a store of its own runs the same tests on it, by one line.
@@ -26,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod backup;
 mod batch;
 mod codec;

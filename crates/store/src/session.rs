@@ -43,6 +43,9 @@ pub struct Head {
     /// When its last connection ended, in milliseconds since 1970; none while it is connected, or
     /// if the broker ended first: then it was connected until then.
     pub offline_since_ms: Option<u64>,
+    /// The user whose it is; none if its clients had no user name, or if a version of the broker
+    /// wrote it that did not know.
+    pub user: Option<String>,
 }
 
 /// A subscription, and in which part of each log it holds.
@@ -141,9 +144,12 @@ pub struct MaybeSent {
 impl Head {
     /// The value in bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let mut out = vec![self.user.as_ref().map_or(VERSION, |_| VERSION_WITH_USER)];
         put_string(&mut out, self.client_id.as_bytes());
         put_number(&mut out, self.expiry_s.get().into());
+        if let Some(user) = &self.user {
+            put_string(&mut out, user.as_bytes());
+        }
         if let Some(since) = self.offline_since_ms {
             put_number(&mut out, since);
         }
@@ -152,10 +158,20 @@ impl Head {
 
     /// Reads a value.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
-        let mut reader = Reader::versioned(bytes)?;
+        let has_user = bytes.first() == Some(&VERSION_WITH_USER);
+        let mut reader = if has_user {
+            Reader::of_version(VERSION_WITH_USER, bytes)?
+        } else {
+            Reader::versioned(bytes)?
+        };
         let client_id = reader.text("client id")?.to_owned();
         let expiry_s = reader.small("expiry")?;
         let expiry_s = NonZeroU32::new(expiry_s).ok_or(meaningless("expiry", 0))?;
+        let user = if has_user {
+            Some(reader.text("user")?.to_owned())
+        } else {
+            None
+        };
         let offline_since_ms = if reader.len() == 0 {
             None
         } else {
@@ -166,6 +182,7 @@ impl Head {
             client_id,
             expiry_s,
             offline_since_ms,
+            user,
         })
     }
 }
@@ -423,6 +440,8 @@ fn meaningless(field: &'static str, value: u8) -> RecordError {
 }
 
 /// The bit of the options that says that the subscription has ended.
+/// The version of a head that names a user.
+const VERSION_WITH_USER: u8 = VERSION + 1;
 const ENDED: u8 = 1 << 6;
 /// ... that what is retained is still to be sent for it.
 const RETAINED_DUE: u8 = 1 << 7;

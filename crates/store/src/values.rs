@@ -12,7 +12,7 @@ use crate::session::{
     Cursor, Head, Inbound, MaybeSent, Outbound, PartView, Subscription, Will, parse_key,
 };
 use crate::store_health::StoreHealth;
-use crate::{errand, expected_deliveries, hand_over, moves, store_health};
+use crate::{access, errand, expected_deliveries, hand_over, moves, store_health};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident,)+) => {
@@ -60,6 +60,12 @@ kinds! {
     Moves,
     /// The [`StoreHealth`].
     StoreHealth,
+    /// A [`access::User`].
+    User,
+    /// A [`access::Role`].
+    Role,
+    /// A [`access::Ban`].
+    Ban,
 }
 
 impl ValueKind {
@@ -83,6 +89,9 @@ impl ValueKind {
             Space::Control if key.starts_with(hand_over::PREFIX) => Self::HandOver,
             Space::Control if key == moves::KEY => Self::Moves,
             Space::Control if key == store_health::KEY => Self::StoreHealth,
+            Space::Control if key.starts_with(access::USERS) => Self::User,
+            Space::Control if key.starts_with(access::ROLES) => Self::Role,
+            Space::Control if key.starts_with(access::BANS) => Self::Ban,
             Space::Wills | Space::Control => return Ok(None),
         };
         Ok(Some(kind))
@@ -115,5 +124,8 @@ pub fn check_value(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordE
         }
         ValueKind::Moves => Moves::decode(value).map(drop),
         ValueKind::StoreHealth => StoreHealth::decode(value).map(drop),
+        ValueKind::User | ValueKind::Role | ValueKind::Ban => {
+            access::Record::decode(key, value).map(drop)
+        }
     }
 }

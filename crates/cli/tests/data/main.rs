@@ -57,6 +57,7 @@ impl Filled {
                 client_id: client.to_owned(),
                 expiry_s: NonZeroU32::new(seconds).unwrap(),
                 offline_since_ms,
+                user: None,
             };
             put(client, Part::Head, head.encode());
         }
@@ -101,6 +102,7 @@ impl Filled {
             client_id: client.to_owned(),
             expiry_s: NonZeroU32::MAX,
             offline_since_ms: Some(THEN_MS),
+            user: None,
         };
         let filter = "silent/#";
         let subscription = subscription(filter, Sequence(1));

@@ -51,6 +51,7 @@ fn give(store: &Memory, client_id: &str, given: &[Position]) {
         client_id: client_id.to_owned(),
         expiry_s: NonZeroU32::MAX,
         offline_since_ms: None,
+        user: None,
     };
     batch.put(Space::Sessions, key(client_id, Part::Head), head.encode());
     for (number, at) in (1..).zip(given) {

@@ -30,6 +30,7 @@ fn filled(from: &Memory, to: &Embedded) {
                 client_id: client.clone(),
                 expiry_s: NonZeroU32::MAX,
                 offline_since_ms: None,
+                user: None,
             };
             let message = MessageRecord::plain("t", 1, &[7; 1_000]).encode();
             let outbound = Outbound {

@@ -1,7 +1,8 @@
 //! Stores and backups as earlier versions have written them, and what they are now.
 //!
-//! `testdata/format-N.store` and `.backup`, `format-N-kinds` with a value of each kind, and
-//! `format-N-let-go` with a generation of format 2, were written by `cargo run -p unbroken-store
+//! `testdata/format-N.store` and `.backup`, `format-N-kinds` with a value of each kind,
+//! `format-N-access` with the kinds that came later, and `format-N-let-go` with a generation of
+//! format 2, were written by `cargo run -p unbroken-store
 //! --example record-format crates/store/testdata`, when N was the format. They are never written
 //! again.
 
@@ -23,6 +24,8 @@ const STORE: &[u8] = include_bytes!("../../testdata/format-1.store");
 const BACKUP: &[u8] = include_bytes!("../../testdata/format-1.backup");
 const STORE_OF_KINDS: &[u8] = include_bytes!("../../testdata/format-1-kinds.store");
 const BACKUP_OF_KINDS: &[u8] = include_bytes!("../../testdata/format-1-kinds.backup");
+const STORE_OF_ACCESS: &[u8] = include_bytes!("../../testdata/format-1-access.store");
+const BACKUP_OF_ACCESS: &[u8] = include_bytes!("../../testdata/format-1-access.backup");
 const STORE_LET_GO: &[u8] = include_bytes!("../../testdata/format-1-let-go.store");
 const BACKUP_LET_GO: &[u8] = include_bytes!("../../testdata/format-1-let-go.backup");
 
@@ -152,11 +155,23 @@ fn values_of_each_kind_are_written_as_they_were_recorded() {
     assert_eq!(backup_of(&memory), BACKUP_OF_KINDS);
 }
 
+#[test]
+fn what_commands_say_of_users_is_read_as_it_was_written() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = unpacked(STORE_OF_ACCESS, temp.path());
+    assert_eq!(backup_of(&store), BACKUP_OF_ACCESS);
+    let memory = Memory::new();
+    sample::fill_with_access(&memory);
+    assert_eq!(backup_of(&memory), BACKUP_OF_ACCESS);
+}
+
 /// A kind that is new fails here until it is recorded, too.
 #[test]
 fn what_is_recorded_has_a_value_of_each_kind_that_a_broker_keeps() {
     let memory = Memory::new();
-    backup::read(&mut &*BACKUP_OF_KINDS, &memory).unwrap();
+    for mut recorded in [BACKUP_OF_ACCESS, BACKUP_OF_KINDS] {
+        backup::read(&mut recorded, &memory).unwrap();
+    }
     let mut found = BTreeSet::new();
     for space in Space::ALL {
         let page = memory.scan(space, &[], None, usize::MAX).unwrap();

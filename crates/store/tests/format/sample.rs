@@ -4,6 +4,7 @@
 use std::num::NonZeroU32;
 
 use unbroken_mqtt_proto::{PacketId, Properties, QoS, SubscriptionOptions};
+use unbroken_store::access::{self, Banned};
 use unbroken_store::errand::Errand;
 use unbroken_store::hand_over::{HandOver, Left};
 use unbroken_store::lane::{FLOOR_KEY, Floor, Ingress, Lane, Own, Told};
@@ -79,6 +80,7 @@ pub(crate) fn fill(store: &dyn Store) {
         client_id: "phone".into(),
         expiry_s: NonZeroU32::MAX,
         offline_since_ms: Some(1_790_000_000_000),
+        user: None,
     };
     let subscription = Subscription {
         filter: "plant/+".into(),
@@ -192,6 +194,45 @@ pub(crate) fn fill_with_kinds(store: &dyn Store) {
     commit(store, batch);
 }
 
+/// Values that the first recording of format 1 has not: what commands say of users, and a session
+/// that is a user's.
+pub(crate) fn fill_with_access(store: &dyn Store) {
+    let mut batch = Batch::new();
+    let role = access::Role {
+        everyone: false,
+        anonymous: true,
+        users: vec!["ann".into(), "bob".into()],
+        rules: vec![access::RoleRule {
+            denies: true,
+            text: "publish plant/+".into(),
+        }],
+    };
+    let ban = access::Ban {
+        since_ms: 1_790_000_000_000,
+        until_ms: Some(1_790_000_060_000),
+        reason: "broken".into(),
+    };
+    let hash = "$7$101$c2FsdHNhbHRzYWx0$AA==".into();
+    let banned = [
+        Banned::Address("10.0.0.0/8".into()),
+        Banned::Client("pump".into()),
+        Banned::User("eve".into()),
+    ];
+    access::Record::User("ann".into(), access::User { hash }).put(&mut batch);
+    access::Record::Role("crew".into(), role).put(&mut batch);
+    for banned in banned {
+        access::Record::Ban(banned, ban.clone()).put(&mut batch);
+    }
+    let head = Head {
+        client_id: "desk".into(),
+        expiry_s: NonZeroU32::MIN,
+        offline_since_ms: Some(1_790_000_000_000),
+        user: Some("ann".into()),
+    };
+    batch.put(Space::Sessions, key("desk", Part::Head), head.encode());
+    commit(store, batch);
+}
+
 const PLACE: Position = Position {
     log: LOG,
     sequence: Sequence(1),
@@ -202,6 +243,7 @@ fn sessions(batch: &mut Batch) {
         client_id: "desk".into(),
         expiry_s: NonZeroU32::MIN,
         offline_since_ms,
+        user: None,
     };
     let subscription = Subscription {
         filter: "$share/crew/plant/+".into(),

@@ -18,6 +18,7 @@ fn a_bad_block_in_the_list_of_trees_costs_nothing_that_is_in_them() {
         client_id: "kept".to_owned(),
         expiry_s: NonZeroU32::MAX,
         offline_since_ms: None,
+        user: None,
     };
     let mut batch = Batch::new();
     batch

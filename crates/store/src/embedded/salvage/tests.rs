@@ -160,6 +160,7 @@ fn put_head(batch: &mut Batch, client: &str) {
         client_id: client.to_owned(),
         expiry_s: NonZeroU32::MAX,
         offline_since_ms: None,
+        user: None,
     };
     let key = session::key(client, Part::Head);
     batch.put(Space::Sessions, key, head.encode());
@@ -322,7 +323,7 @@ fn a_session_whose_head_is_lost_ends_by_name_and_a_will_alone_stays() {
 /// A newer version reads it.
 #[test]
 fn what_a_newer_version_has_written_is_refused_and_not_left_out() {
-    let newer = vec![2];
+    let newer = vec![9];
     let mut value = Batch::new();
     value.put(Space::Retained, b"kitchen".to_vec(), newer.clone());
     let mut part = Batch::new();
