@@ -1,11 +1,13 @@
 //! What a shard is told. A closed enum: this and [`crate::output`] are the whole contract.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::{QoS, ReasonCode};
 
+use crate::client_ids::ClientIdRules;
 use crate::connection::{AuthExchange, LastWords};
 use crate::durability::{ReadAnswer, StoreSize};
 use crate::ids::{ConnectionId, ShardId, StoreId};
@@ -111,6 +113,9 @@ pub enum Input<'a> {
     Operator(Operation),
     /// New limits, after the configuration was read again.
     Reconfigured(Box<crate::Limits>),
+    /// What listeners ask of client ids from now on, by the number of the listener. Clients that
+    /// are connected stay.
+    ClientIdRulesReplaced(Arc<[ClientIdRules]>),
     /// What clients may do from now on; `None`: everything. Clients that may not connect any more
     /// are disconnected, and subscriptions that are not allowed any more end.
     PolicyReplaced(Option<Arc<Policy>>),
@@ -128,6 +133,9 @@ pub enum Operation {
         /// Its id.
         client_id: Arc<str>,
     },
+    /// End the connections of all these clients, also of those that are being decided about. Whom
+    /// the driver still lets in afterwards comes in.
+    Ban(Clients),
     /// Publish this, unless the shard [refuses](crate::Shard::refuses) it. One shard is asked; it
     /// reaches all subscribers.
     Publish(OwnMessage),
@@ -137,6 +145,17 @@ impl From<Forget> for Operation {
     fn from(what: Forget) -> Self {
         Self::Forget(what)
     }
+}
+
+/// Clients with something in common.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Clients {
+    /// Who has this id.
+    WithId(Arc<str>),
+    /// Who was admitted under this name.
+    OfUser(Arc<str>),
+    /// Who comes from an address of which so many leading bits are equal.
+    From(IpAddr, u8),
 }
 
 /// A message that the broker publishes itself.

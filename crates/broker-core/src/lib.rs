@@ -20,6 +20,7 @@
 
 mod audit;
 mod by_filter;
+mod client_ids;
 mod connection;
 mod delivery;
 mod durability;
@@ -48,13 +49,14 @@ mod telemetry;
 mod timers;
 
 pub use audit::clean_shutdown::EPOCHS_AHEAD_MAX;
+pub use client_ids::{ClientIdRules, ClientIdSource};
 pub use connection::{AuthExchange, AuthStep, LastWords};
 pub use durability::{
     Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReadAnswer, ReadRequest,
     ReceivedEntry, Record, StoreRequest, StoreSize, StoredSubscription, Will,
 };
 pub use ids::{ConnectionId, Errand, GroupId, HandOver, LogId, SessionId, ShardId, StoreId};
-pub use input::{Admission, Forget, Input, Operation, OwnMessage};
+pub use input::{Admission, Clients, Forget, Input, Operation, OwnMessage};
 pub use limits::{Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};
 pub use mesh::ShardMessage;
 pub use message::{MarkParts, Message, MessageParts};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::TopicFilter;
 
+use crate::client_ids::ClientIdRules;
 use crate::filter_size::FilterSize;
 use crate::ids::ShardId;
 use crate::limits::{Limits, RESERVE_MAX, SHARDS_MAX};
@@ -62,6 +63,8 @@ pub struct Settings {
     pub hasten_bytes: u64,
     /// What is audited.
     pub audit: AuditSettings,
+    /// What listeners ask of client ids, by the number of the listener.
+    pub client_ids: Arc<[ClientIdRules]>,
 }
 
 /// What is audited, and from when.
@@ -148,6 +151,7 @@ impl Default for Settings {
             at_once: 4_096,
             hasten_bytes: 1024 * 1024,
             audit: AuditSettings::default(),
+            client_ids: Arc::default(),
         }
     }
 }

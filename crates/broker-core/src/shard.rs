@@ -205,6 +205,7 @@ impl Shard {
             Input::Timeout { heard } => self.handle_timeout(now, heard),
             Input::Operator(operation) => self.operate(now, &operation),
             Input::Reconfigured(limits) => self.reconfigure(now, *limits),
+            Input::ClientIdRulesReplaced(rules) => self.options.settings.client_ids = rules,
             Input::PolicyReplaced(policy) => self.replace_policy(now, policy),
             Input::Drain => self.drain(now),
         }

@@ -465,6 +465,7 @@ impl Parts {
         into.sessions.push(RestoredSession {
             client_id: Arc::from(head.client_id),
             expiry_s: head.expiry_s.get(),
+            user: head.user.map(Arc::from),
             away,
             will,
             subscriptions,

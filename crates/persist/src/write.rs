@@ -106,6 +106,7 @@ fn session_changes(batch: &mut Batch, record: &Record, now: Instant, times: &Tim
         Record::SessionOpened {
             client_id,
             expiry_s,
+            user,
             new,
         } => {
             if *new {
@@ -114,8 +115,9 @@ fn session_changes(batch: &mut Batch, record: &Record, now: Instant, times: &Tim
             let presence = Presence {
                 is_here: true,
                 expiry_s: *expiry_s,
+                user: user.clone(),
             };
-            put_head(batch, client_id, presence, now, times);
+            put_head(batch, client_id, &presence, now, times);
         }
         Record::SessionEnded { client_id } => delete_session(batch, client_id),
         Record::Subscribed {
@@ -279,7 +281,7 @@ fn stored_hand_over(hand_over: HandOver) -> hand_over::HandOver {
     }
 }
 
-fn put_head(batch: &mut Batch, client_id: &str, presence: Presence, now: Instant, times: &Times) {
+fn put_head(batch: &mut Batch, client_id: &str, presence: &Presence, now: Instant, times: &Times) {
     let Some(expiry_s) = NonZeroU32::new(presence.expiry_s) else {
         return delete(batch, client_id, Part::Head); // it ends with its connection
     };
@@ -287,7 +289,7 @@ fn put_head(batch: &mut Batch, client_id: &str, presence: Presence, now: Instant
         client_id: client_id.to_owned(),
         expiry_s,
         offline_since_ms: (!presence.is_here).then(|| times.ms(now)),
-        user: None,
+        user: presence.user.as_deref().map(str::to_owned),
     };
     put(batch, client_id, Part::Head, head.encode());
 }
@@ -379,7 +381,7 @@ fn put_progress(
         let era = *era;
         delete(batch, client_id, Part::Subscription { filter, era });
     }
-    if let Some(presence) = progress.presence {
+    if let Some(presence) = &progress.presence {
         put_head(batch, client_id, presence, now, times);
     }
     match &progress.maybe_sent {

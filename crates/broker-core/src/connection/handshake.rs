@@ -48,6 +48,8 @@ pub(crate) struct ConnectRequest {
     pub(crate) keep_alive: u16,
     /// Empty if the broker is to assign one.
     pub(crate) client_id: Arc<str>,
+    /// Its client has given none, and is told the one that it has.
+    pub(crate) announces_id: bool,
     pub(crate) user_name: Option<Box<str>>,
     pub(crate) will: Option<Box<WillRequest>>,
     pub(crate) session_expiry_s: Option<u32>,
@@ -176,12 +178,14 @@ impl Handshake {
 }
 
 impl ConnectRequest {
-    pub(crate) fn of(connect: &Connect<'_>) -> Self {
+    /// `client_id`: the one that counts, which may be another than its own.
+    pub(crate) fn of(connect: &Connect<'_>, client_id: &str) -> Self {
         Self {
             version: connect.version,
             clean_start: connect.clean_start,
             keep_alive: connect.keep_alive,
-            client_id: connect.client_id.into(),
+            client_id: client_id.into(),
+            announces_id: connect.client_id.is_empty(),
             user_name: connect.user_name.map(Into::into),
             will: connect.will.as_ref().map(WillRequest::of).map(Box::new),
             session_expiry_s: connect.properties.session_expiry_interval(),

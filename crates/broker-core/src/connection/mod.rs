@@ -344,6 +344,11 @@ impl Connection {
         self.handshake.request()
     }
 
+    /// The CONNECT that the driver decides about.
+    pub(crate) const fn request(&self) -> Option<&ConnectRequest> {
+        self.handshake.request()
+    }
+
     /// The driver has decided about this CONNECT.
     pub(crate) fn take_request(&mut self) -> Option<Box<ConnectRequest>> {
         self.handshake.take_request()

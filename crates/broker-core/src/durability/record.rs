@@ -97,13 +97,16 @@ pub enum Record {
         /// Another shard asked for this, or for what was refused, and it is done with that.
         errand: Option<Errand>,
     },
-    /// A session that stays has begun, or another time to stay was agreed on.
+    /// A session that stays has begun, or another time to stay was agreed on, or it is another
+    /// user's.
     SessionOpened {
         /// Whose.
         client_id: Arc<str>,
         /// Seconds it outlives its connection; `u32::MAX` is without end. 0: it does not any more,
         /// and a restart does not find it.
         expiry_s: u32,
+        /// The user whose it is, if its client has a name.
+        user: Option<Arc<str>>,
         /// Whatever is on disk of an earlier session of this client is void.
         new: bool,
     },
@@ -311,12 +314,14 @@ impl Progress {
 }
 
 /// Whether a session has a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Presence {
     /// It has.
     pub is_here: bool,
     /// Seconds it outlives it; `u32::MAX` is without end.
     pub expiry_s: u32,
+    /// The user whose it is, if its client has a name.
+    pub user: Option<Arc<str>>,
 }
 
 /// A subscription, and for which part of each log it holds.

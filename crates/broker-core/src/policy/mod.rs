@@ -42,6 +42,7 @@ mod reference;
 pub(crate) use access::{AccessControl, is_reserved};
 pub use claims::{Claims, TooManyClaims};
 pub use identity::{Grant, Identity, Peer};
+pub(crate) use role::lies_in;
 pub use role::{Combining, Member, Role, Rule, RuleSet};
 pub(crate) use rules::Subject;
 pub use rules::{Decision, Policy, PolicyError};

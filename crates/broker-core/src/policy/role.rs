@@ -161,7 +161,8 @@ impl Member {
     }
 }
 
-fn lies_in(address: IpAddr, (network, bits): (IpAddr, u8)) -> bool {
+/// Whether so many leading bits of both are equal; addresses of IPv4 are known as such.
+pub(crate) fn lies_in(address: IpAddr, (network, bits): (IpAddr, u8)) -> bool {
     // The bits of both, in the upper bits of a number.
     let (left, right, width) = match (address, network.to_canonical()) {
         (IpAddr::V4(left), IpAddr::V4(right)) => (

@@ -49,7 +49,7 @@ use crate::position::Frontier;
 use crate::shares::Network;
 use crate::telemetry::DropTallies;
 
-/// A session: state that outlives its connection if the client wishes. 416 bytes, and sessions are
+/// A session: state that outlives its connection if the client wishes. 432 bytes, and sessions are
 /// many.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -58,6 +58,8 @@ pub(crate) struct Session {
     serial: u64,
     /// The index of its connection while it has one.
     connection: Option<u32>,
+    /// The user whose it is; `None`: its clients had no name.
+    user: Option<Arc<str>>,
     /// From where its client connected last, since the broker started.
     address: Option<Network>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
@@ -89,7 +91,7 @@ pub(crate) struct Session {
     pub(crate) ledger: Ledger,
 }
 
-const _: () = assert!(size_of::<Session>() <= 416, "the figure above");
+const _: () = assert!(size_of::<Session>() <= 432, "the figure above");
 
 impl Session {
     /// Whether a message of QoS 1 or 2 must not leave at once: its packet id is to be stored
@@ -135,6 +137,18 @@ impl Session {
     /// Which one of its number, which is used again when it has ended.
     pub(crate) fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// The user whose it is; `None`: its clients had no name.
+    pub(crate) const fn user(&self) -> Option<&Arc<str>> {
+        self.user.as_ref()
+    }
+
+    /// It is this user's from now on. Answers whether it was another's.
+    pub(crate) fn set_user(&mut self, user: Option<Arc<str>>) -> bool {
+        let is_another = self.user != user;
+        self.user = user;
+        is_another
     }
 
     /// From where its client connected last, since the broker started.
@@ -195,6 +209,7 @@ impl Session {
             client_id,
             serial,
             connection: None,
+            user: None,
             address: None,
             expiry_s: 0,
             asked: StoreId::NOTHING,

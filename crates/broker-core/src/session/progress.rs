@@ -250,7 +250,7 @@ impl Session {
     pub(crate) fn persist_progress(&mut self, gate: &mut CommitGate) {
         let through = self.through(gate.log_ends().all());
         let is_here = self.connection.is_some();
-        let expiry_s = self.expiry_s;
+        let (expiry_s, user) = (self.expiry_s, self.user.clone());
         let Self { kept, outbox, .. } = self;
         let Some(kept) = kept.as_deref_mut() else {
             return;
@@ -274,7 +274,11 @@ impl Session {
         if let Some(under_way) = &mut kept.under_way {
             under_way.sent_what_waited = false;
         }
-        let presence = std::mem::take(&mut kept.presence).then_some(Presence { is_here, expiry_s });
+        let presence = std::mem::take(&mut kept.presence).then_some(Presence {
+            is_here,
+            expiry_s,
+            user,
+        });
         let scanned = kept.take_scanned();
         let (ended, done) = kept.take_ended(&through);
         let past = kept.take_past(&through);

@@ -60,9 +60,11 @@ impl Shard {
             let expiry_s = expiry_s.min(expiry_max);
             let before = session.set_expiry(expiry_s);
             if expiry_s > 0 && expiry_s != before {
+                let user = session.user().cloned();
                 let opened = |client_id| Record::SessionOpened {
                     client_id,
                     expiry_s,
+                    user,
                     new: false,
                 };
                 session.persist(&mut self.gate, opened);

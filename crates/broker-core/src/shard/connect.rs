@@ -23,6 +23,7 @@ use unbroken_mqtt_proto::{
 use super::{places::no_place, store};
 use crate::audit::ledger::Ledger;
 use crate::audit::rule::rules_of;
+use crate::client_ids::{ClientIdRules, ClientIdSource};
 use crate::connection::{
     Caller, ConnectRequest, Connection, Terms, check_connect, response_prefix,
 };
@@ -57,7 +58,20 @@ impl Shard {
             connection.greet(claimed);
         }
         let connect = Connect::decode_first(frame)?;
-        let home = self.home_of(connect.client_id);
+        let Some(connection) = self.connections.get(id) else {
+            return Ok(());
+        };
+        let peer = connection.peer();
+        let user = peer.certificate.as_deref().or(connect.user_name);
+        let rules = self.client_id_rules(peer.listener);
+        let client_id = match rules.id(connect.client_id, user) {
+            Ok(client_id) => Arc::<str>::from(client_id),
+            Err(fault) => {
+                self.refuse(now, id, Caller::of(&connect), fault);
+                return Ok(());
+            }
+        };
+        let home = self.home_of(&client_id);
         if home != self.options.id {
             self.move_connection(id, home, rest);
             return Ok(());
@@ -80,7 +94,7 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(id) else {
             return Ok(());
         };
-        let request = Box::new(ConnectRequest::of(&connect));
+        let request = Box::new(ConnectRequest::of(&connect, &client_id));
         if let Some(method) = connect.properties.authentication_method() {
             connection.begin_enhanced(method);
         }
@@ -272,6 +286,37 @@ impl Shard {
         self.pump(now, session_id);
     }
 
+    /// What the listener asks of client ids.
+    fn client_id_rules(&self, listener: u16) -> &ClientIdRules {
+        let rules = self.options.settings.client_ids.get(usize::from(listener));
+        rules.unwrap_or(&NO_CLIENT_ID_RULES)
+    }
+
+    /// Whether a client may have its id, and the session of this id if there is one.
+    pub(crate) fn check_client_id(
+        &self,
+        id: ConnectionId,
+        client_id: &Arc<str>,
+        request: &ConnectRequest,
+    ) -> Result<(), Fault> {
+        let Some(connection) = self.connections.get(id) else {
+            return Ok(());
+        };
+        let (rules, user) = (
+            self.client_id_rules(connection.peer().listener),
+            connection.user(),
+        );
+        let given = (!request.has_no_id()).then_some(&**client_id);
+        rules.check(given, user.map(|user| &**user))?;
+        let session = self.sessions.find(client_id);
+        let of = session.and_then(|session| self.sessions.get(session)?.user());
+        if rules.may_take_over(user, of) {
+            return Ok(());
+        }
+        let detail = "its client id has a session of another user";
+        Err(Fault::new(ReasonCode::NotAuthorized, detail))
+    }
+
     /// The session has this connection from now on. `present`: it is not new.
     fn attach(
         &mut self,
@@ -293,9 +338,12 @@ impl Shard {
         let Some(session) = sessions.get_mut(session_id) else {
             return;
         };
-        let address = connections.get(id).and_then(Connection::network);
+        let connection = connections.get(id);
+        let address = connection.and_then(Connection::network);
+        let user = connection.and_then(|connection| connection.user().cloned());
         shares.attach(session, address);
         session.attach(id.index, absence);
+        let is_anothers = session.set_user(user.clone());
         let expiry_before = session.set_expiry(terms.expiry_s);
         session.set_will(will); // [MQTT-3.1.2-7, MQTT311-3.1.2-8]
         session.ledger.set_watcher(request.only_verifies);
@@ -311,12 +359,13 @@ impl Shard {
         if terms.expiry_s == 0 && !session.is_behind() {
             session.persist_end(gate);
         } else if self.options.settings.durable
-            && (!session.is_durable() || terms.expiry_s != expiry_before)
+            && (!session.is_durable() || terms.expiry_s != expiry_before || is_anothers)
         {
             session.become_durable(gate.log_ends().all());
             let opened = |client_id| Record::SessionOpened {
                 client_id,
                 expiry_s: terms.expiry_s,
+                user,
                 new: !present,
             };
             session.persist(gate, opened);
@@ -416,7 +465,7 @@ impl Shard {
         add(&mut announced, packet_bytes_max);
         let aliases_max = Property::TopicAliasMaximum(limits.topic_aliases_in_max);
         add(&mut announced, aliases_max);
-        if request.has_no_id() {
+        if request.announces_id {
             // [MQTT-3.2.2-16] [MQTT-3.1.3-7]
             let assigned = Property::AssignedClientIdentifier(client_id);
             add(&mut announced, assigned);
@@ -499,6 +548,13 @@ impl Shard {
         }
     }
 }
+
+/// Those of a listener that has none.
+static NO_CLIENT_ID_RULES: ClientIdRules = ClientIdRules {
+    source: ClientIdSource::Connect,
+    pattern: None,
+    takeover_by_anyone: false,
+};
 
 #[derive(Clone, Copy)]
 struct Agreement {

@@ -17,10 +17,10 @@ use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName};
 use crate::connection::{ConnectRequest, Connection};
 use crate::delivery::{Item, Storing};
 use crate::ids::{ConnectionId, SessionId};
-use crate::input::{Forget, Operation, OwnMessage};
+use crate::input::{Clients, Forget, Operation, OwnMessage};
 use crate::limits::Limits;
 use crate::message::Publication;
-use crate::policy::{Identity, Policy, Subject, Verdict, is_reserved};
+use crate::policy::{Identity, Policy, Subject, Verdict, is_reserved, lies_in};
 use crate::reason::{DropReason, Fault};
 use crate::session::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 use crate::shard::Shard;
@@ -116,6 +116,7 @@ impl Shard {
             Operation::Disconnect { client_id } => {
                 self.disconnect_client(now, client_id, "an operator ended the connection");
             }
+            Operation::Ban(clients) => self.end_banned(now, clients),
             Operation::Publish(message) => self.publish_own(now, message),
         }
     }
@@ -137,6 +138,39 @@ impl Shard {
         if let Some(id) = id.and_then(|id| self.sessions.connection_of(id, &self.connections)) {
             let fault = Fault::new(ReasonCode::AdministrativeAction, detail);
             self.disconnect(now, id, fault);
+        }
+    }
+
+    fn end_banned(&mut self, now: Instant, clients: &Clients) {
+        let are_meant = |connection: &&Connection| self.is_one_of(connection, clients);
+        let meant = self.connections.iter().filter(are_meant);
+        for id in meant.map(Connection::id).collect::<Vec<_>>() {
+            let connection = self.connections.get_mut(id);
+            if let Some(request) = connection.and_then(Connection::take_request) {
+                let fault = Fault::new(ReasonCode::Banned, BANNED);
+                self.refuse(now, id, request.caller(), fault);
+            } else {
+                let fault = Fault::new(ReasonCode::AdministrativeAction, BANNED);
+                self.disconnect(now, id, fault);
+            }
+        }
+    }
+
+    /// Whether a client is one of these. Who has said no CONNECT yet is judged by it.
+    fn is_one_of(&self, connection: &Connection, clients: &Clients) -> bool {
+        let session = connection.session().and_then(|id| self.sessions.get(id));
+        let requested = connection.request().map(|request| &request.client_id);
+        let Some(client_id) = session.map(|session| &session.client_id).or(requested) else {
+            return false;
+        };
+        match clients {
+            Clients::WithId(id) => id == client_id,
+            Clients::OfUser(user) => connection.user() == Some(user),
+            Clients::From(network, bits) => {
+                let address = connection.peer().address;
+                let address = address.map(|address| address.ip().to_canonical());
+                address.is_some_and(|address| lies_in(address, (*network, *bits)))
+            }
         }
     }
 
@@ -178,7 +212,8 @@ impl Shard {
 
 /// The policy.
 impl Shard {
-    /// Whether a client may connect, and publish its will; what the rules need to know of it.
+    /// Whether a client may connect, publish its will, and have its client id; what the rules need
+    /// to know of it.
     pub(crate) fn judge_connect(
         &mut self,
         id: ConnectionId,
@@ -196,6 +231,8 @@ impl Shard {
             let detail = "the client may not publish to its will's topic";
             return Err(Fault::new(ReasonCode::NotAuthorized, detail));
         }
+        // Last, so that only a client that may come in learns whose the id is.
+        self.check_client_id(id, client_id, request)?;
         Ok(subject)
     }
 
@@ -332,6 +369,8 @@ impl Shard {
 /// Who publishes for an operator, where a client id is kept: unlike what the broker makes anew at
 /// each start, it may be retained on disk.
 const PUBLISHER: &str = "$operator";
+/// Why the connection of a banned client ends.
+const BANNED: &str = "the client, its user or its address is banned";
 
 /// What is known of a client.
 fn identity(connection: &Connection, client_id: &Arc<str>) -> Identity {

@@ -53,6 +53,8 @@ pub struct RestoredSession {
     pub client_id: Arc<str>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
     pub expiry_s: u32,
+    /// The user whose it is, if that is known.
+    pub user: Option<Arc<str>>,
     /// For how long its client has been away; `None` if it was connected when the broker stopped.
     pub away: Option<Duration>,
     /// Its will, if that was not published.
@@ -204,6 +206,7 @@ impl Shard {
         let was_here = restored.away.is_none();
         let away = restored.away.unwrap_or_default();
         session.set_expiry(restored.expiry_s);
+        session.set_user(restored.user);
         session.restore_will(restored.will);
         session.inbound = match self.revived.gaps {
             0 => Inbound::restore(restored.markers),

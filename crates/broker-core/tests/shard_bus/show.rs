@@ -66,6 +66,7 @@ pub(super) fn show_record(record: &Record) -> String {
             client_id,
             expiry_s,
             new,
+            ..
         } => format!(
             "session {client_id} {expiry_s} s{}",
             if *new { " new" } else { "" }

@@ -164,6 +164,7 @@ fn records_written_after_a_suspend_have_the_right_age() {
     let opened = Record::SessionOpened {
         client_id: Arc::clone(&client_id),
         expiry_s: 2 * 3_600,
+        user: None,
         new: true,
     };
     let gone = Record::Progress {
@@ -178,6 +179,7 @@ fn records_written_after_a_suspend_have_the_right_age() {
             presence: Some(Presence {
                 is_here: false,
                 expiry_s: 2 * 3_600,
+                user: None,
             }),
             maybe_sent: None,
         }),

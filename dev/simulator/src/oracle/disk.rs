@@ -467,6 +467,7 @@ fn session_facts(record: &Record) -> Vec<(Fact, Effect)> {
             client_id,
             new,
             expiry_s,
+            ..
         } => {
             let effect = match (*expiry_s, *new) {
                 (0, _) => Effect::Ends,
