@@ -32,27 +32,33 @@ mod http_hook;
 mod login_queue;
 mod pending;
 mod recent_logins;
+mod stored_users;
 mod tokens;
 mod verifier;
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_broker_core::{Admission, AuthStep, ConnectionId, Credentials, Peer, ShardId};
+use unbroken_broker_core::{
+    Admission, AuthStep, ClientIdRules, ConnectionId, Credentials, Peer, ShardId,
+};
 use unbroken_mqtt_proto::ReasonCode;
 
+use crate::bans::Bans;
 use crate::channel::EventSender;
+use crate::source::Source;
 use chain::{Attempt, On, Step, refused};
 pub(crate) use chain::{AuthSources, ListenerAuth};
 pub(crate) use enhanced::Decision;
-use failures::Source;
 pub use http_client::HttpClientError;
 pub use http_hook::HookError;
 pub(crate) use http_hook::HttpHook;
 use login_queue::Refusal;
 use pending::PendingLogins;
 use recent_logins::RecentLogins;
+pub(crate) use stored_users::StoredUsers;
 pub use tokens::{KeyError, TokenError, check_tokens};
 pub(crate) use tokens::{TokenVerdict, TokenVerifier};
 use verifier::{Common, Verification};
@@ -72,6 +78,12 @@ impl AuthRules {
     pub(crate) fn listener(&self, number: u16) -> Option<&Arc<ListenerAuth>> {
         self.listeners.get(usize::from(number))
     }
+
+    /// What listeners ask of client ids.
+    pub(crate) fn client_ids(&self) -> Arc<[ClientIdRules]> {
+        let listeners = self.listeners.iter();
+        listeners.map(|auth| auth.client_ids.clone()).collect()
+    }
 }
 
 /// Requests authentication; one for each shard.
@@ -80,6 +92,7 @@ pub(crate) struct Authenticator {
     shard: ShardId,
     pending: Arc<PendingLogins<Verification>>,
     common: Arc<Common>,
+    bans: Arc<Bans>,
 }
 
 /// So many verifiers, and an authenticator for each shard; `answers` are channels to the shards.
@@ -88,6 +101,7 @@ pub(crate) fn authenticator(
     answers: Vec<EventSender>,
     boot_key: [u8; 32],
     threads: usize,
+    bans: &Arc<Bans>,
 ) -> (Vec<Authenticator>, Vec<Verifier>) {
     let shards = u8::try_from(answers.len()).expect("a shard's number is a u8");
     let common = Arc::new(Common::new(RecentLogins::new(boot_key), answers));
@@ -98,6 +112,7 @@ pub(crate) fn authenticator(
             shard: ShardId(shard),
             pending: Arc::clone(&pending),
             common: Arc::clone(&common),
+            bans: Arc::clone(bans),
         })
         .collect();
     (authenticators, verifiers)
@@ -116,6 +131,9 @@ impl Authenticator {
         let Some(listener_auth) = auth_rules.listener(credentials.peer.listener) else {
             return Some(refused(ReasonCode::NotAuthorized)); // a listener that is gone since
         };
+        if let Some(detail) = self.ban(&credentials, now) {
+            return Some(banned(detail));
+        }
         let source = Source::of(credentials.peer.address.map(|address| address.ip()));
         let mut attempt = Attempt::new(credentials, Arc::clone(listener_auth));
         let step = attempt.proceed(On::Shard, &self.common.recent, now);
@@ -142,6 +160,9 @@ impl Authenticator {
         (credentials, step): (Credentials, AuthStep),
         now: Instant,
     ) -> Decision {
+        if let Some(detail) = self.ban(&credentials, now) {
+            return Decision::Admission(banned(detail));
+        }
         let listener_auth = auth_rules.listener(credentials.peer.listener);
         let Some(passwords) = listener_auth.and_then(|auth| auth.passwords()) else {
             return Decision::Admission(refused(ReasonCode::BadAuthenticationMethod));
@@ -157,6 +178,46 @@ impl Authenticator {
             self.pending.note_failure(now, source);
         }
         decision
+    }
+
+    /// Why a client is banned, as far as its CONNECT shows.
+    fn ban(&self, credentials: &Credentials, now: Instant) -> Option<&'static str> {
+        let address = credentials.peer.address.map(|address| address.ip());
+        let user_name = credentials.user_name.as_deref();
+        address
+            .and_then(|address| self.bans.of_address(address, now))
+            .or_else(|| self.bans.of_client(&credentials.client_id))
+            .or_else(|| self.bans.of_user(user_name?))
+    }
+
+    /// The last word about a client from this address, whichever source has decided: a user that
+    /// is banned by now is refused, and a failed login is counted.
+    pub(crate) fn review(
+        &self,
+        admission: Admission,
+        address: Option<SocketAddr>,
+        now: Instant,
+    ) -> Admission {
+        match &admission {
+            Admission::Granted(grant) => {
+                let user = grant.user.as_deref();
+                let ban = user.and_then(|user| self.bans.of_user(user));
+                ban.map_or(admission, banned)
+            }
+            Admission::Refused { reason, .. } => {
+                if let Some(address) = address
+                    && *reason == ReasonCode::BadUserNameOrPassword
+                    && let Some(ban) = self.bans.note_failure(address.ip(), now)
+                {
+                    tracing::warn!(
+                        address = %ban.address,
+                        duration = ?ban.left,
+                        "the address is banned: too many logins from it have failed"
+                    );
+                }
+                admission
+            }
+        }
     }
 
     /// The client has closed this connection, and does not wait for the answer.
@@ -196,6 +257,13 @@ fn admission_of(refusal: Refusal) -> Admission {
     }
 }
 
+const fn banned(detail: &'static str) -> Admission {
+    Admission::Refused {
+        reason: ReasonCode::Banned,
+        detail: Cow::Borrowed(detail),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -204,7 +272,7 @@ mod tests {
 
     use super::*;
     use crate::channel::{DriverEvent, EventReceiver, event_channel};
-    use crate::passwords::Passwords;
+    use crate::passwords::{Passwords, Scheme, make_hash};
 
     const TIMEOUT: Duration = Duration::from_hours(1);
 
@@ -253,6 +321,10 @@ mod tests {
             passwords: Some(Arc::new(Passwords::read(users).unwrap())),
             ..AuthSources::default()
         };
+        rules_of(sources)
+    }
+
+    fn rules_of(sources: AuthSources) -> AuthRules {
         AuthRules {
             listeners: vec![Arc::new(ListenerAuth::new("test".into(), sources))],
             ..AuthRules::default()
@@ -262,7 +334,8 @@ mod tests {
     fn one_listener() -> (TestClient, Verifier, EventReceiver) {
         let users = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/users");
         let (outside, receiver) = event_channel();
-        let (mut authenticators, mut verifiers) = authenticator(vec![outside], [7; 32], 1);
+        let (mut authenticators, mut verifiers) =
+            authenticator(vec![outside], [7; 32], 1, &Arc::default());
         let client = TestClient {
             authenticator: authenticators.remove(0),
             auth_rules: rules(users.as_ref()),
@@ -357,6 +430,40 @@ mod tests {
         assert!(answers(&mut receiver).len() < 99, "some were not hashed");
         let known = client.authenticate_within(100, "secret", timeout);
         assert_eq!(known, Some(granted()));
+    }
+
+    #[test]
+    fn the_first_source_that_has_a_name_decides_and_the_next_knows_the_others() {
+        let (mut client, mut verifier, mut receiver) = one_listener();
+        let stored = Arc::new(StoredUsers::default());
+        let hash = |password: &[u8]| make_hash(password, Scheme::Pbkdf2).unwrap();
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/users");
+        let file = Arc::new(Passwords::read(file.as_ref()).unwrap());
+        let both = |passwords| AuthSources {
+            passwords,
+            stored_users: Some(Arc::clone(&stored)),
+            ..AuthSources::default()
+        };
+        client.auth_rules = rules_of(both(Some(file)));
+        stored.set("alice", &hash(b"of the store"));
+        assert_eq!(client.authenticate(1, "of the store"), None);
+        assert_eq!(client.authenticate(2, "secret"), None);
+        verifier.run_until_idle();
+        let wrong = || refused(ReasonCode::BadUserNameOrPassword);
+        assert_eq!(answers(&mut receiver), [(1, wrong()), (2, granted())]);
+
+        client.auth_rules = rules_of(both(None));
+        assert_eq!(client.authenticate(3, "secret"), None, "another source");
+        assert_eq!(client.authenticate(4, "of the store"), None);
+        verifier.run_until_idle();
+        assert_eq!(answers(&mut receiver), [(3, wrong()), (4, granted())]);
+        stored.set("bob", &hash(b"his"));
+        let again = client.authenticate(5, "of the store");
+        assert_eq!(again, Some(granted()), "it is remembered");
+        stored.remove("alice");
+        assert_eq!(client.authenticate(6, "of the store"), None);
+        verifier.run_until_idle();
+        assert_eq!(answers(&mut receiver), [(6, wrong())]);
     }
 
     #[test]

@@ -99,6 +99,25 @@ pub(crate) const HOOK_ANSWER_BYTES: u64 = 64 * 1024;
 /// Time between two lines in the log about a service that does not answer.
 pub(crate) const HOOK_REPORT_PAUSE: Duration = Duration::from_secs(10);
 
+/// Users in the store; about 250 bytes each.
+pub(crate) const STORED_USERS: usize = 1_000_000;
+
+/// Roles in the store. With those of the configuration there can be 16,384.
+pub(crate) const STORED_ROLES: usize = 8_192;
+
+/// Rules in the store, of all roles. With those of the configuration there can be 262,144.
+pub(crate) const STORED_RULES: usize = 131_072;
+
+/// Users of one role in the store: a change of the role writes them all.
+pub(crate) const STORED_MEMBERS: usize = 10_000;
+
+/// Bans in the store, each with a name of up to 1 KiB and a reason.
+pub(crate) const STORED_BANS: usize = 10_000;
+
+/// How long a change of users, roles or bans may take until it is on disk, and in force on all
+/// shards.
+pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Connections that the kernel queues until they are accepted, in its memory.
 pub(crate) const BACKLOG: i32 = 4_096;
 

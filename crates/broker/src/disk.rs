@@ -29,6 +29,7 @@ mod store_handle;
 pub(crate) mod tests;
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -38,7 +39,7 @@ use std::time::{Duration, Instant, SystemTime};
 use unbroken_broker_core::{Forget, Limits, RestoreError, Shard, ShardId};
 use unbroken_persist::{Restored, Times, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
-use unbroken_store::{Committer, Durability, LogId, Options, StoreError, store_health};
+use unbroken_store::{Batch, Committer, Durability, LogId, Options, StoreError, store_health};
 
 use self::answerer::Answerer;
 use self::log_reader::{Job, LogReader};
@@ -50,8 +51,9 @@ use crate::channel::EventSender;
 use crate::config::Storage;
 use crate::control::{self, Control};
 use crate::failure::{self, Failure};
-use crate::handle::{HandleError, Requests};
+use crate::handle::{AccessInForce, HandleError, Requests, WriteBatch};
 use crate::server::Notice;
+use crate::stored_access::{Change, StoredAccess};
 
 /// An open store, and the state restored from it.
 #[derive(Debug)]
@@ -75,14 +77,15 @@ pub(crate) struct Disk {
     jobs: Sender<Job>,
     space: Arc<DiskSpace>,
     times: Times,
+    access: Arc<AccessInForce>,
     failure: Failure,
 }
 
-/// Removes sessions and retained messages for the control socket, and has the configuration read
-/// again.
+/// Changes what commands ask the control socket to change, and has the configuration read again.
 #[derive(Debug)]
 struct Operator {
     requests: Requests,
+    access: Arc<AccessInForce>,
     failure: Failure,
     notify: Sender<Notice>,
 }
@@ -114,8 +117,49 @@ impl control::Operator for Operator {
         outcome.map_err(|error| unanswered(error).to_owned())?
     }
 
+    fn change(&self, change: &Change) -> Result<(), String> {
+        if let Some(cause) = self.failure.cause() {
+            return Err(format!("nothing is changed: the store has failed: {cause}"));
+        }
+        let changed = self.access.change(change, &self.requests);
+        changed.map_err(|error| error.to_string())
+    }
+
+    fn automatic_bans(&self) -> Vec<(IpAddr, u64)> {
+        let bans = self.access.bans().automatic(Instant::now());
+        let ms = |left: Duration| u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        bans.iter().map(|ban| (ban.address, ms(ban.left))).collect()
+    }
+
     fn failure(&self) -> Option<&str> {
         self.failure.cause()
+    }
+}
+
+/// Writes what is no shard's.
+#[derive(Debug)]
+struct Writer {
+    committer: Arc<Committer<Token>>,
+    space: Arc<DiskSpace>,
+}
+
+impl Writer {
+    fn new(committer: &Arc<Committer<Token>>, space: &Arc<DiskSpace>) -> Self {
+        Self {
+            committer: Arc::clone(committer),
+            space: Arc::clone(space),
+        }
+    }
+}
+
+impl WriteBatch for Writer {
+    fn write(&self, batch: Batch, done: Sender<()>) {
+        let bytes = batch.bytes() as u64;
+        self.space.request(bytes);
+        // A full queue gives it back, and dropping it is the answer.
+        if self.committer.submit(batch, Token::Notify(done)).is_err() {
+            self.space.commit(bytes);
+        }
     }
 }
 
@@ -213,6 +257,11 @@ impl OpenedStore {
         })
     }
 
+    /// What the store has about users.
+    pub(crate) fn access(&self) -> Result<StoredAccess, DiskError> {
+        Ok(StoredAccess::load(&*self.store)?)
+    }
+
     /// Whether the previous run did not end cleanly.
     pub(crate) const fn was_killed(&self) -> bool {
         self.was_killed
@@ -305,7 +354,7 @@ impl OpenedStore {
         storage: &Storage,
         stored: Vec<EventSender>,
         opened: Vec<EventSender>,
-        requests: Requests,
+        (requests, access): (Requests, Arc<AccessInForce>),
         notify: Sender<Notice>,
     ) -> io::Result<Disk> {
         // From here on clients may get acknowledgements.
@@ -327,7 +376,7 @@ impl OpenedStore {
         space.look(&*self.store);
         self.store.check_place().map_err(io::Error::other)?;
         let (notify_reader, notify_operator) = (notify.clone(), notify.clone());
-        let mut answerer = Answerer {
+        let answerer = Answerer {
             store: Arc::clone(&self.store),
             space: Arc::clone(&space),
             directory: self.directory.clone(),
@@ -337,8 +386,12 @@ impl OpenedStore {
             notify: Some(notify),
         };
         let failure = Failure::new(&self.directory);
+        let committer = Arc::new(self.start_committer(storage, answerer)?);
+        let writer = Writer::new(&committer, &space);
+        access.set_disk(Box::new(writer));
         let operator = Operator {
             requests,
+            access: Arc::clone(&access),
             failure: failure.clone(),
             notify: notify_operator,
         };
@@ -352,11 +405,6 @@ impl OpenedStore {
                  the broker runs"
             );
         });
-        let committer = Committer::start(
-            Arc::clone(&self.store),
-            storage.durability.sync_every(),
-            move |answers: &mut Vec<_>| answerer.answer(answers.drain(..)),
-        )?;
         let log_reader = LogReader::new(
             Arc::clone(&self.store),
             committer.stats(),
@@ -372,13 +420,26 @@ impl OpenedStore {
         Ok(Disk {
             store: self.store,
             control: control.ok(),
-            committer: Some(Arc::new(committer)),
+            committer: Some(committer),
             log_reader: Some(log_reader),
             jobs,
             space,
             times: self.times,
+            access,
             failure,
         })
+    }
+
+    fn start_committer(
+        &self,
+        storage: &Storage,
+        mut answerer: Answerer,
+    ) -> io::Result<Committer<Token>> {
+        Committer::start(
+            Arc::clone(&self.store),
+            storage.durability.sync_every(),
+            move |answers: &mut Vec<_>| answerer.answer(answers.drain(..)),
+        )
     }
 }
 
@@ -417,6 +478,7 @@ impl Disk {
     /// Writes all queued requests and reports the result. The shards have ended.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         drop(self.control.take());
+        self.access.end_disk();
         // The shards' clones are gone.
         let Some(committer) = self.committer.take().and_then(Arc::into_inner) else {
             return Ok(());

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use unbroken_broker_core::{ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId, Work};
+use unbroken_broker_core::{
+    Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId, Work,
+};
 
 use crate::authenticator::{AuthRules, Authenticator};
 use crate::bounds::{FIN_GRACE, LINGER};
@@ -128,6 +130,7 @@ impl Driver {
                     self.authenticator
                         .authenticate(&self.auth_rules, verification, now, timeout);
                 if let Some(admission) = asked {
+                    let admission = self.review(now, connection, admission);
                     self.answers.push_back(Answer::Admission {
                         connection,
                         admission,
@@ -149,6 +152,17 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// The last word about a client that a source of users has decided about.
+    pub(crate) fn review(
+        &self,
+        now: Instant,
+        connection: ConnectionId,
+        admission: Admission,
+    ) -> Admission {
+        let address = self.sockets.peer(connection).and_then(|peer| peer.address);
+        self.authenticator.review(admission, address, now)
     }
 
     /// A connection has sent these, which are no packet yet. If it is refused for them, the log has
@@ -410,7 +424,7 @@ mod tests {
     use std::net::TcpStream;
 
     use mio::{Events, Poll};
-    use unbroken_broker_core::{Admission, Grant, Peer};
+    use unbroken_broker_core::{Grant, Peer};
 
     use super::*;
     use crate::authenticator::authenticator;
@@ -517,7 +531,8 @@ mod tests {
     fn driver() -> (Driver, ConnectionId, Poll, TcpStream) {
         let poll = Poll::new().unwrap();
         let (outside, _incoming) = event_channel();
-        let (mut authenticators, _verifiers) = authenticator(vec![outside], [0; 32], 1);
+        let (mut authenticators, _verifiers) =
+            authenticator(vec![outside], [0; 32], 1, &Arc::default());
         let sockets = Sockets::new(poll.registry().try_clone().unwrap());
         let auth_rules = Arc::new(AuthRules::default());
         let mut driver = Driver::new(

@@ -14,6 +14,7 @@
 
 pub mod access;
 mod authenticator;
+mod bans;
 mod batching;
 mod bounds;
 mod broker_store;
@@ -43,6 +44,8 @@ mod server;
 mod shard_thread;
 mod signals;
 mod sockets;
+mod source;
+pub mod stored_access;
 mod tls;
 mod transport;
 mod tuning;

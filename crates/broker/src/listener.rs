@@ -33,6 +33,7 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use unbroken_broker_core::{Peer, ShardId};
 
+use crate::bans::Bans;
 use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, HANDSHAKES_PAUSE, LISTENERS};
 use crate::channel::IncomingConnection;
 use crate::config::Address;
@@ -50,6 +51,7 @@ pub(crate) const ACCEPTOR_SHARD: ShardId = ShardId(0);
 pub(crate) struct Acceptor {
     listeners: Vec<ListeningSocket>,
     permits: Arc<ConnectionPermits>,
+    bans: Arc<Bans>,
     shards: u8,
     next_shard: u8,
     /// The listener that is served first in the next turn.
@@ -90,7 +92,7 @@ impl Acceptor {
     /// For so many shards. Registers the listeners with this poll.
     pub(crate) fn new(
         opened: Vec<OpenedListener>,
-        permits: Arc<ConnectionPermits>,
+        (permits, bans): (Arc<ConnectionPermits>, Arc<Bans>),
         shards: u8,
         registry: &Registry,
     ) -> io::Result<Self> {
@@ -116,6 +118,7 @@ impl Acceptor {
         Ok(Self {
             listeners,
             permits,
+            bans,
             shards,
             next_shard: ACCEPTOR_SHARD.0,
             first_listener: 0,
@@ -165,7 +168,7 @@ impl Acceptor {
             return;
         }
         if self.retry_at.is_none_or(|at| at <= now) {
-            let is_refused = self.accept_pending(&mut hand_over);
+            let is_refused = self.accept_pending(now, &mut hand_over);
             self.retry_at = is_refused.then(|| now + ACCEPT_PAUSE);
         }
         self.report_at = self.report_rejected(now).map(|wait| now + wait);
@@ -177,7 +180,11 @@ impl Acceptor {
     /// Each turn begins with another listener, so that none starves the others. When the last
     /// permits are taken, the remaining connections wait for the next turn: by then the shards have
     /// closed idle connections without a CONNECT. Returns whether the system refuses more.
-    fn accept_pending(&mut self, hand_over: &mut impl FnMut(ShardId, IncomingConnection)) -> bool {
+    fn accept_pending(
+        &mut self,
+        now: Instant,
+        hand_over: &mut impl FnMut(ShardId, IncomingConnection),
+    ) -> bool {
         let (mut budget, mut has_accepted, mut is_refused) = (ACCEPTS, false, false);
         let count = self.listeners.len();
         self.first_listener = (self.first_listener + 1) % count.max(1);
@@ -192,6 +199,11 @@ impl Acceptor {
                     Ok((socket, address)) => {
                         budget -= 1;
                         listening.recovered();
+                        let banned = listening.layers.address_of(address);
+                        if banned.is_some_and(|it| self.bans.of_address(it, now).is_some()) {
+                            listening.rejected.banned += 1;
+                            continue;
+                        }
                         if !listening.layers.has_share(address) {
                             listening.rejected.handshakes += 1;
                             continue;
@@ -237,7 +249,9 @@ impl Acceptor {
                     broker,
                     listener,
                     handshakes,
+                    banned,
                 } => {
+                    listening.banned(banned);
                     listening.rejected(broker, self.permits.broker_limit());
                     listening.rejected(listener, "listeners.max_connections");
                     listening.rejected(handshakes, "the share of an address in max_handshakes");
@@ -257,6 +271,8 @@ struct Rejected {
     listener: u64,
     /// Not logged yet.
     handshakes: u64,
+    /// Not logged yet.
+    banned: u64,
     last_reported: Option<Instant>,
 }
 
@@ -268,6 +284,7 @@ enum Report {
         broker: u64,
         listener: u64,
         handshakes: u64,
+        banned: u64,
     },
 }
 
@@ -281,7 +298,7 @@ impl Rejected {
 
     /// What to log now: everything, at most once in [`REPORT_EVERY`].
     fn take(&mut self, now: Instant) -> Report {
-        if self.broker == 0 && self.listener == 0 && self.handshakes == 0 {
+        if [self.broker, self.listener, self.handshakes, self.banned] == [0; 4] {
             return Report::Nothing;
         }
         let wait = self.last_reported.map_or(Duration::ZERO, |told| {
@@ -295,6 +312,7 @@ impl Rejected {
             broker: mem::take(&mut self.broker),
             listener: mem::take(&mut self.listener),
             handshakes: mem::take(&mut self.handshakes),
+            banned: mem::take(&mut self.banned),
         }
     }
 }
@@ -352,6 +370,17 @@ impl ListeningSocket {
         if self.exhausted {
             self.exhausted = false;
             tracing::info!(listener = %self.address, "accepting connections again");
+        }
+    }
+
+    #[cold]
+    fn banned(&self, count: u64) {
+        if count > 0 {
+            tracing::info!(
+                listener = %self.address,
+                count,
+                "closed connections of banned addresses"
+            );
         }
     }
 

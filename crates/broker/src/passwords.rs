@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::scram::{ScramHash, ScramKeys};
 pub use edit::{EditError, PasswordFile};
@@ -34,7 +35,7 @@ use crate::files;
 
 /// The users of one password file.
 pub struct Passwords {
-    hashes: Vec<StoredHash>,
+    hashes: Vec<Arc<StoredHash>>,
     users: HashMap<Box<str>, usize>,
     /// Chooses the stand-in for an unknown user.
     stand_in: RandomState,
@@ -42,7 +43,7 @@ pub struct Passwords {
 }
 
 /// Names the content of a password file: another content has another generation.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Generation([u8; 32]);
 
 impl Generation {
@@ -86,7 +87,7 @@ impl Passwords {
             if positions.insert(user.name.into(), hashes.len()).is_some() {
                 return Err(wrong(user.place, LineProblem::Twice));
             }
-            hashes.push(hash);
+            hashes.push(Arc::new(hash));
         }
         Ok(Self {
             hashes,
@@ -98,22 +99,32 @@ impl Passwords {
 
     /// Whether `user` exists and `password` is right. The hash decides how long it takes.
     pub fn verify(&self, user: &str, password: &[u8]) -> bool {
-        let known = self.users.get(user).copied();
-        let position = known.unwrap_or_else(|| self.stand_in_for(user));
-        let right = self
-            .hashes
-            .get(position)
-            .is_some_and(|hash| hash.matches(password));
-        known.is_some() && right
+        let entry = self.find(user);
+        let entry = entry.unwrap_or_else(|| self.stand_in(self.stand_in_for(user, self.len())));
+        entry.verify(password)
     }
 
-    /// Whether the file has this user.
-    pub(crate) fn has(&self, user: &str) -> bool {
-        self.users.contains_key(user)
+    /// What the password of this user is compared with; `None`: the file does not have it.
+    pub(crate) fn find(&self, user: &str) -> Option<Entry> {
+        let position = self.users.get(user)?;
+        Some(Entry {
+            is_known: true,
+            ..self.stand_in(*position)
+        })
     }
 
-    pub(crate) const fn generation(&self) -> &Generation {
-        &self.generation
+    /// What the password of a name is compared with that is nobody's, so that it costs as much.
+    pub(crate) fn stand_in(&self, position: usize) -> Entry {
+        Entry {
+            hash: self.hashes.get(position).cloned(),
+            is_known: false,
+            generation: self.generation.clone(),
+        }
+    }
+
+    /// Names of the users, in no order.
+    pub fn users(&self) -> impl Iterator<Item = &str> {
+        self.users.keys().map(|name| &**name)
     }
 
     /// The keys by which a client shows that it is `user`, and whether it can: a user that does not
@@ -160,16 +171,73 @@ impl Passwords {
         self.users.is_empty()
     }
 
-    /// Distributed over all entries, so that with hashes of different cost unknown names show the
-    /// same mixture of times as known ones.
-    fn stand_in_for(&self, user: &str) -> usize {
-        let entries = self.hashes.len().max(1) as u64;
+    /// Distributed over so many entries, so that with hashes of different cost unknown names show
+    /// the same mixture of times as known ones.
+    pub(crate) fn stand_in_for(&self, user: &str, entries: usize) -> usize {
+        let entries = entries.max(1) as u64;
         usize::try_from(self.stand_in.hash_one(user) % entries).unwrap_or(0)
     }
 }
 
 /// Rounds and bytes of salt of a stand-in where no entry shows any.
 const STAND_IN_COST: (u32, usize) = (4096, 12);
+
+/// What the password of one name is compared with; by default nothing, and no password is right.
+/// `Debug` shows nothing of it.
+#[derive(Clone, Default)]
+pub(crate) struct Entry {
+    /// `None`: no password fits, and none is hashed.
+    hash: Option<Arc<StoredHash>>,
+    /// Whether the name is a user's; the hash of another name is there for its cost.
+    is_known: bool,
+    generation: Generation,
+}
+
+impl Entry {
+    /// Of a user that has this hash. Of one that cannot be read no password is right.
+    pub(crate) fn of_user(hash: &str) -> Self {
+        Self {
+            hash: StoredHash::parse(hash).ok().map(Arc::new),
+            is_known: true,
+            generation: Generation::of(hash),
+        }
+    }
+
+    /// The same for a name that is nobody's.
+    pub(crate) fn as_stand_in(&self) -> Self {
+        Self {
+            is_known: false,
+            ..self.clone()
+        }
+    }
+
+    /// Whether the name is a user's and the password its own. The hash decides how long it takes.
+    pub(crate) fn verify(&self, password: &[u8]) -> bool {
+        let hash = self.hash.as_ref();
+        let is_right = hash.is_some_and(|hash| hash.matches(password));
+        self.is_known && is_right
+    }
+
+    pub(crate) const fn generation(&self) -> &Generation {
+        &self.generation
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").finish_non_exhaustive()
+    }
+}
+
+/// A new hash of a password, as password files and the store have it.
+pub fn make_hash(password: &[u8], scheme: Scheme) -> Result<String, EditError> {
+    StoredHash::make(scheme, password).map_err(EditError::Random)
+}
+
+/// Whether a text is a hash as [`make_hash`] makes it, or as a password file may have it.
+pub fn check_hash(text: &str) -> Result<(), HashError> {
+    StoredHash::parse(text).map(drop)
+}
 
 /// Why a password file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -248,10 +316,10 @@ mod tests {
     fn an_unknown_user_always_costs_the_same_entry() {
         let users = passwords(FILE).unwrap();
         let picked: Vec<usize> = (0..100)
-            .map(|n| users.stand_in_for(&format!("u{n}")))
+            .map(|n| users.stand_in_for(&format!("u{n}"), users.len()))
             .collect();
         let again: Vec<usize> = (0..100)
-            .map(|n| users.stand_in_for(&format!("u{n}")))
+            .map(|n| users.stand_in_for(&format!("u{n}"), users.len()))
             .collect();
         assert_eq!(picked, again);
         assert!((0..4).all(|entry| picked.contains(&entry)), "{picked:?}");

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
 
 use unbroken_broker_core::{
-    ClientInfo, DropReason, Event, Forget, OwnMessage, Page, Place, Policy, SessionInfo, Stats,
-    SubscriptionInfo,
+    ClientInfo, Clients, DropReason, Event, Forget, OwnMessage, Page, Place, Policy, SessionInfo,
+    Stats, SubscriptionInfo,
 };
 
 /// Where an answer goes. It has room for all answers.
@@ -42,6 +42,11 @@ pub(crate) enum Request {
     Forget {
         what: Forget,
         done: Sender<()>,
+    },
+    /// Ends the connections of these clients.
+    Ban {
+        clients: Clients,
+        answer: Answer<()>,
     },
     Watch(Watch),
     /// What clients may do from now on.

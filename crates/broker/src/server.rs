@@ -24,9 +24,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use unbroken_broker_core::{LimitsError, PolicyError, Settings, Shard, Totals};
+use unbroken_broker_core::{LimitsError, PolicyError, Shard, Totals};
 
 use crate::access::AccessError;
 use crate::authenticator::{HookError, TokenError, Verifier};
@@ -35,7 +35,7 @@ use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
 use crate::disk::{Disk, DiskError, OpenedStore};
 use crate::handle::{
-    Access, BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
+    BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
 use crate::listener::{self, Acceptor, ConnectionPermits, Layers, OpenSocket, OpenedListener};
 use crate::open_files;
@@ -45,7 +45,7 @@ use crate::signals::Signal;
 use crate::tls::TlsError;
 pub(crate) use notice::Notice;
 pub use shards::ServerOptions;
-use shards::{new_shards, put_in_force};
+use shards::{access_in_force, new_shards, put_in_force, settings};
 use wiring::Wiring;
 
 /// A running broker. Dropping it stops it at once; [`drain`](Self::drain) closes connections in
@@ -158,18 +158,17 @@ impl Server {
     /// The same, with more than a configuration file has.
     pub fn start_with(config: Config, options: ServerOptions) -> Result<Self, StartError> {
         check(&config)?;
-        let auth_rules = first_auth_rules::<StartError>(&config)?;
-        let access = Access::start(&config, options.access)?;
-        let policy = access.policy()?;
         let layers = layers_of(&config.listeners)?;
         let count = config.broker.shards.unwrap_or_else(default_shards);
         let count = count.clamp(1, SHARDS_MAX);
         let room = open_files::raise_limit(count);
         open_files::log_limit(room, config.limits.connections_max);
-        let opened = match config.storage.place() {
-            Some(directory) => Some(OpenedStore::open(&config.storage, &directory, count)?),
-            None => None,
-        };
+        let directory = config.storage.place();
+        let opened = directory.map(|it| OpenedStore::open(&config.storage, &it, count));
+        let opened = opened.transpose()?;
+        let access = access_in_force(&config, options.access, opened.as_ref())?;
+        let policy = access.policy()?;
+        let auth_rules = first_auth_rules::<StartError>(&config, access.users())?;
         let opened_listeners = open_all(&config.listeners, &layers)?;
         if let Some(first) = opened_listeners.first() {
             open_files::preallocate_table(&first.socket, config.limits.connections_max, count);
@@ -178,14 +177,15 @@ impl Server {
 
         let mut wiring = Wiring::new(count)?;
         let to_shards = wiring.event_channels();
-        let (authenticators, verifiers) = wiring.authenticators()?;
+        let (authenticators, verifiers) = wiring.authenticators(access.bans())?;
         let listener_limits = listener_limits(&config.listeners);
         let permits = ConnectionPermits::new(room, &config.limits, &listener_limits);
         let permits = Arc::new(permits);
         let first = wiring.endpoints[usize::from(listener::ACCEPTOR_SHARD.0)]
             .poll
             .registry();
-        let acceptor = Acceptor::new(opened_listeners, Arc::clone(&permits), count, first)?;
+        let limits = (Arc::clone(&permits), Arc::clone(access.bans()));
+        let acceptor = Acceptor::new(opened_listeners, limits, count, first)?;
 
         let (notify, notices) = channel();
         let (ended, left) = channel();
@@ -210,7 +210,8 @@ impl Server {
         // After the server, so that it is dropped first when the start fails.
         let ended = ended;
         let was_killed = opened.as_ref().is_some_and(OpenedStore::was_killed);
-        let mut shards = new_shards(settings(&config), &config, count, &totals, was_killed)?;
+        let settings = settings(&config, &auth_rules);
+        let mut shards = new_shards(settings, &config, count, &totals, was_killed)?;
         put_in_force(policy.as_ref(), &mut shards);
         if let Some(opened) = opened {
             server.start_disk(opened, &config, &mut shards, &mut wiring)?;
@@ -247,8 +248,8 @@ impl Server {
     ) -> Result<(), StartError> {
         opened.restore(shards, &config.limits)?;
         let (stored, read) = (wiring.event_channels(), wiring.event_channels());
-        let requests = self.handle.requests();
-        let disk = opened.start(&config.storage, stored, read, requests, self.notifier())?;
+        let commands = (self.handle.requests(), Arc::clone(self.handle.access()));
+        let disk = opened.start(&config.storage, stored, read, commands, self.notifier())?;
         self.disk = Some(disk);
         Ok(())
     }
@@ -442,25 +443,6 @@ fn open_listeners(opened: &[OpenedListener], listeners: &[Listener]) -> Vec<Open
         }
     };
     opened.iter().map(open).collect()
-}
-
-fn settings(config: &Config) -> Settings {
-    let mut settings = Settings::default();
-    // Whole seconds up to 65,535: the configuration allows no more.
-    settings.keep_alive_max_s = config
-        .mqtt
-        .server_keep_alive
-        .map(|keep_alive| u16::try_from(keep_alive.as_secs()).unwrap_or(u16::MAX));
-    settings.sys_interval = config.broker.sys_interval;
-    settings.durable = config.storage.place().is_some();
-    settings.audit.enabled = config.audit.stamping;
-    settings.audit.rules.clone_from(&config.audit.rules);
-    settings.audit.prefix.clone_from(&config.audit.prefix);
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-    // With a clock before 1970 epochs count from 0.
-    let started = since_1970.unwrap_or_default().as_micros();
-    settings.audit.started_us = u64::try_from(started).unwrap_or(0);
-    settings
 }
 
 /// One shard for each two cores: the other core is needed for the kernel's side of the connections

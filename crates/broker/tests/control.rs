@@ -4,12 +4,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use unbroken_broker::control::{self, Control, Forget, Operator, Remote};
+use unbroken_broker::stored_access::Change;
 use unbroken_mqtt_proto::{Properties, QoS, TopicFilter};
 use unbroken_store::{
     Batch, Durability, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Selection,
@@ -94,6 +96,14 @@ impl Operator for Deletes {
 
     fn reload(&self) -> Result<Vec<String>, String> {
         Err("there is no configuration".to_owned())
+    }
+
+    fn change(&self, _: &Change) -> Result<(), String> {
+        Err("no user can be changed here".to_owned())
+    }
+
+    fn automatic_bans(&self) -> Vec<(IpAddr, u64)> {
+        Vec::new()
     }
 
     fn failure(&self) -> Option<&str> {

@@ -3,14 +3,16 @@
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 use unbroken_broker::access::{AccessRules, Action, Expectation, Question};
 use unbroken_broker::config::{Config, Sources};
+use unbroken_broker::stored_access::StoredAccess;
 
+use crate::data;
 use crate::exit::{CONFIG, Failure, NO_INPUT, USAGE};
 
 /// Ask the access rules of a configuration who may do what
@@ -95,6 +97,9 @@ struct Of {
     /// The listener that the client connects to: its name, or its number from 0
     #[arg(long, value_name = "NAME", default_value = "0")]
     listener: String,
+    /// The broker's data directory, for roles in its store; without it that of the configuration
+    #[arg(long = "data", value_name = "DIR")]
+    directory: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -195,6 +200,19 @@ fn test(args: &Test) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!failed.is_empty())))
 }
 
+/// What the store of this directory has about users, if there is one that can be read.
+fn stored(directory: &Path) -> StoredAccess {
+    match data::access_in(directory) {
+        Ok(stored) => stored.unwrap_or_default(),
+        Err(failure) => {
+            let why = failure.message.unwrap_or_default();
+            // With standard error closed there is no reader.
+            let _ = writeln!(io::stderr(), "Note: roles of the store are left out: {why}");
+            StoredAccess::default()
+        }
+    }
+}
+
 impl Of {
     fn load(&self) -> Result<(AccessRules, u16), Failure> {
         let sources = Sources {
@@ -203,7 +221,10 @@ impl Of {
         };
         let wrong = |error: &dyn std::fmt::Display| Failure::new(CONFIG, error);
         let config = sources.load().map_err(|error| wrong(&error))?.config;
-        let rules = AccessRules::load(&config).map_err(|error| wrong(&error))?;
+        let directory = self.directory.clone().or_else(|| config.storage.place());
+        let stored = directory.map(|directory| stored(&directory));
+        let stored = stored.unwrap_or_default();
+        let rules = AccessRules::load(&config, &stored).map_err(|error| wrong(&error))?;
         Ok((rules, self.listener_of(&config)?))
     }
 

@@ -1,17 +1,19 @@
 //! `unbroken check`: validates a configuration and shows where each value comes from.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
 use unbroken_broker::access;
-use unbroken_broker::config::{self, Effective, Origin, Problem, Sources};
+use unbroken_broker::config::{self, Config, Effective, Listener, Origin, Problem, Sources};
 use unbroken_broker::passwords::Passwords;
 use unbroken_broker::{Expiry, check_certificates, check_tokens};
 
 use crate::cert::date;
 use crate::check_mosquitto;
+use crate::data::{self, human_format};
 use crate::exit::Failure;
 
 /// Check a configuration and show every value with its origin
@@ -127,6 +129,34 @@ fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>, Vec<Expiry>) 
     (Some(effective), problems, expiries)
 }
 
+/// Of each listener the names that its password file and the store both have: the file decides.
+fn names_in_two_sources(config: &Config) -> Vec<String> {
+    let has_both = |it: &&Listener| it.stored_users && it.password_file.is_some();
+    let listeners: Vec<_> = config.listeners.iter().filter(has_both).collect();
+    let directory = config.storage.place().filter(|_| !listeners.is_empty());
+    // A store that cannot be read is no mistake of the configuration.
+    let stored = directory.and_then(|directory| data::access_in(&directory).ok().flatten());
+    let Some(stored) = stored else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for listener in listeners {
+        let file = listener.password_file.as_deref();
+        let Some(Ok(passwords)) = file.map(Passwords::read) else {
+            continue;
+        };
+        let names = passwords.users().collect::<BTreeSet<_>>().into_iter();
+        for name in names.filter(|name| stored.users().contains_key(*name)) {
+            found.push(format!(
+                "{}: user {} is in its password_file and in the store; the file decides",
+                listener.address(),
+                human_format::shown(name)
+            ));
+        }
+    }
+    found
+}
+
 fn write_problems(problems: &[Problem]) -> io::Result<()> {
     let mut out = io::stderr().lock();
     problems
@@ -146,7 +176,8 @@ fn write_table(out: &mut dyn Write, effective: &Effective, expiries: &[Expiry]) 
             writeln!(out, "# note: {remark}")?;
         }
     }
-    for weakness in access::weaknesses(&effective.config) {
+    let config = &effective.config;
+    for weakness in [access::weaknesses(config), names_in_two_sources(config)].concat() {
         writeln!(out, "# weak: {weakness}")?;
     }
     for expiry in expiries {
@@ -200,7 +231,13 @@ fn write_json(
             })
         })
         .collect();
-    let weaknesses = effective.map_or(Vec::new(), |it| access::weaknesses(&it.config));
+    let weaknesses = effective.map_or(Vec::new(), |it| {
+        [
+            access::weaknesses(&it.config),
+            names_in_two_sources(&it.config),
+        ]
+        .concat()
+    });
     let expiries = expiries.iter().map(|expiry| {
         json!({
             "file": expiry.file,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
-use crate::data::{backup, db, doctor, restore, retained, sessions};
+use crate::data::{backup, bans, db, doctor, restore, retained, roles, sessions, users};
 use crate::exit::{self, Failure};
 use crate::{
     access, audit, bench, cert, check, completions, demo, man, options_file, passwd, pipe, publish,
@@ -57,6 +57,10 @@ enum Command {
     Bench(Box<bench::Args>),
     Ring(ring::Args),
     Passwd(passwd::Args),
+    User(users::Args),
+    Role(roles::Args),
+    Rule(roles::RuleArgs),
+    Ban(bans::Args),
     Backup(backup::Args),
     Restore(restore::Args),
     Doctor(doctor::Args),
@@ -104,6 +108,10 @@ impl Command {
             Self::Bench(args) => bench::run(*args),
             Self::Ring(args) => ring::run(&args),
             Self::Passwd(args) => passwd::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::User(args) => users::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Role(args) => roles::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Rule(args) => roles::run_rule(&args).map(|()| ExitCode::SUCCESS),
+            Self::Ban(args) => bans::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Backup(args) => backup::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Restore(args) => restore::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Doctor(args) => doctor::run(&args),

@@ -1,7 +1,8 @@
 //! `unbroken passwd`: users of a password file that the broker and Mosquitto read.
 
+use std::fs;
 use std::io::{self, BufRead, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use unbroken_broker::passwords::{EditError, PasswordFile, Scheme};
@@ -109,8 +110,26 @@ fn failure(error: EditError) -> Failure {
     Failure::new(code, error)
 }
 
+/// The password that a file has in its first line.
+pub(crate) fn read_from(path: &Path) -> Result<String, Failure> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).map_err(|error| {
+        Failure::new(
+            exit::NO_INPUT,
+            format!("cannot read the password from {shown}: {error}"),
+        )
+    })?;
+    match text.lines().next().unwrap_or_default() {
+        "" => Err(Failure::new(
+            exit::USAGE,
+            format!("{shown} holds no password"),
+        )),
+        password => Ok(password.to_owned()),
+    }
+}
+
 /// From the terminal, unseen and twice; otherwise one line of standard input.
-fn ask(user: &str) -> Result<String, Failure> {
+pub(crate) fn ask(user: &str) -> Result<String, Failure> {
     let unreadable = |error: io::Error| {
         Failure::new(exit::NO_INPUT, format!("cannot read the password: {error}"))
     };

@@ -339,11 +339,6 @@ impl Connection {
         Some((self.enhanced()?.step(data, false), until))
     }
 
-    /// Names in the CONNECT that is being decided about.
-    pub(crate) fn request(&self) -> Option<&ConnectRequest> {
-        self.handshake.request()
-    }
-
     /// The CONNECT that the driver decides about.
     pub(crate) const fn request(&self) -> Option<&ConnectRequest> {
         self.handshake.request()

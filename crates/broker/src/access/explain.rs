@@ -10,8 +10,9 @@ use unbroken_broker_core::{
 };
 use unbroken_mqtt_proto::{SubscriptionFilter, TopicName};
 
-use super::{AccessError, rule_sets};
+use super::{AccessError, ConfigRules};
 use crate::config::Config;
+use crate::stored_access::StoredAccess;
 
 /// The compiled access rules of a configuration, to be asked.
 #[derive(Debug)]
@@ -99,9 +100,10 @@ impl Question {
 }
 
 impl AccessRules {
-    /// Reads and compiles the access rules of a configuration.
-    pub fn load(config: &Config) -> Result<Self, AccessError> {
-        let sets = rule_sets(&config.listeners, &config.roles)?;
+    /// Reads and compiles the access rules of a configuration, and of a store.
+    pub fn load(config: &Config, stored: &StoredAccess) -> Result<Self, AccessError> {
+        let rules = ConfigRules::read(&config.listeners, &config.roles)?;
+        let sets = rules.sets(stored.core_roles().map_err(AccessError::Stored)?);
         Ok(Self {
             has_rules: !sets.is_empty(),
             policy: Policy::compile(0, sets)?,

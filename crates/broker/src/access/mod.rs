@@ -1,8 +1,9 @@
-//! Access rules of the configuration, as rule sets for the core.
+//! Access rules of the configuration and the store, as rule sets for the core.
 //!
 //! ```text
 //! `acl_file` of a listener ── acl_file ──▶ a set for its clients, first applicable role
-//! `[[roles]]`              ── compile ───▶ a set for all clients, denials override
+//! `[[roles]]`              ── compile ─┐
+//! roles of the store       ────────────┴─▶ a set for all clients, denials override
 //! ```
 //!
 //! A client must be allowed by each set that is about it. Without any, everything is allowed.
@@ -13,14 +14,13 @@ mod acl_file;
 mod explain;
 mod weaknesses;
 
-#[cfg(feature = "fuzzing")]
 pub(crate) use acl_file::AclFile;
 pub use acl_file::AclFileError;
 pub use explain::{AccessRules, Expectation, ExpectationError, Explanation, Question};
 pub use unbroken_broker_core::Action;
 pub use weaknesses::weaknesses;
 
-use unbroken_broker_core::{PolicyError, RuleSet};
+use unbroken_broker_core::{self as core, PolicyError, RuleSet};
 use unbroken_mosquitto_files::Remark;
 
 use crate::config::{Listener, Role, RoleError};
@@ -40,46 +40,68 @@ pub enum AccessError {
         /// What is wrong.
         source: RoleError,
     },
+    /// A role of the store cannot be used.
+    #[error("a role of the store: {0}")]
+    Stored(RoleError),
     /// The rules cannot be compiled.
     #[error("{0}")]
     Policy(#[from] PolicyError),
 }
 
-/// The rule sets of a configuration; reads its access control lists.
-pub(crate) fn rule_sets(
-    listeners: &[Listener],
-    roles: &[Role],
-) -> Result<Vec<RuleSet>, AccessError> {
-    let mut sets = Vec::new();
-    for (number, listener) in (0..).zip(listeners) {
-        sets.extend(list_set(number, listener)?);
+/// The access rules of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConfigRules {
+    /// A set for each listener with an access control list.
+    lists: Vec<RuleSet>,
+    roles: Vec<core::Role>,
+}
+
+impl ConfigRules {
+    /// Reads the access control lists that the configuration names.
+    pub(crate) fn read(listeners: &[Listener], roles: &[Role]) -> Result<Self, AccessError> {
+        let all = listeners.iter().map(Some);
+        Self::read_again(all, (listeners, roles), &Self::default())
     }
-    sets.extend(role_set(listeners, roles)?);
-    Ok(sets)
+
+    /// The same for a broker that runs. `open`: its listeners; `None`: one is not configured any
+    /// more, and keeps its list. `named`: as roles may name them, the open ones first.
+    pub(crate) fn read_again<'a>(
+        open: impl Iterator<Item = Option<&'a Listener>>,
+        (named, roles): (&[Listener], &[Role]),
+        now: &Self,
+    ) -> Result<Self, AccessError> {
+        let mut lists = Vec::new();
+        for (number, listener) in (0..).zip(open) {
+            let is_its_own = |set: &&RuleSet| set.listeners.as_deref() == Some(&[number]);
+            lists.extend(match listener {
+                Some(listener) => list_set(number, listener)?,
+                None => now.lists.iter().find(is_its_own).cloned(),
+            });
+        }
+        let role = |(index, role): (usize, &Role)| {
+            let compiled = role.compile(named);
+            compiled.map_err(|source| AccessError::Role { index, source })
+        };
+        let roles = roles.iter().enumerate().map(role);
+        let roles = roles.collect::<Result<_, _>>()?;
+        Ok(Self { lists, roles })
+    }
+
+    /// The rule sets, with roles of the store beside those of the configuration.
+    pub(crate) fn sets(&self, stored: Vec<core::Role>) -> Vec<RuleSet> {
+        let mut sets = self.lists.clone();
+        let roles = [&*self.roles, &stored].concat();
+        if !roles.is_empty() {
+            sets.push(RuleSet::of(roles));
+        }
+        sets
+    }
 }
 
 /// The rule set of the access control list of this listener, if it has one; reads it.
-pub(crate) fn list_set(number: u16, listener: &Listener) -> Result<Option<RuleSet>, AclFileError> {
+fn list_set(number: u16, listener: &Listener) -> Result<Option<RuleSet>, AclFileError> {
     let list = listener.acl_file.as_deref().map(acl_file::read);
     Ok(list.transpose()?.map(|list| list.rule_set(number)))
-}
-
-/// The rule set of the roles, if there are any. `listeners`: in the order in which they are
-/// numbered.
-pub(crate) fn role_set(
-    listeners: &[Listener],
-    roles: &[Role],
-) -> Result<Option<RuleSet>, AccessError> {
-    let role = |(index, role): (usize, &Role)| {
-        let compiled = role.compile(listeners);
-        compiled.map_err(|source| AccessError::Role { index, source })
-    };
-    let roles: Vec<_> = roles
-        .iter()
-        .enumerate()
-        .map(role)
-        .collect::<Result<_, _>>()?;
-    Ok((!roles.is_empty()).then(|| RuleSet::of(roles)))
 }
 
 /// Hints about lines of a listener's access control list that may not mean what they seem to.

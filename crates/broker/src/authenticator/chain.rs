@@ -2,7 +2,7 @@
 //! answers.
 //!
 //! ```text
-//! password file ─▶ certificate ─▶ tokens ─▶ HTTP hooks ─▶ anonymous ─▶ refused
+//! password file ─▶ users of the store ─▶ certificate ─▶ tokens ─▶ HTTP hooks ─▶ anonymous ─▶ refused
 //!      each: allow, deny, or "not mine": the next one is asked
 //! ```
 //!
@@ -19,19 +19,22 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use unbroken_broker_core::{Admission, Credentials, Grant};
+use unbroken_broker_core::{Admission, ClientIdRules, Credentials, Grant};
 use unbroken_mqtt_proto::ReasonCode;
 
 use super::http_hook::HttpHook;
 use super::recent_logins::{Login, RecentLogins};
+use super::stored_users::StoredUsers;
 use super::tokens::{TokenVerdict, TokenVerifier};
-use crate::passwords::Passwords;
+use crate::passwords::{Entry, Passwords};
 
 /// The rules of one listener.
 #[derive(Debug)]
 pub(crate) struct ListenerAuth {
     /// Its name or address, for the log.
     pub(crate) label: Arc<str>,
+    /// What it asks of client ids, which the shards decide by.
+    pub(crate) client_ids: ClientIdRules,
     methods: Box<[Method]>,
 }
 
@@ -39,9 +42,12 @@ pub(crate) struct ListenerAuth {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuthSources {
     pub(crate) passwords: Option<Arc<Passwords>>,
+    /// `None`: users of the store may not connect.
+    pub(crate) stored_users: Option<Arc<StoredUsers>>,
     pub(crate) tokens: Vec<Arc<TokenVerifier>>,
     pub(crate) hooks: Vec<Arc<HttpHook>>,
     pub(crate) allow_anonymous: bool,
+    pub(crate) client_ids: ClientIdRules,
 }
 
 /// One authenticator.
@@ -49,6 +55,8 @@ pub(crate) struct AuthSources {
 enum Method {
     /// Users and passwords of a file.
     PasswordFile(Arc<Passwords>),
+    /// Users of the store.
+    StoredUsers(Arc<StoredUsers>),
     /// The name in a certificate that the transport has verified.
     Certificate,
     /// Tokens of one issuer.
@@ -99,8 +107,8 @@ pub(super) struct Attempt {
     auth: Arc<ListenerAuth>,
     /// The method that is asked next.
     next: usize,
-    /// A file without this user: the client is refused as late as one of its users.
-    without_user: Option<Arc<Passwords>>,
+    /// A source of passwords does not have its user: it is refused as late as if one had.
+    is_no_user: bool,
     /// What the hook that is asked next has said.
     verdict: Option<HookVerdict>,
     /// Whether a hash was computed for it.
@@ -121,13 +129,16 @@ impl ListenerAuth {
     pub(crate) fn new(label: Arc<str>, sources: AuthSources) -> Self {
         let mut methods = Vec::new();
         methods.extend(sources.passwords.map(Method::PasswordFile));
-        // Here users of the store are asked.
+        methods.extend(sources.stored_users.map(Method::StoredUsers));
         methods.push(Method::Certificate);
         methods.extend(sources.tokens.into_iter().map(Method::Tokens));
         methods.extend(sources.hooks.into_iter().map(Method::Hook));
         methods.extend(sources.allow_anonymous.then_some(Method::Anonymous));
-        let methods = methods.into();
-        Self { label, methods }
+        Self {
+            label,
+            client_ids: sources.client_ids,
+            methods: methods.into(),
+        }
     }
 
     /// Its users and their passwords, if it has a file of them.
@@ -138,10 +149,34 @@ impl ListenerAuth {
         })
     }
 
+    fn stored_users(&self) -> Option<&StoredUsers> {
+        self.methods.iter().find_map(|method| match method {
+            Method::StoredUsers(users) => Some(&**users),
+            _ => None,
+        })
+    }
+
+    /// What the password of a name is compared with that no source has: of the entries of all
+    /// sources each is as likely.
+    fn stand_in(&self, user: &str) -> Entry {
+        let (file, stored) = (self.passwords(), self.stored_users());
+        let of_file = file.map_or(0, Passwords::len);
+        let entries = of_file + stored.map_or(0, StoredUsers::len);
+        let by_file = file.map(|file| file.stand_in_for(user, entries));
+        let by_store = || stored.map(|stored| stored.stand_in_for(user, entries));
+        let position = by_file.or_else(by_store).unwrap_or(0);
+        let of_store = |position| stored?.stand_in(position);
+        position
+            .checked_sub(of_file)
+            .and_then(of_store)
+            .or_else(|| file.map(|file| file.stand_in(position)))
+            .unwrap_or_default()
+    }
+
     /// Whether one of them verifies what such a client shows.
     fn verifies(&self, credentials: &Credentials) -> bool {
         self.methods.iter().any(|method| match method {
-            Method::PasswordFile(_) => credentials.user_name.is_some(),
+            Method::PasswordFile(_) | Method::StoredUsers(_) => credentials.user_name.is_some(),
             Method::Certificate => credentials.peer.certificate.is_some(),
             Method::Tokens(_) => credentials.password.is_some(),
             Method::Hook(_) => credentials.user_name.is_some() || credentials.password.is_some(),
@@ -156,7 +191,7 @@ impl Attempt {
             credentials,
             auth,
             next: 0,
-            without_user: None,
+            is_no_user: false,
             verdict: None,
             has_hashed: false,
         }
@@ -208,15 +243,15 @@ impl Attempt {
                 Answer::AskHook(hook) => return Step::AskHook(hook),
             }
         }
-        match (&self.without_user, on) {
-            (Some(_), On::Shard) => return Step::TakesLong,
-            (Some(passwords), On::Thread) => {
+        match (self.is_no_user, on) {
+            (true, On::Shard) => return Step::TakesLong,
+            (true, On::Thread) => {
                 let (user, password) = self.shown();
-                let is_right = passwords.verify(user, password);
-                debug_assert!(!is_right, "the file has no such user");
+                let is_right = auth.stand_in(user).verify(password);
+                debug_assert!(!is_right, "no source has such a user");
                 self.has_hashed = true;
             }
-            (None, _) => {}
+            (false, _) => {}
         }
         Step::Decided(refused(if auth.verifies(&self.credentials) {
             ReasonCode::BadUserNameOrPassword
@@ -227,7 +262,14 @@ impl Attempt {
 
     fn ask(&mut self, method: &Method, on: On, recent: &RecentLogins, now: Instant) -> Answer {
         match method {
-            Method::PasswordFile(passwords) => self.ask_file(passwords, on, recent, now),
+            Method::PasswordFile(passwords) => {
+                let find = |user: &str| passwords.find(user);
+                self.ask_passwords(find, on, recent, now)
+            }
+            Method::StoredUsers(users) => {
+                let find = |user: &str| users.find(user);
+                self.ask_passwords(find, on, recent, now)
+            }
             Method::Certificate => match &self.credentials.peer.certificate {
                 // The transport gives a name only where certificates name users.
                 Some(user) => Answer::Allow(Grant::user(Arc::clone(user))),
@@ -242,9 +284,9 @@ impl Attempt {
         }
     }
 
-    fn ask_file(
+    fn ask_passwords(
         &mut self,
-        passwords: &Arc<Passwords>,
+        find: impl FnOnce(&str) -> Option<Entry>,
         on: On,
         recent: &RecentLogins,
         now: Instant,
@@ -253,15 +295,15 @@ impl Attempt {
             return Answer::NotMine;
         }
         let (user, password) = self.shown();
-        if !passwords.has(user) {
-            self.without_user = Some(Arc::clone(passwords));
+        let Some(entry) = find(user) else {
+            self.is_no_user = true;
             return Answer::NotMine;
-        }
+        };
         let tag = recent.tag(&Login {
             user,
             password,
             listener: self.credentials.peer.listener,
-            generation: passwords.generation(),
+            generation: entry.generation(),
         });
         if recent.knows(tag, now) {
             return Answer::Allow(Grant::user(user));
@@ -269,7 +311,7 @@ impl Attempt {
         if on == On::Shard {
             return Answer::TakesLong;
         }
-        let is_right = passwords.verify(user, password);
+        let is_right = entry.verify(password);
         let answer = if is_right {
             recent.remember(tag, Instant::now());
             Answer::Allow(Grant::user(user))

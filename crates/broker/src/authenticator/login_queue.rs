@@ -23,8 +23,9 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::failures::{self, FailureBucket, Source};
+use super::failures::{self, FailureBucket};
 use crate::bounds::{FAILED_LOGINS, WAITING_LOGIN_BYTES, WAITING_LOGINS};
+use crate::source::Source;
 
 #[derive(Debug)]
 pub(super) struct LoginQueue<T> {

@@ -7,8 +7,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::failures::Source;
 use super::login_queue::{LoginQueue, Next, Refusal};
+use crate::source::Source;
 
 /// The owner's side of the queue.
 #[derive(Debug)]

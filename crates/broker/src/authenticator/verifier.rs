@@ -14,11 +14,11 @@ use unbroken_mqtt_proto::ReasonCode;
 
 use super::admission_of;
 use super::chain::{Attempt, On, Step, refused};
-use super::failures::Source;
 use super::pending::{Pending, PendingLogins};
 use super::recent_logins::RecentLogins;
 use crate::bounds::VERIFIERS;
 use crate::channel::{DriverEvent, EventSender};
+use crate::source::Source;
 
 /// A login that waits. No `Debug` of what is secret.
 pub(super) struct Verification {

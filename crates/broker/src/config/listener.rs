@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use unbroken_broker_core::{ClientIdRules, ClientIdSource};
+
 use super::Network;
 
 /// One of `[[listeners]]`.
@@ -33,6 +35,14 @@ pub struct Listener {
     pub jwt: Vec<String>,
     /// Names of [`super::HttpAuth`] tables whose services are asked about its clients.
     pub http_auth: Vec<String>,
+    /// Whether users of the store may connect with their passwords.
+    pub stored_users: bool,
+    /// Where a client's id comes from.
+    pub client_id_from: ClientIdSource,
+    /// What client ids are like, with `{user}` for the client's user name; `None`: all are allowed.
+    pub client_id: Option<String>,
+    /// Who may take over a session.
+    pub takeover: Takeover,
     /// An access control list of Mosquitto for its clients; `None`: there is none.
     pub acl_file: Option<PathBuf>,
     /// Open connections of this listener; `None`: only `limits.connections_max` applies.
@@ -90,6 +100,16 @@ impl Default for Tls {
     }
 }
 
+/// Who may take over the session of a client id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Takeover {
+    /// The user whose it is; a session that no user has begun, everybody.
+    #[default]
+    SameUser,
+    /// Everybody who may connect with the client id.
+    Anyone,
+}
+
 /// Where a client's certificate has the name of its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CertificateUser {
@@ -143,6 +163,10 @@ impl Default for Listener {
             password_file: None,
             jwt: Vec::new(),
             http_auth: Vec::new(),
+            stored_users: false,
+            client_id_from: ClientIdSource::default(),
+            client_id: None,
+            takeover: Takeover::default(),
             acl_file: None,
             max_connections: None,
             trusted_proxies: Vec::new(),
@@ -179,6 +203,15 @@ impl Listener {
         self.trusted_proxies.is_empty() && (self.socket.is_some() || self.bind.is_loopback())
     }
 
+    /// What it asks of client ids, as the core knows it.
+    pub(crate) fn client_id_rules(&self) -> ClientIdRules {
+        ClientIdRules {
+            source: self.client_id_from,
+            pattern: self.client_id.as_deref().map(Into::into),
+            takeover_by_anyone: self.takeover == Takeover::Anyone,
+        }
+    }
+
     /// Whether what clients send to it, or proxies for them, crosses a network in the clear.
     pub fn is_in_the_clear(&self) -> bool {
         self.socket.is_none() && !self.bind.is_loopback() && !self.protocol.has_tls()
@@ -213,7 +246,7 @@ impl Listener {
 
     /// What it verifies of what clients show in CONNECT.
     fn logins(&self) -> String {
-        let passwords = self.password_file.is_some() || !self.has_logins();
+        let passwords = self.has_passwords() || !self.has_logins();
         let ways = [
             passwords.then_some("user name and password"),
             (!self.jwt.is_empty()).then_some("token"),
@@ -221,6 +254,11 @@ impl Listener {
         ];
         let ways: Vec<_> = ways.into_iter().flatten().collect();
         ways.join(" or ")
+    }
+
+    /// Whether it verifies passwords, of a file or of users in the store.
+    pub const fn has_passwords(&self) -> bool {
+        self.password_file.is_some() || self.stored_users
     }
 
     /// Whether it verifies certificates of clients, if they have one.
@@ -235,7 +273,7 @@ impl Listener {
 
     /// Whether it verifies what clients show in CONNECT.
     pub(crate) const fn has_logins(&self) -> bool {
-        self.password_file.is_some() || !self.jwt.is_empty() || !self.http_auth.is_empty()
+        self.has_passwords() || !self.jwt.is_empty() || !self.http_auth.is_empty()
     }
 
     /// Whether a certificate that the broker or a trusted proxy has verified names the client's

@@ -198,7 +198,8 @@ fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
     } else {
         format!(
             "in its `[[listeners]]` table add `password_file = \"FILE\"` (make one with \
-             `unbroken passwd FILE USER`)\n        or {anonymous} to admit every client; without a \
+             `unbroken passwd FILE USER`)\n        or `stored_users = true` (add them with \
+             `unbroken user add USER`),\n        or {anonymous} to admit every client; without a \
              config file: UNBROKEN__LISTENERS__{index}__PASSWORD_FILE=FILE\n        \
              or UNBROKEN__LISTENERS__{index}__ALLOW_ANONYMOUS=true"
         )

@@ -46,11 +46,16 @@ pub use error::{ConfigError, Problem};
 pub use example::example;
 pub use gateways::{SpGateway, SpSeparator, SpSocket};
 pub use http_auth::HttpAuth;
-pub use listener::{Address, Bind, CertificateUser, FileMode, Listener, Protocol, Tls, TlsVersion};
+pub use listener::{
+    Address, Bind, CertificateUser, FileMode, Listener, Protocol, Takeover, Tls, TlsVersion,
+};
 pub use load::{Effective, EffectiveValue, Sources};
 pub use network::Network;
+pub(crate) use roles::rule_of;
 pub use roles::{Role, RoleError};
 pub use tokens::Jwt;
+pub use unbroken_broker_core::ClientIdSource;
+pub use units::parse_duration;
 pub use written::{FlagValue, Origin};
 
 /// The configuration in use: complete and cross-checked.
@@ -70,6 +75,8 @@ pub struct Config {
     pub mqtt: Mqtt,
     /// Every limit.
     pub limits: Limits,
+    /// Bans of addresses whose logins fail.
+    pub bans: AutomaticBans,
     /// The data directory.
     pub storage: Storage,
     /// Proof of delivery.
@@ -119,6 +126,27 @@ impl Default for Broker {
 pub struct Mqtt {
     /// The longest keep alive of 5.0 clients; `None`: as they request.
     pub server_keep_alive: Option<Duration>,
+}
+
+/// `[bans]`: when an address is banned because its logins have failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AutomaticBans {
+    /// After so many failed logins; `None`: never.
+    pub failed_logins: Option<u32>,
+    /// Within this time.
+    pub window: Duration,
+    /// For this time.
+    pub duration: Duration,
+}
+
+impl Default for AutomaticBans {
+    fn default() -> Self {
+        Self {
+            failed_logins: None,
+            window: Duration::from_mins(1),
+            duration: Duration::from_mins(10),
+        }
+    }
 }
 
 /// `[storage]`

@@ -30,8 +30,13 @@ impl Network {
         }
     }
 
+    /// The one address that it has; `None`: it has several.
+    pub(crate) fn as_address(&self) -> Option<IpAddr> {
+        (self.prefix == Self::bits(self.address)).then_some(self.address)
+    }
+
     /// Its address, and how many of the leading bits count.
-    pub(super) const fn prefix(&self) -> (IpAddr, u8) {
+    pub(crate) const fn prefix(&self) -> (IpAddr, u8) {
         (self.address, self.prefix)
     }
 

@@ -65,6 +65,13 @@ pub struct RoleError {
     pub(super) problem: String,
 }
 
+impl RoleError {
+    /// What is wrong, without the key.
+    pub(crate) fn problem(&self) -> &str {
+        &self.problem
+    }
+}
+
 impl Role {
     /// The role as the core knows it. `listeners`: in the order in which they are numbered.
     pub(crate) fn compile(&self, listeners: &[Listener]) -> Result<core::Role, RoleError> {
@@ -159,36 +166,44 @@ fn rules(
     lines: &[String],
     origin: &str,
 ) -> Result<Vec<Rule>, RoleError> {
-    let rule = |line: &String| {
-        let error = |problem: String| RoleError { key, problem };
-        let shape = || {
+    let rule = |line: &String| rule_of(key, effect, line, origin);
+    lines.iter().map(rule).collect()
+}
+
+/// A rule that is written as `ACTION,ACTION FILTER` at this place; `key` is for messages.
+pub(crate) fn rule_of(
+    key: &'static str,
+    effect: Effect,
+    line: &str,
+    origin: &str,
+) -> Result<Rule, RoleError> {
+    let error = |problem: String| RoleError { key, problem };
+    let shape = || {
+        error(format!(
+            "`{line}` is not a list of actions and a topic filter, such as \
+             \"publish a/#\" or \"subscribe,receive a/#\""
+        ))
+    };
+    let (actions, filter) = line.split_once(' ').ok_or_else(shape)?;
+    let actions = actions.split(',').try_fold(Actions::NONE, |all, word| {
+        let unknown = || {
             error(format!(
-                "`{line}` is not a list of actions and a topic filter, such as \
-                 \"publish a/#\" or \"subscribe,receive a/#\""
+                "`{line}`: `{word}` is not publish, subscribe, receive or all"
             ))
         };
-        let (actions, filter) = line.split_once(' ').ok_or_else(shape)?;
-        let actions = actions.split(',').try_fold(Actions::NONE, |all, word| {
-            let unknown = || {
-                error(format!(
-                    "`{line}`: `{word}` is not publish, subscribe, receive or all"
-                ))
-            };
-            Ok(match word {
-                "all" => Actions::ALL,
-                _ => all.and(Action::named(word).ok_or_else(unknown)?),
-            })
-        })?;
-        let rule = Rule {
-            effect,
-            actions,
-            filter: filter.trim_start().into(),
-            origin: format!("{origin} ({key} \"{line}\")").into(),
-        };
-        compile(&rule).map_err(|problem| error(format!("`{line}`: {problem}")))?;
-        Ok(rule)
+        Ok(match word {
+            "all" => Actions::ALL,
+            _ => all.and(Action::named(word).ok_or_else(unknown)?),
+        })
+    })?;
+    let rule = Rule {
+        effect,
+        actions,
+        filter: filter.trim_start().into(),
+        origin: format!("{origin} ({key} \"{line}\")").into(),
     };
-    lines.iter().map(rule).collect()
+    compile(&rule).map_err(|problem| error(format!("`{line}`: {problem}")))?;
+    Ok(rule)
 }
 
 /// Whether a rule alone can be compiled.

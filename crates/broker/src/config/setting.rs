@@ -11,8 +11,8 @@ use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
 use super::{
-    Batching, Bind, CertificateUser, FileMode, LogFormat, LogLevel, Network, OnError, Protocol,
-    SpSeparator, SpSocket, TlsVersion,
+    Batching, Bind, CertificateUser, ClientIdSource, FileMode, LogFormat, LogLevel, Network,
+    OnError, Protocol, SpSeparator, SpSocket, Takeover, TlsVersion,
 };
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
@@ -191,6 +191,8 @@ word_settings! {
     CertificateUser {
         Off = "off", CommonName = "common_name", Dns = "dns", Email = "email", Uri = "uri"
     }
+    ClientIdSource { Connect = "connect", User = "user" }
+    Takeover { SameUser = "same_user", Anyone = "anyone" }
     TlsVersion { V1_2 = "1.2", V1_3 = "1.3" }
     SpSocket {
         Pub = "pub", Sub = "sub", Push = "push", Pull = "pull", Req = "req", Rep = "rep"

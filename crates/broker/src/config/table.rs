@@ -397,6 +397,41 @@ pub(super) const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        name: "bans",
+        doc: "Bans of addresses whose logins fail. `unbroken ban` makes others.",
+        keys: &[
+            key!(
+                "failed_logins",
+                Kind::Count {
+                    min: 1,
+                    max: u32::MAX as u64,
+                    absent: Some("off")
+                },
+                Live,
+                [
+                    "An address (IPv4, or an IPv6 /64) with so many wrong passwords within `window` is banned",
+                    "for `duration`: its connections are closed, those that are connected stay. \"off\": none",
+                    "is. Many clients behind one address share its ban."
+                ],
+                bans.failed_logins
+            ),
+            key!(
+                "window",
+                time(1, 86_400, None),
+                Live,
+                ["The time in which failed logins of one address are counted."],
+                bans.window
+            ),
+            key!(
+                "duration",
+                time(1, 365 * 86_400, None),
+                Live,
+                ["How long such a ban lasts. A restart of the broker ends it, too."],
+                bans.duration
+            ),
+        ],
+    },
+    Section {
         name: "storage",
         doc: "Persistent data: sessions, their queued messages, retained messages.",
         keys: &[

@@ -218,7 +218,7 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         Live,
         [
             "Whether clients without a user name may connect. Default: only on loopback, and only",
-            "without a password_file."
+            "without password_file and stored_users."
         ],
         allow_anonymous
     ),
@@ -250,6 +250,16 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
             "Names of `[[http_auth]]` tables: their services are asked about its clients, in this order."
         ],
         http_auth
+    ),
+    key!(
+        "stored_users",
+        Kind::Flag,
+        Live,
+        [
+            "Whether users of the store may connect: those that `unbroken user add` has added. If the",
+            "password_file has a user too, the file decides."
+        ],
+        stored_users
     ),
     key!(
         "acl_file",

@@ -23,7 +23,7 @@ const SIZE_UNITS: [(&str, u64); 7] = [
 ];
 
 /// `30s`, `1h 30m`, `250ms`.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
     let mut rest = text;
     let mut total_ms = 0_u64;
     while !rest.is_empty() {

@@ -10,8 +10,8 @@
 //! - It is created while the directory is locked, so an existing one is stale, and is replaced.
 //! - Connections, the length of a request, and idle time are bounded (`bounds`); no shard waits for
 //!   any of this.
-//! - No data is changed without the shards, which have it in memory: removals go to them
-//!   ([`Operator`]).
+//! - No data is changed without those who have it in memory: removals go to the shards, and changes
+//!   of users to who has the access rules ([`Operator`]).
 
 mod protocol;
 mod remote;
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, BufReader, Read};
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -39,6 +39,7 @@ use crate::bounds::{
     ACCEPT_PAUSE, CONTROL_CONNECTIONS, CONTROL_PIECE_BYTES, CONTROL_REQUEST_BYTES, CONTROL_SILENCE,
 };
 use crate::broker_store::BrokerStore;
+use crate::stored_access::Change;
 
 /// The socket of a running broker. Dropping it closes all connections and removes it.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ struct Shared {
     connections: Mutex<BTreeMap<u64, UnixStream>>,
 }
 
-/// Carries out removals and reloads for commands.
+/// Carries out what commands ask for.
 pub trait Operator: Send + Sync + Debug {
     /// Returns when it is removed, on disk too. An error gives the reason why that is not known.
     fn forget(&self, what: Forget) -> Result<(), String>;
@@ -65,6 +66,13 @@ pub trait Operator: Send + Sync + Debug {
     /// Reads the configuration again, as SIGHUP does. Answers what has changed; an error gives the
     /// reason why nothing has.
     fn reload(&self) -> Result<Vec<String>, String>;
+
+    /// Changes users, roles or bans. Returns when that is on disk and in force.
+    fn change(&self, change: &Change) -> Result<(), String>;
+
+    /// Addresses that are banned because their logins have failed, each with the milliseconds that
+    /// are left.
+    fn automatic_bans(&self) -> Vec<(IpAddr, u64)>;
 
     /// Why the store has failed, if it has.
     fn failure(&self) -> Option<&str>;
@@ -221,6 +229,12 @@ fn reply<'s>(
             let reloaded = operator.reload();
             reloaded.map_or_else(Answer::Failed, Answer::Reloaded)
         }
+        Request::Change { change } => {
+            *seen = None;
+            let done = operator.change(&change);
+            done.map_or_else(Answer::Failed, |()| Answer::Done)
+        }
+        Request::AutomaticBans => Answer::AutomaticBans(operator.automatic_bans()),
         Request::Size => Answer::Size(store.size_bytes()?),
         Request::Logs => Answer::logs(view.logs()?),
         Request::Generations { log } => {

@@ -4,6 +4,7 @@
 //! the connection goes on.
 
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::ops::{Deref, Range};
 
 use base64::Engine;
@@ -14,6 +15,7 @@ use unbroken_mqtt_proto::TopicFilter;
 use unbroken_store::{Bounds, Chunk, LogId, Page, Selection, Sequence, Space, StoreError, Value};
 
 use crate::bounds::CONTROL_REQUEST_BYTES;
+use crate::stored_access::Change;
 
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,6 +48,10 @@ pub(super) enum Request {
     Forget {
         what: Forgotten,
     },
+    Change {
+        change: Change,
+    },
+    AutomaticBans,
 }
 
 /// What to remove.
@@ -97,7 +103,9 @@ pub(super) enum Answer {
         pairs: Vec<Keyed>,
         more: bool,
     },
-    /// It is removed, on disk too.
+    /// Addresses, and the milliseconds that are left of their bans.
+    AutomaticBans(Vec<(IpAddr, u64)>),
+    /// It is removed or changed, on disk too.
     Done,
     /// The configuration was read again, with these changes.
     Reloaded(Vec<String>),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read as _};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
@@ -16,6 +17,7 @@ use unbroken_store::{
 
 use super::protocol::{Answer, Bytes, Forgotten, Read, Request};
 use crate::bounds::CONTROL_PIECE_BYTES;
+use crate::stored_access::Change;
 
 /// A connection to the broker that has a data directory. It reads a snapshot: of the first request,
 /// or of the first request after a removal.
@@ -158,6 +160,24 @@ impl Remote {
             Answer::Reloaded(changes) => Ok(changes),
             Answer::Failed(why) => Err(ReloadError::Refused(why)),
             other => Err(self.unasked(other).into()),
+        }
+    }
+
+    /// Changes users, roles or bans; the error is the broker's.
+    pub fn change(&self, change: &Change) -> Result<(), StoreError> {
+        let change = change.clone();
+        match self.ask(&Request::Change { change })? {
+            Answer::Done => Ok(()),
+            other => Err(self.unasked(other)),
+        }
+    }
+
+    /// Addresses that are banned because their logins have failed, each with the milliseconds that
+    /// are left.
+    pub fn automatic_bans(&self) -> Result<Vec<(IpAddr, u64)>, StoreError> {
+        match self.ask(&Request::AutomaticBans)? {
+            Answer::AutomaticBans(bans) => Ok(bans),
+            other => Err(self.unasked(other)),
         }
     }
 

@@ -63,7 +63,7 @@ pub(crate) fn started(directory: &Path) -> (Disk, EventReceiver) {
         &storage,
         vec![shard],
         Vec::new(),
-        Requests::new(Vec::new()),
+        (Requests::new(Vec::new()), Arc::default()),
         mpsc::channel().0,
     );
     (disk.unwrap(), answers)
@@ -96,7 +96,7 @@ fn run(directory: &Path, durability: Durability, end: End) -> u64 {
             &storage,
             Vec::new(),
             Vec::new(),
-            Requests::new(Vec::new()),
+            (Requests::new(Vec::new()), Arc::default()),
             notify,
         )
         .unwrap();
@@ -267,12 +267,12 @@ fn a_directory_that_is_deleted_while_nothing_is_written_is_a_failure() {
     let opened = OpenedStore::open(&Storage::default(), &directory, 1).unwrap();
     let (shard, _answers) = event_channel();
     let (notify, notices) = mpsc::channel();
-    let requests = Requests::new(Vec::new());
+    let commands = (Requests::new(Vec::new()), Arc::default());
     let started = opened.start(
         &Storage::default(),
         vec![shard],
         Vec::new(),
-        requests,
+        commands,
         notify,
     );
     let _disk = started.unwrap();
@@ -300,12 +300,12 @@ fn any_store_works_and_its_failure_is_reported() {
     };
     let (shard, mut answers) = event_channel();
     let (notify, notices) = mpsc::channel();
-    let requests = Requests::new(Vec::new());
+    let commands = (Requests::new(Vec::new()), Arc::default());
     let started = opened.start(
         &Storage::default(),
         vec![shard],
         Vec::new(),
-        requests,
+        commands,
         notify,
     );
     let mut disk = started.unwrap();

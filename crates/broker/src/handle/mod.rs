@@ -14,8 +14,9 @@
 //! - A request ends by its timeout. A full queue is an error ([`HandleError::Busy`]), and so is a
 //!   broker that has ended or ends meanwhile ([`HandleError::Stopped`]).
 //!
-//! Deliberately absent: access rules; a handle may do everything.
+//! Deliberately absent: rights of whoever has a handle; it may do everything.
 
+mod access;
 mod events;
 mod reload;
 mod requests;
@@ -34,10 +35,13 @@ use unbroken_mqtt_proto::TopicName;
 use crate::bounds::{HANDLE_BYTES, HANDLE_EVENTS, HANDLE_PAGE};
 use crate::config::{Change, Config};
 use crate::request::{Answer, PageRequest, Request};
+use crate::stored_access::Change as AccessChange;
 use crate::tls::Expiry;
+pub use access::ChangeAccessError;
+pub(crate) use access::{AccessInForce, WriteBatch};
 pub use events::{Events, EventsError};
 pub use reload::ReloadError;
-pub(crate) use reload::{Access, InForce, first_auth_rules, layers_of, listener_limits};
+pub(crate) use reload::{InForce, first_auth_rules, layers_of, listener_limits};
 pub(crate) use requests::Requests;
 use requests::receive;
 
@@ -116,6 +120,10 @@ impl BrokerHandle {
 
     pub(crate) fn requests(&self) -> Requests {
         self.requests.clone()
+    }
+
+    pub(crate) fn access(&self) -> &Arc<AccessInForce> {
+        self.in_force.access()
     }
 
     /// Clients that are connected.
@@ -229,7 +237,14 @@ impl BrokerHandle {
     /// any more are disconnected, and subscriptions that are not allowed any more end. What clients
     /// do after it returns is judged by the new rules.
     pub fn set_access(&self, sets: Vec<RuleSet>, timeout: Duration) -> Result<(), ReloadError> {
-        self.in_force.set_access(sets, &self.requests, timeout)
+        let access = self.in_force.access();
+        access.set_of_program(sets, &self.requests, timeout)
+    }
+
+    /// Changes users, roles or bans of the store. Returns when that is on disk and in force; if all
+    /// data is in memory, it ends with the broker.
+    pub fn change_access(&self, change: &AccessChange) -> Result<(), ChangeAccessError> {
+        self.in_force.access().change(change, &self.requests)
     }
 
     /// The configuration in force: values that need a restart are as at the start. Its listeners

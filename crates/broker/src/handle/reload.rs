@@ -8,31 +8,28 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use unbroken_broker_core::{LimitsError, Policy, PolicyError, RuleSet, Totals};
+use unbroken_broker_core::{LimitsError, PolicyError, Totals};
 
-use super::{HandleError, Requests};
-use crate::access::{self, AccessError};
+use super::{AccessInForce, HandleError, Requests};
+use crate::access::{AccessError, ConfigRules};
 use crate::authenticator::{
-    AuthRules, AuthSources, HookError, HttpHook, ListenerAuth, TokenError, TokenVerifier,
+    AuthRules, AuthSources, HookError, HttpHook, ListenerAuth, StoredUsers, TokenError,
+    TokenVerifier,
 };
 use crate::channel::DriverEvent;
-use crate::config::{Change, Config, Jwt, Listener, Role, changes, in_force};
+use crate::config::{Change, Config, Jwt, Listener, changes, in_force};
 use crate::listener::{ConnectionPermits, Layers};
 use crate::passwords::{PasswordFileError, Passwords};
-use crate::request::Request;
 use crate::tls::{Expiry, NewRules, TlsError, TlsListener};
 
 /// How long a reload waits for busy shards.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
-/// The number of the policy that a broker starts with.
-const FIRST_POLICY: u64 = 1;
 
 /// What is in force while the broker runs.
 #[derive(Debug)]
 pub(crate) struct InForce {
     running: Mutex<Running>,
-    /// Held while the shards are given a policy, so that all get them in one order.
-    access: Mutex<Access>,
+    access: Arc<AccessInForce>,
     permits: Arc<ConnectionPermits>,
     totals: Arc<Totals>,
     /// Of each open listener.
@@ -46,35 +43,6 @@ pub(crate) struct Running {
     /// order in which they were opened.
     config: Arc<Config>,
     auth_rules: Arc<AuthRules>,
-}
-
-/// The access rules in force: a client must be allowed by both.
-#[derive(Debug)]
-pub(crate) struct Access {
-    /// The number of the policy.
-    generation: u64,
-    of_config: Vec<RuleSet>,
-    of_program: Vec<RuleSet>,
-}
-
-impl Access {
-    /// The rules that a broker starts with.
-    pub(crate) fn start(config: &Config, of_program: Vec<RuleSet>) -> Result<Self, AccessError> {
-        Ok(Self {
-            generation: FIRST_POLICY,
-            of_config: access::rule_sets(&config.listeners, &config.roles)?,
-            of_program,
-        })
-    }
-
-    /// Compiles them; `None`: there are none.
-    pub(crate) fn policy(&self) -> Result<Option<Arc<Policy>>, PolicyError> {
-        let sets = [&*self.of_config, &*self.of_program].concat();
-        if sets.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Arc::new(Policy::compile(self.generation, sets)?)))
-    }
 }
 
 /// Why a changed configuration was not applied. Nothing was changed.
@@ -110,7 +78,7 @@ pub enum ReloadError {
 impl InForce {
     pub(crate) fn new(
         config: Config,
-        (access, auth_rules): (Access, Arc<AuthRules>),
+        (access, auth_rules): (Arc<AccessInForce>, Arc<AuthRules>),
         permits: Arc<ConnectionPermits>,
         totals: Arc<Totals>,
         layers: Vec<Layers>,
@@ -118,7 +86,7 @@ impl InForce {
         let config = Arc::new(config);
         Self {
             running: Mutex::new(Running { config, auth_rules }),
-            access: Mutex::new(access),
+            access,
             permits,
             totals,
             layers,
@@ -141,6 +109,10 @@ impl InForce {
         all
     }
 
+    pub(super) const fn access(&self) -> &Arc<AccessInForce> {
+        &self.access
+    }
+
     pub(super) fn connections(&self) -> u32 {
         self.permits.taken()
     }
@@ -155,9 +127,14 @@ impl InForce {
         let changed = {
             let mut running = self.lock();
             let open = Open::new(&running.config.listeners, &config.listeners);
-            let auth_rules = Arc::new(open.auth_rules(&config, &running.auth_rules)?);
+            let auth_rules = open.auth_rules(&config, &running.auth_rules, self.access.users());
+            let auth_rules = Arc::new(auth_rules?);
             let certificates = self.read_certificates(&open)?;
-            self.reload_access(&open, &config.roles, requests)?;
+            let access = |now: &ConfigRules| {
+                let named = (&*open.named, &*config.roles);
+                ConfigRules::read_again(open.configured(), named, now)
+            };
+            self.access.set_of_config(access, requests, RELOAD_WAIT)?;
             let changed = changes(&running.config, &config);
             let listener_limits = listener_limits(&open.rules);
             requests.send_all(|| DriverEvent::Reconfigured {
@@ -171,6 +148,7 @@ impl InForce {
             for (layers, rule) in self.layers.iter().zip(&open.rules) {
                 layers.put_in_force(rule);
             }
+            self.access.bans().set_rules(config.bans);
             self.permits.set_limits(&config.limits, &listener_limits);
             self.totals.set_listener_limits(&listener_limits);
             running.config = Arc::new(Config {
@@ -196,62 +174,9 @@ impl InForce {
         read.collect()
     }
 
-    /// The rules of the program that embeds the broker are others.
-    pub(super) fn set_access(
-        &self,
-        sets: Vec<RuleSet>,
-        requests: &Requests,
-        timeout: Duration,
-    ) -> Result<(), ReloadError> {
-        let mut access = self.access.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_config = access.of_config.clone();
-        replace(&mut access, of_config, sets, requests, timeout)
-    }
-
-    /// Those of the configuration may be others.
-    fn reload_access(
-        &self,
-        open: &Open,
-        roles: &[Role],
-        requests: &Requests,
-    ) -> Result<(), ReloadError> {
-        let mut access = self.access.lock().unwrap_or_else(PoisonError::into_inner);
-        let sets = open.rule_sets(roles, &access.of_config)?;
-        if access.of_config == sets {
-            return Ok(());
-        }
-        let of_program = access.of_program.clone();
-        match replace(&mut access, sets, of_program, requests, RELOAD_WAIT) {
-            // A busy shard puts them in force when it comes to it.
-            Err(ReloadError::Handle(HandleError::Timeout(_))) => Ok(()),
-            replaced => replaced,
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn replace(
-    access: &mut Access,
-    of_config: Vec<RuleSet>,
-    of_program: Vec<RuleSet>,
-    requests: &Requests,
-    timeout: Duration,
-) -> Result<(), ReloadError> {
-    let next = Access {
-        generation: access.generation + 1,
-        of_config,
-        of_program,
-    };
-    let policy = next.policy()?;
-    *access = next;
-    requests.ask_all(timeout, |answer| Request::SetAccess {
-        policy: policy.clone(),
-        answer,
-    })?;
-    Ok(())
 }
 
 /// The open listeners once another configuration is read. Each is matched by its address, since a
@@ -299,32 +224,22 @@ impl Open {
     }
 
     /// Reads what clients authenticate by.
-    fn auth_rules(&self, config: &Config, now: &AuthRules) -> Result<AuthRules, ReloadError> {
-        let tokens = token_verifiers(config, now)?;
-        let hooks = hooks(config)?;
+    fn auth_rules(
+        &self,
+        config: &Config,
+        now: &AuthRules,
+        stored_users: &Arc<StoredUsers>,
+    ) -> Result<AuthRules, ReloadError> {
+        let shared = Shared::new::<ReloadError>(config, now, stored_users)?;
         let of_listener = |(rule, now): (Option<&Listener>, &Arc<ListenerAuth>)| {
-            rule.map_or_else(
-                || Ok(Arc::clone(now)),
-                |rule| listener_auth(rule, &tokens, &hooks),
-            )
+            rule.map_or_else(|| Ok(Arc::clone(now)), |rule| shared.listener_auth(rule))
         };
         let all = self.configured().zip(&now.listeners).map(of_listener);
         let listeners = all.collect::<Result<_, PasswordFileError>>()?;
-        Ok(AuthRules { listeners, tokens })
-    }
-
-    /// Reads the access control lists.
-    fn rule_sets(&self, roles: &[Role], now: &[RuleSet]) -> Result<Vec<RuleSet>, AccessError> {
-        let mut sets = Vec::new();
-        for (number, rule) in (0..).zip(self.configured()) {
-            let is_its_own = |set: &&RuleSet| set.listeners.as_deref() == Some(&[number]);
-            sets.extend(match rule {
-                Some(rule) => access::list_set(number, rule)?,
-                None => now.iter().find(is_its_own).cloned(),
-            });
-        }
-        sets.extend(access::role_set(&self.named, roles)?);
-        Ok(sets)
+        Ok(AuthRules {
+            listeners,
+            tokens: shared.tokens,
+        })
     }
 }
 
@@ -352,66 +267,70 @@ pub(crate) fn layers_of(listeners: &[Listener]) -> Result<Vec<Layers>, TlsError>
 }
 
 /// What the listeners authenticate by at the start.
-pub(crate) fn first_auth_rules<E>(config: &Config) -> Result<Arc<AuthRules>, E>
-where
-    E: From<PasswordFileError> + From<TokenError> + From<HookError>,
-{
-    let rules = auth_rules::<E>(&config.listeners, config, &AuthRules::default())?;
-    Ok(Arc::new(rules))
-}
-
-/// Reads what the listeners authenticate by. `before`: what is in force, whose fetched keys stay
-/// until there are others.
-fn auth_rules<E>(
-    listeners: &[Listener],
+pub(crate) fn first_auth_rules<E>(
     config: &Config,
-    before: &AuthRules,
-) -> Result<AuthRules, E>
+    stored_users: &Arc<StoredUsers>,
+) -> Result<Arc<AuthRules>, E>
 where
     E: From<PasswordFileError> + From<TokenError> + From<HookError>,
 {
-    let tokens = token_verifiers(config, before)?;
-    let hooks = hooks(config)?;
-    let listeners = listeners.iter();
-    let listeners = listeners.map(|rule| listener_auth(rule, &tokens, &hooks));
+    let shared = Shared::new::<E>(config, &AuthRules::default(), stored_users)?;
+    let listeners = config.listeners.iter().map(|it| shared.listener_auth(it));
     let listeners = listeners.collect::<Result<_, _>>()?;
-    Ok(AuthRules { listeners, tokens })
+    let tokens = shared.tokens;
+    Ok(Arc::new(AuthRules { listeners, tokens }))
 }
 
-fn token_verifiers(
-    config: &Config,
-    before: &AuthRules,
-) -> Result<Vec<Arc<TokenVerifier>>, TokenError> {
-    let verifier = |rules: &Jwt| {
-        let mut of_before = before.tokens.iter();
-        let replaced = of_before.find(|before| before.name() == rules.name);
-        TokenVerifier::new(rules, replaced.map(|it| &**it)).map(Arc::new)
-    };
-    config.jwt.iter().map(verifier).collect()
+/// What several listeners may authenticate by.
+struct Shared {
+    stored_users: Arc<StoredUsers>,
+    tokens: Vec<Arc<TokenVerifier>>,
+    hooks: Vec<Arc<HttpHook>>,
 }
 
-fn hooks(config: &Config) -> Result<Vec<Arc<HttpHook>>, HookError> {
-    let hooks = config.http_auth.iter().map(HttpHook::start);
-    hooks.map(|hook| hook.map(Arc::new)).collect()
-}
+impl Shared {
+    /// `before`: what is in force, whose fetched keys stay until there are others.
+    fn new<E>(
+        config: &Config,
+        before: &AuthRules,
+        stored_users: &Arc<StoredUsers>,
+    ) -> Result<Self, E>
+    where
+        E: From<TokenError> + From<HookError>,
+    {
+        let verifier = |rules: &Jwt| {
+            let mut of_before = before.tokens.iter();
+            let replaced = of_before.find(|before| before.name() == rules.name);
+            TokenVerifier::new(rules, replaced.map(|it| &**it)).map(Arc::new)
+        };
+        let tokens = config.jwt.iter().map(verifier);
+        let tokens = tokens.collect::<Result<_, _>>()?;
+        let hooks = config.http_auth.iter().map(HttpHook::start);
+        let hooks = hooks.map(|hook| hook.map(Arc::new));
+        Ok(Self {
+            stored_users: Arc::clone(stored_users),
+            tokens,
+            hooks: hooks.collect::<Result<_, _>>()?,
+        })
+    }
 
-fn listener_auth(
-    rule: &Listener,
-    tokens: &[Arc<TokenVerifier>],
-    hooks: &[Arc<HttpHook>],
-) -> Result<Arc<ListenerAuth>, PasswordFileError> {
-    let passwords = rule.password_file.as_deref().map(Passwords::read);
-    let address = rule.address();
-    let label = rule.name.clone().unwrap_or_else(|| address.to_string());
-    let named = |name: &String| tokens.iter().find(|it| it.name() == name).cloned();
-    let hook_named = |name: &String| hooks.iter().find(|it| it.name() == name).cloned();
-    let sources = AuthSources {
-        passwords: passwords.transpose()?.map(Arc::new),
-        tokens: rule.jwt.iter().filter_map(named).collect(),
-        hooks: rule.http_auth.iter().filter_map(hook_named).collect(),
-        allow_anonymous: rule.allow_anonymous,
-    };
-    Ok(Arc::new(ListenerAuth::new(label.into(), sources)))
+    /// Reads the password file of a listener.
+    fn listener_auth(&self, rule: &Listener) -> Result<Arc<ListenerAuth>, PasswordFileError> {
+        let passwords = rule.password_file.as_deref().map(Passwords::read);
+        let address = rule.address();
+        let label = rule.name.clone().unwrap_or_else(|| address.to_string());
+        let token = |name| self.tokens.iter().find(|it| it.name() == name).cloned();
+        let hook = |name| self.hooks.iter().find(|it| it.name() == name).cloned();
+        let sources = AuthSources {
+            passwords: passwords.transpose()?.map(Arc::new),
+            stored_users: rule.stored_users.then(|| Arc::clone(&self.stored_users)),
+            tokens: rule.jwt.iter().filter_map(token).collect(),
+            hooks: rule.http_auth.iter().filter_map(hook).collect(),
+            allow_anonymous: rule.allow_anonymous,
+            client_ids: rule.client_id_rules(),
+        };
+        Ok(Arc::new(ListenerAuth::new(label.into(), sources)))
+    }
 }
 
 pub(crate) fn listener_limits(rules: &[Listener]) -> Vec<Option<u32>> {
@@ -421,6 +340,7 @@ pub(crate) fn listener_limits(rules: &[Listener]) -> Vec<Option<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Role;
 
     fn listener(port: u16, allow_anonymous: bool) -> Listener {
         Listener {
@@ -453,10 +373,14 @@ mod tests {
             listeners: vec![name.to_owned()],
             ..Role::default()
         };
+        let rules = |name: &str| {
+            let now = ConfigRules::default();
+            ConfigRules::read_again(open.configured(), (&open.named, &[role(name)]), &now)
+        };
         for (name, number) in [("kept", 2), ("new", 1), ("gone", 3)] {
-            let sets = open.rule_sets(&[role(name)], &[]).unwrap();
+            let sets = rules(name).unwrap().sets(Vec::new());
             assert_eq!(sets[0].roles[0].members[0].listener, Some(number), "{name}");
         }
-        assert!(open.rule_sets(&[role("old")], &[]).is_err());
+        assert!(rules("old").is_err());
     }
 }

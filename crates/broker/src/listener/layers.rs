@@ -74,9 +74,14 @@ impl Layers {
     /// Whether a client from there may begin a handshake.
     pub(super) fn has_share(&self, from: Option<SocketAddr>) -> bool {
         self.tls.as_ref().is_none_or(|tls| {
-            let address = address_of(&self.rules(), from);
+            let address = self.address_of(from);
             address.is_none_or(|address| tls.has_share(address))
         })
+    }
+
+    /// The address of the client, unless it comes through a proxy or has none.
+    pub(super) fn address_of(&self, from: Option<SocketAddr>) -> Option<IpAddr> {
+        address_of(&self.rules(), from)
     }
 
     /// For a new connection from this address.
@@ -95,7 +100,6 @@ impl Layers {
     }
 }
 
-/// The address of the client, unless it comes through a proxy or has none.
 fn address_of(rules: &Rules, from: Option<SocketAddr>) -> Option<IpAddr> {
     let address = from?.ip();
     let trusts = |proxies: &Arc<Proxies>| proxies.trust(address);

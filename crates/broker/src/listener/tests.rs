@@ -79,7 +79,8 @@ fn acceptor_of(shards: u8, limits: &[Option<u32>]) -> (Acceptor, Poll) {
         limits,
     ));
     let poll = Poll::new().unwrap();
-    let acceptor = Acceptor::new(sockets, permits, shards, poll.registry()).unwrap();
+    let acceptor =
+        Acceptor::new(sockets, (permits, Arc::default()), shards, poll.registry()).unwrap();
     (acceptor, poll)
 }
 
@@ -302,6 +303,7 @@ fn closed_connections_are_logged_at_most_once_a_second() {
         broker,
         listener,
         handshakes: 0,
+        banned: 0,
     };
     assert_eq!(rejected.take(start), report(0, 1));
     rejected.count(LimitReached::Listener);

@@ -24,7 +24,7 @@ pub enum Scheme {
 }
 
 /// A hash as stored. No `Debug`: it is a secret to be guessed at.
-pub(super) struct StoredHash {
+pub(crate) struct StoredHash {
     work: Work,
     salt: Vec<u8>,
     hash: Vec<u8>,

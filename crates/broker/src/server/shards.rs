@@ -2,13 +2,17 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use unbroken_broker_core::{
     Input, Policy, RuleSet, Settings, Shard, ShardId, ShardOptions, Totals,
 };
 
+use super::StartError;
+use crate::authenticator::AuthRules;
 use crate::config::Config;
+use crate::disk::OpenedStore;
+use crate::handle::AccessInForce;
 
 /// What a broker is started with that no configuration file has.
 #[derive(Clone, Debug, Default)]
@@ -52,4 +56,37 @@ pub(super) fn put_in_force(policy: Option<&Arc<Policy>>, shards: &mut [Shard]) {
         let outputs = shard.handle(Instant::now(), input).count();
         debug_assert_eq!(outputs, 0, "there is no client yet");
     }
+}
+
+/// The access rules of the configuration, the program and the store, and its users and bans.
+pub(super) fn access_in_force(
+    config: &Config,
+    of_program: Vec<RuleSet>,
+    opened: Option<&OpenedStore>,
+) -> Result<Arc<AccessInForce>, StartError> {
+    let stored = opened.map(OpenedStore::access).transpose()?;
+    let of_config = (&*config.listeners, &*config.roles);
+    let access = AccessInForce::start(of_config, of_program, stored.unwrap_or_default())?;
+    access.bans().set_rules(config.bans);
+    Ok(Arc::new(access))
+}
+
+pub(super) fn settings(config: &Config, auth_rules: &AuthRules) -> Settings {
+    let mut settings = Settings::default();
+    // Whole seconds up to 65,535: the configuration allows no more.
+    settings.keep_alive_max_s = config
+        .mqtt
+        .server_keep_alive
+        .map(|keep_alive| u16::try_from(keep_alive.as_secs()).unwrap_or(u16::MAX));
+    settings.sys_interval = config.broker.sys_interval;
+    settings.durable = config.storage.place().is_some();
+    settings.client_ids = auth_rules.client_ids();
+    settings.audit.enabled = config.audit.stamping;
+    settings.audit.rules.clone_from(&config.audit.rules);
+    settings.audit.prefix.clone_from(&config.audit.prefix);
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    // With a clock before 1970 epochs count from 0.
+    let started = since_1970.unwrap_or_default().as_micros();
+    settings.audit.started_us = u64::try_from(started).unwrap_or(0);
+    settings
 }

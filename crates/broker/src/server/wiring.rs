@@ -7,6 +7,7 @@ use mio::Poll;
 use unbroken_broker_core::ShardId;
 
 use crate::authenticator::{Authenticator, Verifier, authenticator, verifier_threads};
+use crate::bans::Bans;
 use crate::bounds::CHANNEL_MESSAGES;
 use crate::channel::{
     EventReceiver, EventSender, ShardSender, ThreadWaker, event_channel, shard_channel,
@@ -65,13 +66,17 @@ impl Wiring {
     }
 
     /// For each shard, and for each thread that verifies.
-    pub(super) fn authenticators(&mut self) -> io::Result<(Vec<Authenticator>, Vec<Verifier>)> {
+    pub(super) fn authenticators(
+        &mut self,
+        bans: &Arc<Bans>,
+    ) -> io::Result<(Vec<Authenticator>, Vec<Verifier>)> {
         let mut boot_key = [0; 32];
         getrandom::fill(&mut boot_key).map_err(io::Error::other)?;
         Ok(authenticator(
             self.event_channels(),
             boot_key,
             verifier_threads(),
+            bans,
         ))
     }
 

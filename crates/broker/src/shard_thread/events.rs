@@ -27,6 +27,7 @@ pub(super) fn handle_event(
             admission,
         } => {
             driver.sockets.resume(connection);
+            let admission = driver.review(now, connection, admission);
             input(
                 shard,
                 driver,
@@ -58,8 +59,10 @@ pub(super) fn handle_event(
             auth_rules,
             applied,
         } => {
+            let client_ids = auth_rules.client_ids();
             driver.auth_rules = auth_rules;
             input(shard, driver, now, Input::Reconfigured(limits));
+            input(shard, driver, now, Input::ClientIdRulesReplaced(client_ids));
             drop(applied);
         }
         DriverEvent::Drain { until } => {

@@ -41,6 +41,10 @@ pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, re
             operate(shard, driver, now, Operation::Forget(what));
             driver.notify_when_stored(done);
         }
+        Request::Ban { clients, answer } => {
+            operate(shard, driver, now, Operation::Ban(clients));
+            let _ = answer.try_send(());
+        }
         Request::Watch(watch) => driver.watches.push(watch),
         Request::SetAccess { policy, answer } => {
             input(shard, driver, now, Input::PolicyReplaced(policy));

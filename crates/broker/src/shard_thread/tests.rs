@@ -474,7 +474,8 @@ fn shard_thread(
 ) -> ShardThread {
     let poll = Poll::new().unwrap();
     let thread_waker = ThreadWaker::new(poll.registry(), WAKER).unwrap();
-    let (mut authenticators, _verifiers) = authenticator(vec![event_channel().0], [0; 32], 1);
+    let (mut authenticators, _verifiers) =
+        authenticator(vec![event_channel().0], [0; 32], 1, &Arc::default());
     let anybody = AuthSources {
         allow_anonymous: true,
         ..AuthSources::default()

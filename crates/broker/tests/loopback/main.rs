@@ -12,6 +12,7 @@ mod restart;
 mod scram;
 mod service;
 mod tokens;
+mod users;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};

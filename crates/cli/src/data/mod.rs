@@ -4,6 +4,7 @@
 //! What is read is of one moment.
 
 pub(crate) mod backup;
+pub(crate) mod bans;
 pub(crate) mod db;
 pub(crate) mod doctor;
 mod examine;
@@ -13,11 +14,14 @@ mod queued;
 mod record;
 pub(crate) mod restore;
 pub(crate) mod retained;
+pub(crate) mod roles;
 mod session;
 pub(crate) mod sessions;
+pub(crate) mod users;
 
 use std::fs;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,6 +30,7 @@ use nix::unistd::Uid;
 use unbroken_broker::config::Sources;
 use unbroken_broker::control::{Remote, RemoteError, Who};
 use unbroken_broker::failure as failure_file;
+use unbroken_broker::stored_access::{Change, ChangeError, Edit, StoredAccess};
 use unbroken_store::hand_over;
 use unbroken_store::quarantine::{self, OnCorruption};
 use unbroken_store::{
@@ -75,6 +80,25 @@ impl DataArgs {
         // One that is known to be damaged stays as it is: the start sets it aside.
         let opened = quarantine::open(&path, Options::default(), OnCorruption::Refuse);
         Ok(opened.map(|(store, _)| Data::Own(Box::new(store))))
+    }
+
+    /// As [`open`](Self::open), to add users and roles: a directory without a store gets one.
+    pub(crate) fn open_or_create(&self) -> Result<Data, Failure> {
+        let path = self.path()?;
+        let is_missing = match Embedded::is_in(&path) {
+            Ok(is_in) => !is_in,
+            Err(StoreError::Io { source, .. }) => source.kind() == io::ErrorKind::NotFound,
+            Err(_) => false,
+        };
+        if !is_missing {
+            return self.open();
+        }
+        if path.exists() {
+            own(&path)?;
+        }
+        let opened = quarantine::open(&path, Options::default(), OnCorruption::Refuse);
+        let (store, _) = opened.map_err(|error| failure(&error))?;
+        Ok(Data::Own(Box::new(store)))
     }
 
     /// What is found in it without opening it; none if a broker has it.
@@ -155,6 +179,37 @@ impl Data {
         })
     }
 
+    /// What is stored about users.
+    pub(crate) fn access(&self) -> Result<StoredAccess, StoreError> {
+        StoredAccess::load(&*self.view()?)
+    }
+
+    /// Changes users, roles or bans. A running broker puts it in force, too.
+    pub(crate) fn change(&self, change: &Change) -> Result<(), Failure> {
+        let store = match self {
+            Self::Own(store) => store,
+            Self::Broker(remote) => {
+                // To say what is wrong in the same words and with the same code. Only the broker
+                // knows its automatic bans.
+                if !matches!(change, Change::Unban { .. }) || self.automatic_bans()?.is_empty() {
+                    planned(&self.access()?, change)?;
+                }
+                return Ok(remote.change(change)?);
+            }
+        };
+        let edits = planned(&self.access()?, change)?;
+        Ok(commit(store, &Edit::batch(&edits))?)
+    }
+
+    /// Addresses that a running broker has banned for failed logins, and the milliseconds that are
+    /// left.
+    pub(crate) fn automatic_bans(&self) -> Result<Vec<(IpAddr, u64)>, StoreError> {
+        match self {
+            Self::Own(_) => Ok(Vec::new()),
+            Self::Broker(remote) => remote.automatic_bans(),
+        }
+    }
+
     /// Removes a session with everything that is kept of it; what groups gave to it goes to others.
     pub(crate) fn remove_session(&self, client_id: &str) -> Result<(), StoreError> {
         match self {
@@ -174,6 +229,29 @@ impl Data {
             Self::Broker(remote) => remote.remove_retained(topic),
         }
     }
+}
+
+fn planned(access: &StoredAccess, change: &Change) -> Result<Vec<Edit>, Failure> {
+    let planned = access.plan(change);
+    planned.map_err(|error| {
+        let code = match &error {
+            ChangeError::Missing { .. } | ChangeError::Exists { .. } => 1,
+            _ => exit::USAGE,
+        };
+        Failure::new(code, error)
+    })
+}
+
+/// What the store of a directory has about users; none if there is no store.
+pub(crate) fn access_in(directory: &Path) -> Result<Option<StoredAccess>, Failure> {
+    if !matches!(Embedded::is_in(directory), Ok(true)) {
+        return Ok(None);
+    }
+    let of_directory = DataArgs {
+        directory: Some(directory.to_owned()),
+        config: None,
+    };
+    Ok(Some(of_directory.open()?.access()?))
 }
 
 /// The broker that has a directory; if there is none, this user may take it.

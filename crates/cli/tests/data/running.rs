@@ -2,9 +2,11 @@
 //! failed.
 
 use std::fs;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use unbroken_broker::control::{self, Forget, Operator};
+use unbroken_broker::stored_access::Change;
 use unbroken_store::Embedded;
 
 use crate::backup::without_store_health;
@@ -65,6 +67,14 @@ impl Operator for Failed {
         Err("there is no configuration".to_owned())
     }
 
+    fn change(&self, _: &Change) -> Result<(), String> {
+        Err("no user can be changed here".to_owned())
+    }
+
+    fn automatic_bans(&self) -> Vec<(IpAddr, u64)> {
+        Vec::new()
+    }
+
     fn failure(&self) -> Option<&str> {
         Some("no space")
     }
@@ -81,6 +91,14 @@ impl Operator for Refuses {
 
     fn reload(&self) -> Result<Vec<String>, String> {
         Err("there is no configuration".to_owned())
+    }
+
+    fn change(&self, _: &Change) -> Result<(), String> {
+        Err("no user can be changed here".to_owned())
+    }
+
+    fn automatic_bans(&self) -> Vec<(IpAddr, u64)> {
+        Vec::new()
     }
 
     fn failure(&self) -> Option<&str> {

@@ -15,6 +15,8 @@ pub(crate) fn reason_code(words: &str) -> u8 {
         "the client id is not valid" => reason::CLIENT_IDENTIFIER_NOT_VALID,
         "the user name or password is wrong" => reason::BAD_USER_NAME_OR_PASSWORD,
         "it is not authorized" => reason::NOT_AUTHORIZED,
+        "it is banned" => reason::BANNED,
+        "an operator ended its connection" => reason::ADMINISTRATIVE_ACTION,
         "the authentication method is unknown" => reason::BAD_AUTHENTICATION_METHOD,
         "its keep alive ran out" => reason::KEEP_ALIVE_TIMEOUT,
         "its session was taken over" => reason::SESSION_TAKEN_OVER,
@@ -37,7 +39,7 @@ pub(crate) fn return_code(words: &str) -> u8 {
         "the client id is not valid" => 2,
         "a quota is exceeded" | "the broker is unavailable" => 3,
         "the user name or password is wrong" => 4,
-        "it is not authorized" => 5,
+        "it is not authorized" | "it is banned" => 5,
         other => panic!("3.x has no code for {other:?}"),
     }
 }

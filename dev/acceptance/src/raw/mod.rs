@@ -156,6 +156,7 @@ pub mod reason {
     pub const BAD_USER_NAME_OR_PASSWORD: u8 = 0x86;
     pub const NOT_AUTHORIZED: u8 = 0x87;
     pub const SERVER_UNAVAILABLE: u8 = 0x88;
+    pub const BANNED: u8 = 0x8a;
     pub const SERVER_SHUTTING_DOWN: u8 = 0x8b;
     pub const BAD_AUTHENTICATION_METHOD: u8 = 0x8c;
     pub const KEEP_ALIVE_TIMEOUT: u8 = 0x8d;
@@ -168,5 +169,6 @@ pub mod reason {
     pub const TOPIC_ALIAS_INVALID: u8 = 0x94;
     pub const PACKET_TOO_LARGE: u8 = 0x95;
     pub const QUOTA_EXCEEDED: u8 = 0x97;
+    pub const ADMINISTRATIVE_ACTION: u8 = 0x98;
     pub const CONNECTION_RATE_EXCEEDED: u8 = 0x9f;
 }

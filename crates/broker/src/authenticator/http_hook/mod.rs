@@ -26,7 +26,6 @@ use std::time::Instant;
 use unbroken_broker_core::Credentials;
 
 use super::chain::HookVerdict;
-use super::failures::Source;
 use super::http_client::{HttpClient, HttpClientError};
 use super::login_queue::Refusal;
 use super::pending::{Pending, PendingLogins};
@@ -34,6 +33,7 @@ use super::recent_logins::{LoginTag, RecentLogins};
 use super::verifier::Verification;
 use crate::bounds::{HOOK_ANSWER_BYTES, HOOK_REPORT_PAUSE};
 use crate::config::HttpAuth;
+use crate::source::Source;
 use cache::Cache;
 
 /// One `[[http_auth]]` table. Dropping it ends its threads.
