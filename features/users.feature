@@ -176,3 +176,53 @@ Feature: Users and roles in the store
     Then its output mentions "too many logins have failed"
     When phone connects with the user "ann" and "wonderland"
     Then phone is still connected
+
+  # [MQTT-3.1.3-8]
+  Scenario Outline: A listener binds client ids to its users
+    Given a durable broker with the configuration:
+      """
+      [[listeners]]
+      stored_users = true
+      client_id = "{user}-*"
+      """
+    And clients speak MQTT <version>
+    When I run `unbroken user add --data DATA ann` with the input:
+      """
+      wonderland
+      """
+    And phone connects with the client id "ann-phone", the user "ann" and "wonderland"
+    Then phone is still connected
+    When desk tries to connect with the client id "bob-desk", the user "ann" and "wonderland"
+    Then desk is refused because the client id is not valid
+
+    Examples:
+      | version |
+      | 3.1.1   |
+      | 5.0     |
+
+  # [MQTT-3.1.4-3]
+  Scenario: A session is its user's, also after a restart
+    Given a durable broker with the configuration:
+      """
+      [[listeners]]
+      stored_users = true
+      """
+    When I run `unbroken user add --data DATA ann` with the input:
+      """
+      wonderland
+      """
+    And I run `unbroken user add --data DATA bob` with the input:
+      """
+      looking-glass
+      """
+    And phone connects with a persistent session, the user "ann" and "wonderland"
+    And thief tries to connect with the client id "phone", the user "bob" and "looking-glass"
+    Then thief is refused because it is not authorized
+    And the broker's log mentions "its client id has a session of another user"
+    And phone is still connected
+    When phone disconnects
+    And the broker is killed and started again
+    And thief tries to connect with the client id "phone", the user "bob" and "looking-glass"
+    Then thief is refused because it is not authorized
+    When phone connects with a persistent session, the user "ann" and "wonderland"
+    Then phone still has its session

@@ -262,6 +262,36 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         stored_users
     ),
     key!(
+        "client_id_from",
+        Kind::Choice(&["connect", "user"]),
+        Live,
+        [
+            "user: a client's id is the name of its user, of whichever source, whatever it says; a",
+            "client without a user is refused with 0x85 (before 5.0: 2). connect: what it says."
+        ],
+        client_id_from
+    ),
+    key!(
+        "client_id",
+        Kind::Text,
+        Live,
+        [
+            "What client ids are like: * matches any characters, {user} is the client's user name, as",
+            "in \"{user}-*\". Clients with other ids are refused with 0x85 (before 5.0: 2)."
+        ],
+        client_id
+    ),
+    key!(
+        "takeover",
+        Kind::Choice(&["same_user", "anyone"]),
+        Live,
+        [
+            "same_user: a session that a user has begun is that user's; another user with its client",
+            "id is refused with 0x87 (before 5.0: 5). anyone: who connects with the id takes it over."
+        ],
+        takeover
+    ),
+    key!(
         "acl_file",
         Kind::Path,
         Live,

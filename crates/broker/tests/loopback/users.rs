@@ -9,6 +9,7 @@ use crate::client::{Client, Received, connect, connect_as};
 use crate::{config, start};
 
 const SUCCESS: u8 = 0;
+const CLIENT_IDENTIFIER_NOT_VALID: u8 = 0x85;
 const BAD_USER_NAME_OR_PASSWORD: u8 = 0x86;
 const NOT_AUTHORIZED: u8 = 0x87;
 const BANNED: u8 = 0x8a;
@@ -129,4 +130,20 @@ fn connections_from_a_banned_address_are_closed() {
     assert_eq!(Client::open(address).receive(), Received::Closed);
     change(&Change::Unban { target: target() });
     Client::connect(address, "a").ping();
+}
+
+/// [MQTT-3.1.3-8]
+#[test]
+fn client_ids_are_bound_to_users_as_soon_as_the_configuration_says_so() {
+    let mut config = config(2);
+    config.listeners[0].stored_users = true;
+    let (server, address) = start(config.clone());
+    let added = server.handle().change_access(&add_user("ann", "secret"));
+    added.unwrap();
+    attempt(address, &connect_as("phone", "ann", "secret"), SUCCESS);
+    config.listeners[0].client_id = Some("{user}-*".to_owned());
+    server.handle().reload(config).unwrap();
+    let login = |id: &str| connect_as(id, "ann", "secret");
+    attempt(address, &login("phone"), CLIENT_IDENTIFIER_NOT_VALID);
+    attempt(address, &login("ann-phone"), SUCCESS);
 }
