@@ -14,9 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use unbroken_broker_core::{
-    Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId, Work,
-};
+use unbroken_broker_core::{ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId, Work};
 
 use crate::authenticator::{AuthRules, Authenticator};
 use crate::bounds::{FIN_GRACE, LINGER};
@@ -152,17 +150,6 @@ impl Driver {
                 }
             }
         }
-    }
-
-    /// The last word about a client that a source of users has decided about.
-    pub(crate) fn review(
-        &self,
-        now: Instant,
-        connection: ConnectionId,
-        admission: Admission,
-    ) -> Admission {
-        let address = self.sockets.peer(connection).and_then(|peer| peer.address);
-        self.authenticator.review(admission, address, now)
     }
 
     /// A connection has sent these, which are no packet yet. If it is refused for them, the log has
@@ -424,7 +411,7 @@ mod tests {
     use std::net::TcpStream;
 
     use mio::{Events, Poll};
-    use unbroken_broker_core::{Grant, Peer};
+    use unbroken_broker_core::{Admission, Grant, Peer};
 
     use super::*;
     use crate::authenticator::authenticator;

@@ -159,8 +159,8 @@ impl Server {
     pub fn start_with(config: Config, options: ServerOptions) -> Result<Self, StartError> {
         check(&config)?;
         let layers = layers_of(&config.listeners)?;
-        let count = config.broker.shards.unwrap_or_else(default_shards);
-        let count = count.clamp(1, SHARDS_MAX);
+        let shards = config.broker.shards;
+        let count = shards.unwrap_or_else(default_shards).clamp(1, SHARDS_MAX);
         let room = open_files::raise_limit(count);
         open_files::log_limit(room, config.limits.connections_max);
         let directory = config.storage.place();
@@ -207,8 +207,7 @@ impl Server {
             disk: None,
             store_failure: None,
         };
-        // After the server, so that it is dropped first when the start fails.
-        let ended = ended;
+        let ended = ended; // dropped before the server when the start fails
         let was_killed = opened.as_ref().is_some_and(OpenedStore::was_killed);
         let settings = settings(&config, &auth_rules);
         let mut shards = new_shards(settings, &config, count, &totals, was_killed)?;

@@ -125,7 +125,10 @@ pub(super) fn benchmarks(full: bool, bars: bool) -> Vec<Benchmark> {
         ("what keeping costs", durability),
         ("what one client does to others", fairness),
         ("what logins cost", logins),
-        ("what TLS, WebSocket and access rules cost", &["doors", "--smoke"]),
+        (
+            "what TLS, WebSocket and access rules cost",
+            &["doors", "--smoke"],
+        ),
         ("what a second shard costs", shards),
         (
             "what more cores and clients would take",

@@ -16,6 +16,8 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
 
+use super::Connection;
+
 #[derive(Debug)]
 pub(crate) struct Enhanced {
     method: Box<str>,
@@ -177,5 +179,54 @@ impl std::fmt::Debug for AuthStep {
         f.debug_struct("AuthStep")
             .field("method", &self.method)
             .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// CONNECT named an authentication method.
+    pub(crate) fn begin_enhanced(&mut self, method: &str) {
+        self.login.enhanced = Some(Box::new(Enhanced::new(method)));
+    }
+
+    /// The enhanced authentication, if CONNECT named a method.
+    pub(crate) fn enhanced(&mut self) -> Option<&mut Enhanced> {
+        self.login.enhanced.as_deref_mut()
+    }
+
+    /// The method that CONNECT named.
+    pub(crate) fn auth_method(&self) -> Option<&str> {
+        self.login
+            .enhanced
+            .as_ref()
+            .map(|enhanced| enhanced.method())
+    }
+
+    /// What CONNACK shows of the server.
+    pub(crate) fn auth_proof(&self) -> Option<&[u8]> {
+        self.login.enhanced.as_ref()?.proof()
+    }
+
+    /// When patience with a client ends that authenticates again.
+    pub(crate) fn is_to_have_authenticated_by(&self) -> Option<Instant> {
+        self.login.enhanced.as_ref()?.until()
+    }
+
+    /// The driver wants another step of the client. Whether it had one to decide about.
+    pub(crate) fn challenge(&mut self, exchange: AuthExchange) -> bool {
+        let is_first = self.handshake.challenge();
+        let Some(enhanced) = self.enhanced() else {
+            return false;
+        };
+        (is_first || enhanced.challenge()) && {
+            enhanced.keep(exchange);
+            true
+        }
+    }
+
+    /// The client has taken the next step before it is let in: what the driver is asked with.
+    pub(crate) fn take_step(&mut self, data: Option<&[u8]>) -> Option<(AuthStep, Instant)> {
+        let until = self.handshake.until()?;
+        self.handshake.decide_again();
+        Some((self.enhanced()?.step(data, false), until))
     }
 }

@@ -2,7 +2,7 @@
 //! answers.
 //!
 //! ```text
-//! password file ─▶ users of the store ─▶ certificate ─▶ tokens ─▶ HTTP hooks ─▶ anonymous ─▶ refused
+//! password file ─▶ stored users ─▶ certificate ─▶ tokens ─▶ HTTP hooks ─▶ anonymous ─▶ refused
 //!      each: allow, deny, or "not mine": the next one is asked
 //! ```
 //!

@@ -1,7 +1,10 @@
 //! Answers to a shard's requests that need no other thread.
 
+use std::time::Instant;
+
 use unbroken_broker_core::{Admission, AuthExchange, ConnectionId, Input, StoreId};
 
+use super::Driver;
 use crate::authenticator::Decision;
 
 /// An answer, until the shard has it.
@@ -54,5 +57,18 @@ impl Answer {
             },
             Self::Stored(id) => Input::Stored(id),
         }
+    }
+}
+
+impl Driver {
+    /// The last word about a client that a source of users has decided about.
+    pub(crate) fn review(
+        &self,
+        now: Instant,
+        connection: ConnectionId,
+        admission: Admission,
+    ) -> Admission {
+        let address = self.sockets.peer(connection).and_then(|peer| peer.address);
+        self.authenticator.review(admission, address, now)
     }
 }
