@@ -37,6 +37,8 @@ use crate::files;
 pub struct Passwords {
     hashes: Vec<Arc<StoredHash>>,
     users: HashMap<Box<str>, usize>,
+    /// Positions of what can serve SCRAM-SHA-256, and SCRAM-SHA-512.
+    scram: [Vec<usize>; 2],
     /// Chooses the stand-in for an unknown user.
     stand_in: RandomState,
     generation: Generation,
@@ -89,7 +91,13 @@ impl Passwords {
             }
             hashes.push(Arc::new(hash));
         }
+        let serving = |wanted| {
+            let entries = hashes.iter().enumerate();
+            let serving = entries.filter(|(_, hash)| hash.has_scram_keys(wanted));
+            serving.map(|(position, _)| position).collect()
+        };
         Ok(Self {
+            scram: [serving(ScramHash::Sha256), serving(ScramHash::Sha512)],
             hashes,
             users: positions,
             stand_in: RandomState::new(),
@@ -128,37 +136,42 @@ impl Passwords {
     }
 
     /// The keys by which a client shows that it is `user`, and whether it can: a user that does not
-    /// exist, or whose entry has no such keys, gets those of a stand-in, always the same.
+    /// exist, or whose entry has no such keys, gets those of a stand-in, always the same. Both take
+    /// as long, whatever the length of the file is.
     pub(crate) fn scram_keys(&self, hash: ScramHash, user: &str) -> (ScramKeys, bool) {
-        let known = self.users.get(user).and_then(|at| self.hashes.get(*at));
-        if let Some(keys) = known.and_then(|entry| entry.scram_keys(hash)) {
-            return (keys, true);
-        }
         // Whoever has the file has all passwords to guess at: its content is the secret.
         let secret = hash.hmac(self.generation.as_bytes(), user.as_bytes());
-        let others: Vec<_> = self
-            .hashes
-            .iter()
-            .filter(|it| it.has_scram_keys(hash))
-            .collect();
-        let number = secret
-            .iter()
-            .fold(0, |sum, byte| (sum * 256 + usize::from(*byte)) % 65_521);
-        let like = others.get(number % others.len().max(1));
-        let (iterations, salt_length) = like.map_or(STAND_IN_COST, |entry| entry.scram_cost());
+        let known = self.users.get(user).and_then(|at| self.hashes.get(*at));
+        let known = known.filter(|entry| entry.has_scram_keys(hash));
+        let like = self.scram_stand_in(hash, &secret);
+        let keys = known.or(like).and_then(|entry| entry.scram_keys(hash));
+        let (iterations, salt_length) = match keys {
+            Some(keys) if known.is_some() => return (keys, true),
+            Some(keys) => (keys.iterations, keys.salt.len()),
+            None => STAND_IN_COST,
+        };
+        let salt = secret.iter().rev().copied().cycle();
         let stand_in = ScramKeys {
             iterations,
-            salt: secret
-                .iter()
-                .rev()
-                .copied()
-                .cycle()
-                .take(salt_length)
-                .collect(),
+            salt: salt.take(salt_length).collect(),
             stored_key: secret.clone(),
             server_key: secret,
         };
         (stand_in, false)
+    }
+
+    /// The entry whose cost a stand-in shows; `None`: no entry has keys for this hash.
+    fn scram_stand_in(&self, hash: ScramHash, secret: &[u8]) -> Option<&StoredHash> {
+        let [sha256, sha512] = &self.scram;
+        let serving = match hash {
+            ScramHash::Sha256 => sha256,
+            ScramHash::Sha512 => sha512,
+        };
+        let number = secret
+            .iter()
+            .fold(0, |sum, byte| (sum * 256 + usize::from(*byte)) % 65_521);
+        let position = serving.get(number % serving.len().max(1))?;
+        self.hashes.get(*position)
     }
 
     /// How many users there are.
@@ -276,6 +289,11 @@ pub enum LineProblem {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
 
     const FILE: &str = include_str!("../testdata/users");
@@ -323,6 +341,43 @@ mod tests {
             .collect();
         assert_eq!(picked, again);
         assert!((0..4).all(|entry| picked.contains(&entry)), "{picked:?}");
+    }
+
+    #[test]
+    fn a_stand_in_for_scram_looks_like_an_entry_that_serves_its_hash() {
+        let salted = |name: &str, scheme: &str, iterations: u32, bytes: usize| {
+            let hash = STANDARD.encode(vec![7; if scheme == "scram-sha-256" { 32 } else { 64 }]);
+            let salt = STANDARD.encode(vec![9; bytes]);
+            let server_key = if scheme == "7" {
+                String::new()
+            } else {
+                format!("${hash}")
+            };
+            format!("{name}:${scheme}${iterations}${salt}${hash}{server_key}\n")
+        };
+        let text = [
+            salted("a", "scram-sha-256", 5000, 16),
+            salted("b", "7", 101, 12),
+            salted("c", "scram-sha-512", 6000, 20),
+        ];
+        let users = passwords(&text.concat()).unwrap();
+        let cost = |hash, user: &str| {
+            let (keys, is_known) = users.scram_keys(hash, user);
+            assert_eq!(keys.stored_key.len(), hash.bytes());
+            ((keys.iterations, keys.salt.len()), is_known)
+        };
+        assert_eq!(cost(ScramHash::Sha256, "a"), ((5000, 16), true));
+        assert_eq!(cost(ScramHash::Sha512, "b"), ((101, 12), true));
+        assert_eq!(cost(ScramHash::Sha256, "c"), ((5000, 16), false));
+        let seen: HashSet<_> = (0..100)
+            .map(|n| cost(ScramHash::Sha512, &format!("u{n}")))
+            .collect();
+        let expected = [((101, 12), false), ((6000, 20), false)];
+        assert_eq!(seen, HashSet::from(expected));
+        let nobody = passwords("# nobody\n").unwrap();
+        let (keys, is_known) = nobody.scram_keys(ScramHash::Sha256, "a");
+        assert_eq!((keys.iterations, keys.salt.len()), STAND_IN_COST);
+        assert!(!is_known);
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl StoredHash {
     }
 
     /// Rounds of PBKDF2 and bytes of salt.
-    pub(super) fn scram_cost(&self) -> (u32, usize) {
+    fn scram_cost(&self) -> (u32, usize) {
         let iterations = match &self.work {
             Work::Pbkdf2 { iterations } | Work::Scram { iterations, .. } => *iterations,
             Work::Sha512 | Work::Argon2id(_) => 1,
