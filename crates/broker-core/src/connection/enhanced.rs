@@ -12,6 +12,7 @@
 //! them.
 
 use std::any::Any;
+use std::mem;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
@@ -25,6 +26,9 @@ pub(crate) struct Enhanced {
     /// For CONNACK, while the client is let in.
     proof: Option<Box<[u8]>>,
     again: Again,
+    /// Whether a timer is set that ends it when it takes too long: there is one at most, however
+    /// often the client authenticates again.
+    has_timer: bool,
 }
 
 /// Where a client stands that is let in.
@@ -44,6 +48,7 @@ impl Enhanced {
             exchange: None,
             proof: None,
             again: Again::Idle,
+            has_timer: false,
         }
     }
 
@@ -93,6 +98,18 @@ impl Enhanced {
     pub(crate) fn decide(&mut self, until: Instant) -> Instant {
         let until = self.until().unwrap_or(until);
         self.again = Again::Deciding(until);
+        until
+    }
+
+    /// Whether a timer is to be set: none is, and from now on one is.
+    pub(crate) const fn needs_timer(&mut self) -> bool {
+        !mem::replace(&mut self.has_timer, true)
+    }
+
+    /// The timer has fired; `None`: there was nothing to wait for, and no timer is set any more.
+    pub(crate) const fn on_timer(&mut self) -> Option<Instant> {
+        let until = self.until();
+        self.has_timer = until.is_some();
         until
     }
 
@@ -206,11 +223,6 @@ impl Connection {
         self.login.enhanced.as_ref()?.proof()
     }
 
-    /// When patience with a client ends that authenticates again.
-    pub(crate) fn is_to_have_authenticated_by(&self) -> Option<Instant> {
-        self.login.enhanced.as_ref()?.until()
-    }
-
     /// The driver wants another step of the client. Whether it had one to decide about.
     pub(crate) fn challenge(&mut self, exchange: AuthExchange) -> bool {
         let is_first = self.handshake.challenge();
@@ -228,5 +240,33 @@ impl Connection {
         let until = self.handshake.until()?;
         self.handshake.decide_again();
         Some((self.enhanced()?.step(data, false), until))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_client_that_authenticates_again_and_again_has_one_timer() {
+        let (mut enhanced, start) = (Enhanced::new("m"), Instant::now());
+        let mut set = 0;
+        for second in 0..100 {
+            enhanced.decide(start + Duration::from_secs(second));
+            set += u32::from(enhanced.needs_timer());
+            assert!(enhanced.end());
+        }
+        assert_eq!(set, 1);
+        let until = start + Duration::from_secs(200);
+        enhanced.decide(until);
+        assert!(!enhanced.needs_timer());
+        assert_eq!(enhanced.on_timer(), Some(until), "it is set again");
+        assert!(!enhanced.needs_timer());
+        assert!(enhanced.end());
+        assert_eq!(enhanced.on_timer(), None);
+        enhanced.decide(until);
+        assert!(enhanced.needs_timer());
     }
 }

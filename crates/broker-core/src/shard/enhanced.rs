@@ -125,8 +125,8 @@ impl Shard {
                 "AUTH before the answer to the last one",
             ));
         }
-        let is_first = enhanced.until().is_none();
         let until = enhanced.decide(patience);
+        let needs_timer = enhanced.needs_timer();
         let step = enhanced.step(auth.properties.authentication_data(), true);
         self.outputs.push_back(Output::Authenticate {
             connection: id,
@@ -139,7 +139,7 @@ impl Shard {
             },
             until,
         });
-        if is_first {
+        if needs_timer {
             self.timers.set(until, Timer::Reauthentication(id));
         }
         Ok(())
@@ -251,8 +251,9 @@ impl Shard {
         heard: Instant,
         id: ConnectionId,
     ) {
-        let connection = self.connections.get(id);
-        let Some(until) = connection.and_then(Connection::is_to_have_authenticated_by) else {
+        let connection = self.connections.get_mut(id);
+        let enhanced = connection.and_then(Connection::enhanced);
+        let Some(until) = enhanced.and_then(Enhanced::on_timer) else {
             return;
         };
         if until > now || until > heard {
