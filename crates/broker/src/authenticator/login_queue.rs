@@ -21,6 +21,7 @@
 //! Deliberately absent: threads, a clock, and what a request is.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::mem;
 use std::time::{Duration, Instant};
 
 use super::failures::{self, FailureBucket};
@@ -37,6 +38,9 @@ pub(super) struct LoginQueue<T> {
     /// Addresses in debt of which nothing waits, and when they have none, as it was known then. An
     /// address may be in it several times; the last one counts.
     debts: VecDeque<(Instant, Source)>,
+    /// Requests that were refused, or for which no client waits. Whoever holds the lock takes them
+    /// out, and drops them behind it: one may own the queue itself.
+    removed: Vec<T>,
     waiting: usize,
     bytes: usize,
     verifying: usize,
@@ -106,6 +110,7 @@ impl<T> LoginQueue<T> {
             turns: VecDeque::new(),
             resting: BTreeSet::new(),
             debts: VecDeque::new(),
+            removed: Vec::new(),
             waiting: 0,
             bytes: 0,
             verifying: 0,
@@ -121,8 +126,9 @@ impl<T> LoginQueue<T> {
         (request, bytes): (T, usize),
         timeout: Duration,
     ) -> Result<(), Refusal> {
-        self.drop_overdue(now, source);
+        self.remove_overdue(now, source);
         if let Some(refusal) = self.refusal(now, source, bytes, timeout) {
+            self.removed.push(request);
             return Err(refusal);
         }
         let queue = self
@@ -183,7 +189,7 @@ impl<T> LoginQueue<T> {
         self.wake_rested(now);
         let interval = self.interval();
         while let Some(source) = self.turns.pop_front() {
-            self.drop_overdue(now, source);
+            self.remove_overdue(now, source);
             let Some(queue) = self.sources.get_mut(&source) else {
                 continue;
             };
@@ -267,8 +273,13 @@ impl<T> LoginQueue<T> {
         Some(removed.request)
     }
 
-    /// Drops from the front of a queue what no client waits for.
-    fn drop_overdue(&mut self, now: Instant, source: Source) {
+    /// What was removed since the last time.
+    pub(super) fn take_removed(&mut self) -> Vec<T> {
+        mem::take(&mut self.removed)
+    }
+
+    /// Removes from the front of a queue what no client waits for.
+    fn remove_overdue(&mut self, now: Instant, source: Source) {
         let Some(queue) = self.sources.get_mut(&source) else {
             return;
         };
@@ -276,6 +287,7 @@ impl<T> LoginQueue<T> {
             queue.bytes -= first.bytes;
             self.waiting -= 1;
             self.bytes -= first.bytes;
+            self.removed.push(first.request);
         }
     }
 

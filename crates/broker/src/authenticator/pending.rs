@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - The lock of the queue is held only for a look; what takes long is done without it.
+//! - No login is dropped under the lock: it may own the queue itself, whose drop locks it.
 //! - When the last owner of the queue is dropped, its threads end behind what can still be done.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -53,7 +54,12 @@ impl<T> PendingLogins<T> {
         login: (T, usize),
         timeout: Duration,
     ) -> Result<(), Refusal> {
-        self.0.lock().queue.push(now, source, login, timeout)?;
+        let mut state = self.0.lock();
+        let pushed = state.queue.push(now, source, login, timeout);
+        let removed = state.queue.take_removed();
+        drop(state);
+        drop(removed);
+        pushed?;
         self.0.changed.notify_one();
         Ok(())
     }
@@ -92,7 +98,18 @@ impl<T> Pending<T> {
         let mut state = self.lock();
         loop {
             let now = Instant::now();
-            let until = match state.queue.pop(now) {
+            let next = state.queue.pop(now);
+            let removed = state.queue.take_removed();
+            if !removed.is_empty() {
+                drop(state);
+                drop(removed);
+                if let Next::Verify(source, login) = next {
+                    return Some((source, login));
+                }
+                state = self.lock();
+                continue;
+            }
+            let until = match next {
                 Next::Verify(source, login) => return Some((source, login)),
                 Next::Wait(_) if state.is_closed => return None,
                 Next::Wait(until) => until,
@@ -114,7 +131,12 @@ impl<T> Pending<T> {
     /// What can be done now.
     #[cfg(test)]
     pub(super) fn next_now(&self) -> Option<(Source, T)> {
-        match self.lock().queue.pop(Instant::now()) {
+        let mut state = self.lock();
+        let next = state.queue.pop(Instant::now());
+        let removed = state.queue.take_removed();
+        drop(state);
+        drop(removed);
+        match next {
             Next::Verify(source, login) => Some((source, login)),
             Next::Wait(_) => None,
         }
@@ -126,5 +148,29 @@ impl<T> Pending<T> {
         self.lock().queue.finish(now, source, is_right, took);
         // A token that came back may let others go on; this thread takes the next login itself.
         self.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A login that owns the queue in which it waits.
+    struct Owner(#[expect(dead_code, reason = "it is owned")] Arc<PendingLogins<Owner>>);
+
+    #[test]
+    fn a_login_that_owns_the_queue_is_dropped_behind_its_lock() {
+        let source = Source::of(None);
+        let push = |timeout| {
+            let pending = Arc::new(PendingLogins::new(1));
+            let of_threads = pending.of_threads();
+            let login = (Owner(Arc::clone(&pending)), 1);
+            assert_eq!(pending.push(Instant::now(), source, login, timeout), Ok(()));
+            of_threads
+        };
+        assert!(push(Duration::ZERO).next().is_none(), "past its deadline");
+        assert!(push(Duration::ZERO).next_now().is_none());
+        let (_, owner) = push(Duration::from_hours(1)).next().unwrap();
+        drop(owner);
     }
 }
