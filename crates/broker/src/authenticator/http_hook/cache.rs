@@ -46,9 +46,14 @@ impl Cache {
         now: Instant,
         ttl: Duration,
     ) {
-        while let Some((at, oldest)) = self.order.front().copied()
-            && (self.order.len() >= self.most || at <= now)
-        {
+        // Under the lock that shards take, too: a few at a time, but more than come.
+        for _ in 0..REMOVED_AT_ONCE {
+            let Some((at, oldest)) = self.order.front().copied() else {
+                break;
+            };
+            if self.order.len() < self.most && at > now {
+                break;
+            }
             self.order.pop_front();
             // One that was asked again since has a later end.
             if self
@@ -64,6 +69,9 @@ impl Cache {
         self.order.push_back((until, tag));
     }
 }
+
+/// Answers that are over and are forgotten when another one comes.
+const REMOVED_AT_ONCE: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -94,6 +102,21 @@ mod tests {
         assert_eq!(cache.find(tag("a"), now + TTL / 2), Some(HookVerdict::Deny));
         assert_eq!(cache.find(tag("b"), now + TTL / 2), None);
         assert_eq!(cache.find(tag("a"), now + TTL), None);
+    }
+
+    #[test]
+    fn what_is_over_is_forgotten_a_few_at_a_time() {
+        let (mut cache, now) = (Cache::new(1_000), Instant::now());
+        for number in 0..100 {
+            cache.insert(tag(&number.to_string()), HookVerdict::Deny, now, TTL);
+        }
+        cache.insert(tag("later"), HookVerdict::Deny, now + TTL, TTL);
+        assert_eq!(cache.answers.len(), 101 - REMOVED_AT_ONCE);
+        assert_eq!(cache.find(tag("50"), now + TTL), None);
+        for _ in 0..100 {
+            cache.insert(tag("later"), HookVerdict::Deny, now + TTL, TTL);
+        }
+        assert_eq!(cache.answers.len(), 1);
     }
 
     #[test]
