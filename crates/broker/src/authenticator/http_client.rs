@@ -92,6 +92,11 @@ impl HttpClient {
     }
 }
 
+/// A URL as the log may show it: what comes behind `?` may be secret.
+pub(super) fn without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or_default()
+}
+
 fn body(
     answer: Result<Response<ureq::Body>, ureq::Error>,
     bytes_max: u64,

@@ -26,7 +26,7 @@ use std::time::Instant;
 use unbroken_broker_core::Credentials;
 
 use super::chain::HookVerdict;
-use super::http_client::{HttpClient, HttpClientError};
+use super::http_client::{HttpClient, HttpClientError, without_query};
 use super::login_queue::Refusal;
 use super::pending::{Pending, PendingLogins};
 use super::recent_logins::{LoginTag, RecentLogins};
@@ -56,7 +56,30 @@ struct Service {
 struct Health {
     /// Failures since it has answered last.
     failures: u64,
+    /// Whether the log has one of them.
+    is_reported: bool,
+    /// The last line about a failure: answers in between do not make the next one due.
     reported: Option<Instant>,
+}
+
+impl Health {
+    /// It has answered: how often it had failed before, if the log knows of that.
+    fn answered(&mut self) -> Option<u64> {
+        let failures = std::mem::take(&mut self.failures);
+        std::mem::take(&mut self.is_reported).then_some(failures)
+    }
+
+    /// It has failed: how often by now, if that is to be reported.
+    fn failed(&mut self, now: Instant) -> Option<u64> {
+        self.failures += 1;
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= HOOK_REPORT_PAUSE;
+        if !self.reported.is_none_or(is_due) {
+            return None;
+        }
+        self.reported = Some(now);
+        self.is_reported = true;
+        Some(self.failures)
+    }
 }
 
 /// Why an `[[http_auth]]` table cannot be used.
@@ -221,21 +244,17 @@ impl Service {
 
     /// It has answered: a failure before is over.
     fn note_answer(&self) {
-        let health = std::mem::take(&mut *lock(&self.health));
-        if health.failures > 0 {
-            let (name, failures) = (&self.rules.name, health.failures);
+        let recovered = lock(&self.health).answered();
+        if let Some(failures) = recovered {
+            let name = &self.rules.name;
             tracing::info!(http_auth = name, failures, "the service answers again");
         }
     }
 
     fn report(&self, error: &str) {
-        let mut health = lock(&self.health);
-        health.failures += 1;
-        let now = Instant::now();
-        let is_due = |at: Instant| now.saturating_duration_since(at) >= HOOK_REPORT_PAUSE;
-        if health.reported.is_none_or(is_due) {
-            health.reported = Some(now);
-            let (name, url, failures) = (&self.rules.name, &self.rules.url, health.failures);
+        let reported = lock(&self.health).failed(Instant::now());
+        if let Some(failures) = reported {
+            let (name, url) = (&self.rules.name, without_query(&self.rules.url));
             tracing::error!(
                 http_auth = name,
                 url,
@@ -256,5 +275,24 @@ impl fmt::Debug for HttpHook {
         f.debug_struct("HttpHook")
             .field("name", &self.service.rules.name)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_service_that_fails_now_and_then_fills_no_log() {
+        let (mut health, start) = (Health::default(), Instant::now());
+        let mut lines = Vec::new();
+        for tenth in 0..200 {
+            let now = start + Duration::from_millis(100 * tenth);
+            lines.extend(health.failed(now).map(|failures| (tenth, failures)));
+            lines.extend(health.answered().map(|failures| (tenth, failures)));
+        }
+        assert_eq!(lines, [(0, 1), (0, 1), (100, 1), (100, 1)]);
     }
 }

@@ -14,13 +14,14 @@
 //! and comes again.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::TokenError;
 use super::keys::KeySet;
-use crate::authenticator::http_client::HttpClient;
+use crate::authenticator::http_client::{HttpClient, without_query};
 use crate::bounds::{KEYS_BYTES, KEYS_PAUSE, KEYS_TIMEOUT};
 use crate::config::Jwt;
 
@@ -99,9 +100,9 @@ impl Shared {
     fn fetch_until_closed(&self, client: &HttpClient) {
         let mut failures = 0;
         loop {
-            let fetched = client.get(&self.url, KEYS_BYTES);
-            let fetched =
-                fetched.and_then(|text| KeySet::of_jwks(&text).map_err(|error| error.to_string()));
+            // A thread that ended would leave the last keys in force for ever.
+            let fetched = catch_unwind(AssertUnwindSafe(|| self.fetch(client)));
+            let fetched = fetched.unwrap_or_else(|_| Err("the thread has failed".to_owned()));
             let pause = match fetched {
                 Ok(keys) => {
                     self.put_in_force(keys, failures);
@@ -120,6 +121,11 @@ impl Shared {
         }
     }
 
+    fn fetch(&self, client: &HttpClient) -> Result<KeySet, String> {
+        let text = client.get(&self.url, KEYS_BYTES)?;
+        KeySet::of_jwks(&text).map_err(|error| error.to_string())
+    }
+
     fn put_in_force(&self, keys: KeySet, failures: u32) {
         let mut state = self.lock();
         if state.keys.len() == 0 || failures > 0 {
@@ -131,7 +137,7 @@ impl Shared {
 
     fn report(&self, error: &str, failures: u32) {
         let in_force = self.lock().keys.len();
-        let (name, url, failures) = (&self.name, &self.url, failures + 1);
+        let (name, url, failures) = (&self.name, without_query(&self.url), failures + 1);
         if in_force == 0 {
             tracing::error!(
                 jwt = name,
@@ -185,7 +191,7 @@ fn backoff(failures: u32, refresh: Duration) -> Duration {
 impl fmt::Debug for RemoteKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteKeys")
-            .field("url", &self.0.url)
+            .field("url", &without_query(&self.0.url))
             .finish_non_exhaustive()
     }
 }
