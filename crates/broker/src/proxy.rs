@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use proxy_header::{ParseConfig, ProxyHeader};
 use unbroken_broker_core::Peer;
+use unbroken_websocket::forwarded::Field;
 
 use crate::bounds::PROXY_HEADER_BYTES;
-use crate::config::{Listener, Network};
+use crate::config::{ForwardedHeader, Listener, Network};
 use crate::transport::{End, Opened, Transform};
 
 /// The proxies that a listener trusts.
@@ -20,9 +21,12 @@ pub(crate) struct Proxies {
     networks: Vec<Network>,
     /// A verified certificate names its user.
     names_users: bool,
-    /// They name clients in fields of WebSocket requests, and send no header of their own.
-    forwards: bool,
+    /// They name clients in this field of WebSocket requests, and send no header of their own.
+    forwards: Option<Field>,
 }
+
+/// Proxies that name clients in a field of WebSocket requests.
+pub(crate) type Forwarding = (Arc<Proxies>, Field);
 
 impl Proxies {
     /// `None`: it trusts none.
@@ -30,7 +34,11 @@ impl Proxies {
         let proxies = Self {
             networks: listener.trusted_proxies.clone(),
             names_users: listener.proxy_common_name,
-            forwards: listener.forwarded_headers,
+            forwards: match listener.forwarded_header {
+                ForwardedHeader::Off => None,
+                ForwardedHeader::Forwarded => Some(Field::Forwarded),
+                ForwardedHeader::XForwardedFor => Some(Field::XForwardedFor),
+            },
         };
         (!proxies.networks.is_empty()).then(|| Arc::new(proxies))
     }
@@ -44,15 +52,18 @@ impl Proxies {
     }
 
     /// Of a chain of addresses, the last of which has connected: the one for which trusted proxies
-    /// have passed a request on. `None`: one of them does not say it.
+    /// have passed a request on; a proxy's own, if it is for itself. `None`: one of them does not
+    /// say it.
     pub(crate) fn client(&self, chain: &[Option<IpAddr>]) -> Option<IpAddr> {
         let is_proxy = |address: &Option<IpAddr>| address.is_some_and(|it| self.trust(it));
-        chain.iter().rev().find(|it| !is_proxy(it)).copied()?
+        let client = chain.iter().rev().find(|it| !is_proxy(it));
+        *client.or(chain.first())?
     }
 
-    /// Itself, if a request from this address says for whom it comes.
-    pub(crate) fn forwarding(self: &Arc<Self>, from: Option<SocketAddr>) -> Option<Arc<Self>> {
-        (self.forwards && self.trust_peer(from)).then(|| Arc::clone(self))
+    /// Itself and the field, if a request from this address must say for whom it comes.
+    pub(crate) fn forwarding(self: &Arc<Self>, from: Option<SocketAddr>) -> Option<Forwarding> {
+        let field = self.forwards.filter(|_| self.trust_peer(from))?;
+        Some((Arc::clone(self), field))
     }
 
     /// Whether the other side of a connection is one; of a unix socket it is this machine.
@@ -65,7 +76,7 @@ impl Proxies {
         self: &Arc<Self>,
         from: Option<SocketAddr>,
     ) -> Option<Box<dyn Transform>> {
-        let begins_with_header = !self.forwards && self.trust_peer(from);
+        let begins_with_header = self.forwards.is_none() && self.trust_peer(from);
         begins_with_header.then(|| -> Box<dyn Transform> {
             Box::new(Proxy {
                 proxies: Arc::clone(self),
@@ -176,7 +187,7 @@ mod tests {
         Arc::new(Proxies {
             networks: vec!["10.0.0.0/8".parse().unwrap()],
             names_users,
-            forwards: false,
+            forwards: None,
         })
     }
 

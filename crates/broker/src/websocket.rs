@@ -7,15 +7,15 @@ use unbroken_broker_core::Peer;
 use unbroken_websocket::upgrade::{self, Answer, Rules};
 use unbroken_websocket::{End as Ending, Frames, forwarded, status};
 
-use crate::proxy::Proxies;
+use crate::proxy::Forwarding;
 use crate::transport::{End, Guess, Opened, Transform, guess};
 
 /// One connection's WebSocket.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
     state: State,
-    /// Whose requests say for whom they come, if it is one of these that has connected.
-    forwarding: Option<Arc<Proxies>>,
+    /// Proxies whose requests must say for whom they come, if it is one of these that has connected.
+    forwarding: Option<Forwarding>,
     /// For whom, if it is known and not taken yet.
     client: Option<IpAddr>,
     refusal: Option<Box<str>>,
@@ -31,7 +31,7 @@ enum State {
 
 impl WebSocket {
     /// `forwarding`: it is one of these proxies that has connected.
-    pub(crate) fn boxed(rules: Arc<Rules>, forwarding: Option<Arc<Proxies>>) -> Box<dyn Transform> {
+    pub(crate) fn boxed(rules: Arc<Rules>, forwarding: Option<Forwarding>) -> Box<dyn Transform> {
         Box::new(Self {
             state: State::Upgrade(rules),
             forwarding,
@@ -42,14 +42,20 @@ impl WebSocket {
 
     /// Answers the request: how many bytes it had, or that the connection ends.
     fn upgrade(&mut self, rules: &Rules, request: &[u8], reply: &mut Vec<u8>) -> Opened {
-        let (used, end) = match upgrade::answer(request, rules) {
+        let mut answer = upgrade::answer(request, rules);
+        if let (Answer::Upgraded { used, .. }, Some((proxies, field))) = (&answer, &self.forwarding)
+        {
+            let chain = forwarded::chain(&request[..*used], *field);
+            self.client = proxies.client(&chain);
+            if self.client.is_none() {
+                answer = upgrade::refuse("the trusted proxy does not say for whom it connects");
+            }
+        }
+        let (used, end) = match answer {
             Answer::Incomplete => (0, None),
             Answer::Upgraded { used, response } => {
                 reply.extend_from_slice(&response);
                 self.state = State::Open(Frames::server());
-                if let Some(proxies) = self.forwarding.take() {
-                    self.client = proxies.client(&forwarded::chain(&request[..used]));
-                }
                 (used, None)
             }
             Answer::Refused { response, why } => {

@@ -194,6 +194,11 @@ fn accept_of(key: &str) -> String {
     STANDARD.encode(digest.finalize())
 }
 
+/// Refuses a request of which the server, beside [`Rules`], demands more.
+pub fn refuse(why: &'static str) -> Answer {
+    refused("400 Bad Request", why)
+}
+
 fn refused(status: &str, why: &'static str) -> Answer {
     let reason = format!("This is an MQTT broker. It refuses this connection: {why}.\n");
     Answer::Refused {

@@ -49,8 +49,8 @@ pub struct Listener {
     pub max_connections: Option<u32>,
     /// Proxies whose connections begin with a header of the PROXY protocol.
     pub trusted_proxies: Vec<Network>,
-    /// Whether such a proxy names its client in a field of the WebSocket request instead.
-    pub forwarded_headers: bool,
+    /// The field of the WebSocket request in which such a proxy names its client instead.
+    pub forwarded_header: ForwardedHeader,
     /// Whether the common name of a certificate that such a proxy has verified names its user.
     pub proxy_common_name: bool,
     /// The path of WebSocket requests.
@@ -139,6 +139,18 @@ impl CertificateUser {
     }
 }
 
+/// A field of HTTP in which proxies say for whom they pass a request on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedHeader {
+    /// None: they send PROXY headers.
+    #[default]
+    Off,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+    /// `X-Forwarded-For`.
+    XForwardedFor,
+}
+
 /// A version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the ones everybody knows")]
@@ -170,7 +182,7 @@ impl Default for Listener {
             acl_file: None,
             max_connections: None,
             trusted_proxies: Vec::new(),
-            forwarded_headers: false,
+            forwarded_header: ForwardedHeader::Off,
             proxy_common_name: false,
             websocket_path: "/mqtt".to_owned(),
             allowed_origins: Vec::new(),

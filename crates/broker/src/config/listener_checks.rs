@@ -7,7 +7,7 @@ use super::error::Problem;
 use super::load::{Reader, origin_of};
 use super::table_arrays::{LISTENER_KEYS, LISTENERS};
 use super::written::{Origin, Place};
-use super::{Address, Listener};
+use super::{Address, ForwardedHeader, Listener};
 
 /// Sets the defaults that depend on other keys, and checks the keys against each other.
 pub(super) fn complete(index: usize, listener: &mut Listener, reader: &mut Reader) {
@@ -25,7 +25,7 @@ pub(super) fn complete(index: usize, listener: &mut Listener, reader: &mut Reade
     };
     refuse_ineffective(index, listener, ineffective, reader);
     if listener.trusted_proxies.is_empty() {
-        let keys = &["proxy_common_name", "forwarded_headers"][..];
+        let keys = &["proxy_common_name", "forwarded_header"][..];
         refuse_ineffective(
             index,
             listener,
@@ -33,8 +33,8 @@ pub(super) fn complete(index: usize, listener: &mut Listener, reader: &mut Reade
             reader,
         );
     }
-    if listener.forwarded_headers {
-        let needs = "it is about PROXY headers, and `forwarded_headers` replaces them";
+    if listener.forwarded_header != ForwardedHeader::Off {
+        let needs = "it is about PROXY headers, and `forwarded_header` replaces them";
         refuse_ineffective(index, listener, (&["proxy_common_name"], needs), reader);
     }
     check_websocket(index, listener, reader);
@@ -88,7 +88,7 @@ const TLS_KEYS: [&str; 9] = [
 
 fn check_websocket(index: usize, listener: &Listener, reader: &mut Reader) {
     if !listener.protocol.has_websocket() {
-        let keys = &["websocket_path", "allowed_origins", "forwarded_headers"];
+        let keys = &["websocket_path", "allowed_origins", "forwarded_header"];
         let needs = "it needs WebSocket: `protocol = \"ws\"` or `protocol = \"wss\"`";
         return refuse_ineffective(index, listener, (keys, needs), reader);
     }

@@ -47,7 +47,8 @@ pub use example::example;
 pub use gateways::{SpGateway, SpSeparator, SpSocket};
 pub use http_auth::HttpAuth;
 pub use listener::{
-    Address, Bind, CertificateUser, FileMode, Listener, Protocol, Takeover, Tls, TlsVersion,
+    Address, Bind, CertificateUser, FileMode, ForwardedHeader, Listener, Protocol, Takeover, Tls,
+    TlsVersion,
 };
 pub use load::{Effective, EffectiveValue, Sources};
 pub use network::Network;

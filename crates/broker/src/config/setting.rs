@@ -11,8 +11,8 @@ use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
 use super::{
-    Batching, Bind, CertificateUser, ClientIdSource, FileMode, LogFormat, LogLevel, Network,
-    OnError, Protocol, SpSeparator, SpSocket, Takeover, TlsVersion,
+    Batching, Bind, CertificateUser, ClientIdSource, FileMode, ForwardedHeader, LogFormat,
+    LogLevel, Network, OnError, Protocol, SpSeparator, SpSocket, Takeover, TlsVersion,
 };
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
@@ -193,6 +193,7 @@ word_settings! {
     }
     ClientIdSource { Connect = "connect", User = "user" }
     Takeover { SameUser = "same_user", Anyone = "anyone" }
+    ForwardedHeader { Off = "off", Forwarded = "forwarded", XForwardedFor = "x-forwarded-for" }
     TlsVersion { V1_2 = "1.2", V1_3 = "1.3" }
     SpSocket {
         Pub = "pub", Sub = "sub", Push = "push", Pull = "pull", Req = "req", Rep = "rep"

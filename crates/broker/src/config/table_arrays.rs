@@ -328,14 +328,15 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         trusted_proxies
     ),
     key!(
-        "forwarded_headers",
-        Kind::Flag,
+        "forwarded_header",
+        Kind::Choice(&["x-forwarded-for", "forwarded", "off"]),
         Live,
         [
-            "true: trusted proxies send no PROXY header. They are proxies for HTTP, and their WebSocket",
-            "requests say in `Forwarded` or `X-Forwarded-For` for which client."
+            "forwarded, x-forwarded-for: trusted proxies send no PROXY header. They are proxies for HTTP,",
+            "and this field of their WebSocket requests says for which client. Name the one that they",
+            "set or append to: the other is what a client writes, and does not count."
         ],
-        forwarded_headers
+        forwarded_header
     ),
     key!(
         "proxy_common_name",

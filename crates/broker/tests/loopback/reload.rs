@@ -158,31 +158,36 @@ fn path_and_origins_of_websocket_change_for_new_connections() {
 
 #[test]
 fn a_trusted_proxy_for_http_names_its_client_and_no_other_does() {
+    use unbroken_broker::config::ForwardedHeader;
     use unbroken_broker::handle::{Cursor, Within};
 
-    for (trusted, fields, client) in [
+    let (proxy, other) = ("127.0.0.1", "10.0.0.1");
+    let own = "Forwarded: for=198.51.100.1\r\nX-Forwarded-For: 192.0.2.7";
+    let (new, old) = (ForwardedHeader::Forwarded, ForwardedHeader::XForwardedFor);
+    for (trusted, header, fields, client) in [
         (
-            "127.0.0.1",
+            proxy,
+            old,
             "X-Forwarded-For: 198.51.100.1, 192.0.2.7",
-            "192.0.2.7",
+            Some("192.0.2.7"),
         ),
+        (proxy, old, own, Some("192.0.2.7")),
         (
-            "127.0.0.1",
+            proxy,
+            new,
             "Forwarded: for=\"[2001:db8::1]:4711\"",
-            "2001:db8::1",
+            Some("2001:db8::1"),
         ),
-        (
-            "127.0.0.1",
-            "X-Forwarded-For: 192.0.2.7, unknown",
-            "127.0.0.1",
-        ),
-        ("127.0.0.1", "X-Other: 192.0.2.7", "127.0.0.1"),
-        ("10.0.0.1", "X-Forwarded-For: 192.0.2.7", "127.0.0.1"),
+        (proxy, old, "X-Forwarded-For: 127.0.0.1", Some("127.0.0.1")),
+        (proxy, old, "X-Forwarded-For: 192.0.2.7, unknown", None),
+        (proxy, old, "Forwarded: for=192.0.2.7", None),
+        (proxy, new, "Forwarded: for=\"x, for=192.0.2.7", None),
+        (other, old, "X-Forwarded-For: 192.0.2.7", Some("127.0.0.1")),
     ] {
         let mut config = config(1);
         config.listeners[0].protocol = unbroken_broker::config::Protocol::Ws;
         config.listeners[0].trusted_proxies = vec![trusted.parse().unwrap()];
-        config.listeners[0].forwarded_headers = true;
+        config.listeners[0].forwarded_header = header;
         let (server, address) = start(config);
         let request = format!(
             "GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
@@ -198,14 +203,22 @@ fn a_trusted_proxy_for_http_names_its_client_and_no_other_does() {
         let mut answer = Vec::new();
         let frame = loop {
             let mut byte = [0];
-            std::io::Read::read_exact(&mut proxy.stream(), &mut byte).unwrap();
+            if std::io::Read::read(&mut proxy.stream(), &mut byte).unwrap() == 0 {
+                break [0, 0];
+            }
             answer.push(byte[0]);
             let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
             if let Some([kind, _, first]) = end.and_then(|end| answer.get(end + 4..end + 7)) {
                 break [*kind, *first];
             }
         };
-        assert_eq!(frame, [0x82, 0x20], "CONNACK in a binary frame");
+        let Some(client) = client else {
+            let answer = String::from_utf8(answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 400 "), "{fields}: {answer}");
+            assert!(answer.contains("does not say for whom"), "{answer}");
+            continue;
+        };
+        assert_eq!(frame, [0x82, 0x20], "CONNACK in a binary frame: {fields}");
         let clients = server
             .handle()
             .clients(Cursor::default(), Within::default());

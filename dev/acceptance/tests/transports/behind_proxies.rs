@@ -282,7 +282,8 @@ fn connect_over_websocket(stage: &Stage, proxy: SocketAddr) {
     let mut output = client.stdout.take().expect("it is piped");
     let request = "GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
                    Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
-                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\
+                   X-Forwarded-For: 192.0.2.1\r\nForwarded: for=192.0.2.1\r\n\r\n";
     let connect = Connect::new(Version::V3_1_1, "page")
         .user_name("bob")
         .password("secret")
@@ -305,7 +306,7 @@ fn connect_over_websocket(stage: &Stage, proxy: SocketAddr) {
 
 #[test]
 fn pages_reach_the_broker_through_a_location_of_nginx() {
-    if !has(Tool::Nginx) || !has(Tool::MqttJs) {
+    if !has(Tool::Nginx) || !has(Tool::MqttJs) || !has(Tool::OpenSsl) {
         return;
     }
     let stage = Stage::set();
@@ -322,6 +323,10 @@ fn pages_reach_the_broker_through_a_location_of_nginx() {
     );
     let scratch = stage.authority.name(".");
     let _proxy = Proxy::start(Tool::Nginx, &nginx(&config, &scratch), &[port]);
+    // Whatever it says itself of its address.
+    connect_over_websocket(&stage, port);
+    let line = stage.broker.wait_for_log("client=page ");
+    assert!(line.contains("address=127.0.0.9:"), "{line}");
     let route = Route {
         scheme: "wss",
         port: port.port(),
@@ -333,7 +338,7 @@ fn pages_reach_the_broker_through_a_location_of_nginx() {
         connect.password(password)
     };
     let mut program = Program::start(Tool::MqttJs);
-    let connected = program.connect(&route, &connect("page", "secret"));
+    let connected = program.connect(&route, &connect("script", "secret"));
     connected.unwrap_or_else(|why| panic!("{why}\n{}", stage.broker.log()));
     program.subscribe("news", 2);
     for qos in 0..3 {
