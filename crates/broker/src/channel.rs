@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use session_channels::stream::{self, TrySendError, stream};
 use unbroken_broker_core::{
-    Admission, ConnectionId, Peer, ReadAnswer, ShardMessage, StoreId, StoreSize,
+    Admission, ConnectionId, Peer, Policy, ReadAnswer, ShardMessage, StoreId, StoreSize,
 };
 use unbroken_store::Batch;
 
@@ -65,6 +65,8 @@ pub(crate) enum DriverEvent {
     Reconfigured {
         limits: Box<unbroken_broker_core::Limits>,
         auth_rules: Arc<AuthRules>,
+        /// What clients may do from now on, if that is something else.
+        policy: Option<Option<Arc<Policy>>>,
         applied: Sender<Infallible>,
     },
     /// Disconnect all clients and end, by this time at the latest.
@@ -567,6 +569,7 @@ mod tests {
                 sender.push(DriverEvent::Reconfigured {
                     limits: Box::default(),
                     auth_rules: Arc::default(),
+                    policy: None,
                     applied: channel().0,
                 });
                 sent += 1;

@@ -161,7 +161,7 @@ impl Passwords {
     }
 
     /// The entry whose cost a stand-in shows; `None`: no entry has keys for this hash.
-    fn scram_stand_in(&self, hash: ScramHash, secret: &[u8]) -> Option<&StoredHash> {
+    fn scram_stand_in(&self, hash: ScramHash, secret: &[u8]) -> Option<&Arc<StoredHash>> {
         let [sha256, sha512] = &self.scram;
         let serving = match hash {
             ScramHash::Sha256 => sha256,

@@ -70,17 +70,23 @@ pub(crate) fn in_force(running: &Config, mut read: Config) -> Config {
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let address = |listener: &Listener| listener.address().to_string();
     let (was, is) = (&old.listeners, &new.listeners);
-    let mut changes = table_changes(LISTENERS, LISTENER_KEYS, was, is, Applies::Restart, address);
+    // One that no open listener can become stands still until the restart, with all its keys.
+    let can_apply = |listener: &Listener| was.iter().any(|open| open.can_become(listener));
+    let whole = (Applies::Restart, address);
+    let mut changes = table_changes(LISTENERS, LISTENER_KEYS, was, is, whole, can_apply);
     let name = |role: &Role| role.name.clone().unwrap_or_else(|| "a role".to_owned());
     let (was, is) = (&old.roles, &new.roles);
-    let roles = table_changes(ROLES, ROLE_KEYS, was, is, Applies::Live, name);
+    let whole = (Applies::Live, name);
+    let roles = table_changes(ROLES, ROLE_KEYS, was, is, whole, |_| true);
     changes.extend(roles);
     let name = |jwt: &Jwt| jwt.name.clone();
-    let jwt = table_changes(JWT, JWT_KEYS, &old.jwt, &new.jwt, Applies::Live, name);
+    let whole = (Applies::Live, name);
+    let jwt = table_changes(JWT, JWT_KEYS, &old.jwt, &new.jwt, whole, |_| true);
     changes.extend(jwt);
     let name = |hook: &HttpAuth| hook.name.clone();
     let (was, is) = (&old.http_auth, &new.http_auth);
-    let hooks = table_changes(HTTP_AUTH, HTTP_AUTH_KEYS, was, is, Applies::Live, name);
+    let whole = (Applies::Live, name);
+    let hooks = table_changes(HTTP_AUTH, HTTP_AUTH_KEYS, was, is, whole, |_| true);
     changes.extend(hooks);
     let rules = |config: &Config| format!("{} rules", config.audit.rules.len());
     if old.audit.rules != new.audit.rules {
@@ -117,14 +123,15 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
 }
 
 /// What differs in an array of tables. `whole`: when a whole table that is new or gone takes
-/// effect, and what it is called.
+/// effect, and what it is called. `can_apply`: whether keys of a table can take effect before a
+/// restart.
 fn table_changes<T>(
     section: &str,
     keys: &[Key<T>],
     old: &[T],
     new: &[T],
-    whole: Applies,
-    called: impl Fn(&T) -> String,
+    (whole, called): (Applies, impl Fn(&T) -> String),
+    can_apply: impl Fn(&T) -> bool,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
     for index in 0..old.len().max(new.len()) {
@@ -140,6 +147,7 @@ fn table_changes<T>(
                 continue;
             }
         };
+        let can_apply = can_apply(new);
         for key in keys {
             let (old, new) = ((key.get)(old), (key.get)(new));
             if old != new {
@@ -147,7 +155,11 @@ fn table_changes<T>(
                     name: format!("{section}.{index}.{}", key.name),
                     old: key.kind.show(&old),
                     new: key.kind.show(&new),
-                    applies: key.applies,
+                    applies: if can_apply {
+                        key.applies
+                    } else {
+                        Applies::Restart
+                    },
                 });
             }
         }

@@ -209,6 +209,13 @@ impl Listener {
         self.bind.addresses().iter().map(tcp).collect()
     }
 
+    /// Whether `other` can be put in force on this one while it is open: it listens in the same
+    /// places, for the same programs, and speaks the same.
+    pub(crate) fn can_become(&self, other: &Self) -> bool {
+        let kind = |it: &Self| (it.protocol, it.socket_mode, it.socket_owner.clone());
+        self.addresses() == other.addresses() && kind(self) == kind(other)
+    }
+
     /// Whether only programs of this machine can reach it; what comes through a proxy may come from
     /// anywhere.
     pub fn is_local(&self) -> bool {

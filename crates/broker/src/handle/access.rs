@@ -164,29 +164,40 @@ impl AccessInForce {
     ) -> Result<(), ReloadError> {
         let mut rules = self.lock();
         let before = std::mem::replace(&mut rules.of_program, of_program);
-        let put_back = |rules: &mut Rules| rules.of_program = before;
-        rules.put_in_force(put_back, requests, timeout)
+        let policy = rules.policy_with(&[]);
+        let sent = policy
+            .map_err(reload_error)
+            .and_then(|policy| Ok(send(policy.as_ref(), requests, timeout)?));
+        match sent {
+            // A busy shard puts them in force when it comes to it; without room none has got them.
+            Ok(()) | Err(ReloadError::Handle(HandleError::Timeout(_))) => rules.generation += 1,
+            Err(_) => rules.of_program = before,
+        }
+        sent
     }
 
-    /// Those of the configuration may be others; `read` makes them of those in force.
+    /// Those of the configuration may be others; `read` makes them of those in force. `send` gives
+    /// the policy to the shards, if it is another one; without room there all stays as it was.
     pub(super) fn set_of_config(
         &self,
         read: impl FnOnce(&ConfigRules) -> Result<ConfigRules, AccessError>,
-        requests: &Requests,
-        timeout: Duration,
+        send: impl FnOnce(Option<Option<Arc<Policy>>>) -> Result<(), HandleError>,
     ) -> Result<(), ReloadError> {
         let mut rules = self.lock();
         let of_config = read(&rules.of_config)?;
         if rules.of_config == of_config {
-            return Ok(());
+            return Ok(send(None)?);
         }
         let before = std::mem::replace(&mut rules.of_config, of_config);
-        let put_back = |rules: &mut Rules| rules.of_config = before;
-        match rules.put_in_force(put_back, requests, timeout) {
-            // A busy shard puts them in force when it comes to it.
-            Err(ReloadError::Handle(HandleError::Timeout(_))) => Ok(()),
-            replaced => replaced,
+        let policy = rules.policy_with(&[]);
+        let sent = policy
+            .map_err(reload_error)
+            .and_then(|policy| Ok(send(Some(policy))?));
+        match sent {
+            Ok(()) => rules.generation += 1,
+            Err(_) => rules.of_config = before,
         }
+        sent
     }
 
     /// Makes a change that a command asks for. Returns when it is on disk and in force.
@@ -297,27 +308,12 @@ impl Rules {
         }
         Ok(Some(Arc::new(Policy::compile(generation, sets)?)))
     }
+}
 
-    /// Gives the shards the policy of what was changed, or puts back what was there.
-    fn put_in_force(
-        &mut self,
-        put_back: impl FnOnce(&mut Self),
-        requests: &Requests,
-        timeout: Duration,
-    ) -> Result<(), ReloadError> {
-        let policy = match self.policy_with(&[]) {
-            Ok(policy) => policy,
-            Err(error) => {
-                put_back(self);
-                return Err(match error {
-                    AccessError::Policy(error) => error.into(),
-                    other => other.into(),
-                });
-            }
-        };
-        self.generation += 1;
-        send(policy.as_ref(), requests, timeout)?;
-        Ok(())
+fn reload_error(error: AccessError) -> ReloadError {
+    match error {
+        AccessError::Policy(error) => error.into(),
+        other => other.into(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! by it.
 
 use std::convert::Infallible;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,6 +43,9 @@ pub(crate) struct Running {
     /// order in which they were opened.
     config: Arc<Config>,
     auth_rules: Arc<AuthRules>,
+    /// Replaced ones that a busy shard may have still: whoever drops the last one frees up to a
+    /// million entries, and that is no work for a shard.
+    replaced: Vec<Arc<AuthRules>>,
 }
 
 /// Why a changed configuration was not applied. Nothing was changed.
@@ -85,7 +88,11 @@ impl InForce {
     ) -> Self {
         let config = Arc::new(config);
         Self {
-            running: Mutex::new(Running { config, auth_rules }),
+            running: Mutex::new(Running {
+                config,
+                auth_rules,
+                replaced: Vec::new(),
+            }),
             access,
             permits,
             totals,
@@ -124,7 +131,7 @@ impl InForce {
     ) -> Result<Vec<Change>, ReloadError> {
         config.limits.check()?;
         let (applied, all_applied) = channel::<Infallible>();
-        let changed = {
+        let (changed, mut replaced) = {
             let mut running = self.lock();
             let open = Open::new(&running.config.listeners, &config.listeners);
             let auth_rules = open.auth_rules(&config, &running.auth_rules, self.access.users());
@@ -134,13 +141,15 @@ impl InForce {
                 let named = (&*open.named, &*config.roles);
                 ConfigRules::read_again(open.configured(), named, now)
             };
-            self.access.set_of_config(access, requests, RELOAD_WAIT)?;
             let changed = changes(&running.config, &config);
             let listener_limits = listener_limits(&open.rules);
-            requests.send_all(|| DriverEvent::Reconfigured {
-                limits: Box::new(config.limits.clone()),
-                auth_rules: Arc::clone(&auth_rules),
-                applied: Sender::clone(&applied),
+            self.access.set_of_config(access, |policy| {
+                requests.send_all(|| DriverEvent::Reconfigured {
+                    limits: Box::new(config.limits.clone()),
+                    auth_rules: Arc::clone(&auth_rules),
+                    policy: policy.clone(),
+                    applied: Sender::clone(&applied),
+                })
             })?;
             for (tls, new) in certificates {
                 tls.put_in_force(new);
@@ -155,12 +164,15 @@ impl InForce {
                 listeners: open.rules,
                 ..in_force(&running.config, config)
             });
-            running.auth_rules = auth_rules;
-            changed
+            let mut replaced = std::mem::take(&mut running.replaced);
+            replaced.push(std::mem::replace(&mut running.auth_rules, auth_rules));
+            (changed, replaced)
         };
         drop(applied);
         // Nothing is sent: it ends when the last shard has dropped its sender.
-        let _ = all_applied.recv_timeout(RELOAD_WAIT);
+        if all_applied.recv_timeout(RELOAD_WAIT) == Err(RecvTimeoutError::Timeout) {
+            self.lock().replaced.append(&mut replaced);
+        }
         Ok(changed)
     }
 
@@ -181,11 +193,12 @@ impl InForce {
 
 /// The open listeners once another configuration is read. Each is matched by its address, since a
 /// changed file may list them in another order. One that is gone from the configuration stays open
-/// until the restart, with what it has: its files may be gone too.
+/// until the restart, with what it has: its files may be gone too. So does one that is to speak
+/// another protocol, or to other programs: its other keys are meant for that.
 struct Open {
     /// In the order in which they were opened.
     rules: Vec<Listener>,
-    /// Whether each of them is configured still.
+    /// Whether each of them is configured still, as what it is.
     is_configured: Vec<bool>,
     /// As roles may name them: the open ones in their order, and behind them those that are opened
     /// by a restart, of which no client is.
@@ -195,14 +208,19 @@ struct Open {
 impl Open {
     fn new(open: &[Listener], configured: &[Listener]) -> Self {
         let same = |now: &Listener, other: &Listener| now.addresses() == other.addresses();
-        let find = |(index, now): (usize, &Listener)| {
-            let in_place = configured.get(index).filter(|other| same(now, other));
-            in_place.or_else(|| configured.iter().find(|other| same(now, other)))
+        let find = |is_it: fn(&Listener, &Listener) -> bool| {
+            let open = open.iter().enumerate();
+            let found = open.map(move |(index, now)| {
+                let in_place = configured.get(index).filter(|other| is_it(now, other));
+                let found = in_place.or_else(|| configured.iter().find(|other| is_it(now, other)));
+                (now, found)
+            });
+            found.collect::<Vec<_>>()
         };
-        let found: Vec<_> = open.iter().enumerate().map(find).collect();
-        let pairs = || open.iter().zip(found.iter().copied());
-        let rule = |(now, found): (&Listener, Option<&Listener>)| {
-            found.map_or_else(|| now.clone(), |listener| rule_of(now, listener))
+        let found = find(Listener::can_become);
+        let rule = |(now, found): &(&Listener, Option<&Listener>)| Listener {
+            name: now.name.clone(), // logged at the start
+            ..found.unwrap_or(now).clone()
         };
         let named = |(now, found): (&Listener, Option<&Listener>)| Listener {
             name: found.and_then(|listener| listener.name.clone()),
@@ -211,9 +229,9 @@ impl Open {
         let is_new = |other: &&Listener| !open.iter().any(|now| same(now, other));
         let new = configured.iter().filter(is_new).cloned();
         Self {
-            rules: pairs().map(rule).collect(),
-            is_configured: found.iter().map(Option::is_some).collect(),
-            named: pairs().map(named).chain(new).collect(),
+            rules: found.iter().map(rule).collect(),
+            is_configured: found.iter().map(|(_, found)| found.is_some()).collect(),
+            named: find(same).into_iter().map(named).chain(new).collect(),
         }
     }
 
@@ -240,24 +258,6 @@ impl Open {
             listeners,
             tokens: shared.tokens,
         })
-    }
-}
-
-/// What of `listener` applies to a listener that is open as `now`, without a restart.
-fn rule_of(now: &Listener, listener: &Listener) -> Listener {
-    let has_certificates = now.protocol.has_tls() && listener.protocol.has_tls();
-    let tls = if has_certificates { listener } else { now };
-    let has_websocket = now.protocol.has_websocket() && listener.protocol.has_websocket();
-    let websocket = if has_websocket { listener } else { now };
-    Listener {
-        name: now.name.clone(), // logged at the start
-        protocol: now.protocol,
-        socket_mode: now.socket_mode,
-        socket_owner: now.socket_owner.clone(),
-        websocket_path: websocket.websocket_path.clone(),
-        allowed_origins: websocket.allowed_origins.clone(),
-        tls: tls.tls.clone(),
-        ..listener.clone()
     }
 }
 
@@ -358,6 +358,40 @@ mod tests {
             Open::new(&open, &new).rules,
             [listener(1, false), listener(2, false), listener(3, true)]
         );
+    }
+
+    #[test]
+    fn an_open_listener_that_is_to_be_another_one_keeps_all_its_rules() {
+        let open = Listener {
+            password_file: Some("users".into()),
+            acl_file: Some("acl".into()),
+            ..listener(1, false)
+        };
+        let secured = Listener {
+            protocol: crate::config::Protocol::Mqtts,
+            ..listener(1, true)
+        };
+        let of = |socket_mode| Listener {
+            socket: Some("socket".into()),
+            socket_mode: crate::config::FileMode(socket_mode),
+            ..open.clone()
+        };
+        let narrowed = Listener {
+            allow_anonymous: true,
+            ..of(0o600)
+        };
+        for (open, new) in [(open.clone(), secured), (of(0o666), narrowed)] {
+            let rules = Open::new(std::slice::from_ref(&open), std::slice::from_ref(&new));
+            assert_eq!(rules.rules, std::slice::from_ref(&open));
+            assert_eq!(rules.is_configured, [false]);
+            let [old, new] = [open, new].map(|listener| Config {
+                listeners: vec![listener],
+                ..Config::default()
+            });
+            let applied = changes(&old, &new).into_iter();
+            let applied = applied.filter(|it| it.applies == crate::config::Applies::Live);
+            assert_eq!(applied.collect::<Vec<_>>(), []);
+        }
     }
 
     #[test]

@@ -57,10 +57,14 @@ pub(super) fn handle_event(
         DriverEvent::Reconfigured {
             limits,
             auth_rules,
+            policy,
             applied,
         } => {
             let client_ids = auth_rules.client_ids();
             driver.auth_rules = auth_rules;
+            if let Some(policy) = policy {
+                input(shard, driver, now, Input::PolicyReplaced(policy));
+            }
             input(shard, driver, now, Input::Reconfigured(limits));
             input(shard, driver, now, Input::ClientIdRulesReplaced(client_ids));
             drop(applied);
