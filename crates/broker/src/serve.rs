@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::config::{Applies, Change, Config, ConfigError, OnError, Sources};
-use crate::file_watch;
+use crate::file_watch::{self, Files};
 use crate::handle::BrokerHandle;
 use crate::logging::{LogError, Logging};
 use crate::server::{Notice, OpenListener, Server, ServerError, StartError};
@@ -45,9 +45,11 @@ pub fn serve<B>(
 ) -> Result<(), ServeError> {
     let config = sources.load()?.config;
     let logging = Logging::start(&config.log)?;
+    // Before they are read: what is written from now on is a change.
+    let files = Files::of(&config);
     let mut server = Server::start(config)?;
     signals::watch(server.notifier())?;
-    let watched = file_watch::watch(server.handle().clone(), server.notifier())?;
+    let watched = file_watch::watch(files, server.handle().clone(), server.notifier())?;
     print_listeners(out, server.listeners())?;
     let config = server.handle().config();
     let beside = beside(&config, server.listeners(), out).map_err(ServeError::Beside)?;
@@ -62,9 +64,17 @@ pub fn serve<B>(
                 let changes = outcome.map(|it| it.iter().map(Change::to_string).collect());
                 let _ = answer.send(changes); // the command may have gone
             }
-            Some(Notice::FilesChanged) => {
+            Some(Notice::FilesChanged { is_retry: false }) => {
                 tracing::info!("certificates, keys or lists of listeners have changed: reloading");
-                let _ = reload(server.handle(), sources, &logging);
+                if reload(server.handle(), sources, &logging).is_err() {
+                    watched.reload_failed();
+                }
+            }
+            Some(Notice::FilesChanged { is_retry: true }) => {
+                match apply(server.handle(), sources, &logging) {
+                    Ok(changed) => log_changes(&changed),
+                    Err(_) => watched.reload_failed(), // the log has it from the first time
+                }
             }
             Some(Notice::Signal(Signal::Terminate)) | None => break,
             Some(Notice::Failed { thread, reason }) => {
@@ -137,7 +147,25 @@ fn reload(
     sources: &Sources,
     logging: &Logging,
 ) -> Result<Vec<Change>, String> {
-    let applied = sources
+    let applied = apply(broker, sources, logging);
+    match &applied {
+        Ok(changed) => log_changes(changed),
+        Err(error) => {
+            tracing::error!(
+                %error,
+                "cannot reload the configuration: it is not valid; nothing was changed"
+            );
+        }
+    }
+    applied.map_err(|error| error.to_string())
+}
+
+fn apply(
+    broker: &BrokerHandle,
+    sources: &Sources,
+    logging: &Logging,
+) -> Result<Vec<Change>, ServeError> {
+    sources
         .load()
         .map_err(ServeError::from)
         .and_then(|effective| {
@@ -149,27 +177,17 @@ fn reload(
                 .map_err(|error| io::Error::other(error.to_string()))?;
             logging.change(&log)?;
             Ok(changed)
-        });
-    match &applied {
-        Ok(changed) if changed.is_empty() => {
-            tracing::info!(
-                "configuration reloaded; no changes (files that it names were read again)"
-            );
-        }
-        Ok(changed) => {
-            for change in changed {
-                match change.applies {
-                    Applies::Live => tracing::info!(%change, "configuration changed"),
-                    Applies::Restart => tracing::warn!(%change, "configuration changed"),
-                }
-            }
-        }
-        Err(error) => {
-            tracing::error!(
-                %error,
-                "cannot reload the configuration: it is not valid; nothing was changed"
-            );
+        })
+}
+
+fn log_changes(changed: &[Change]) {
+    if changed.is_empty() {
+        tracing::info!("configuration reloaded; no changes (files that it names were read again)");
+    }
+    for change in changed {
+        match change.applies {
+            Applies::Live => tracing::info!(%change, "configuration changed"),
+            Applies::Restart => tracing::warn!(%change, "configuration changed"),
         }
     }
-    applied.map_err(|error| error.to_string())
 }

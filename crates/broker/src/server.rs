@@ -323,7 +323,7 @@ impl Server {
                 Some(Notice::Signal(Signal::Terminate)) | None => break,
                 Some(
                     Notice::ShardEnded
-                    | Notice::FilesChanged
+                    | Notice::FilesChanged { .. }
                     | Notice::Reload(_)
                     | Notice::Signal(Signal::Reload),
                 ) => {}

@@ -17,8 +17,11 @@ pub(crate) enum Notice {
     StoreDamaged {
         reason: String,
     },
-    /// Files of listeners are others than when they were read.
-    FilesChanged,
+    /// Files of listeners are others than when they were read. `is_retry`: they were already when
+    /// the last reload failed.
+    FilesChanged {
+        is_retry: bool,
+    },
     /// A command asks for what SIGHUP does, and for what came of it: the changes, or why there are
     /// none.
     Reload(Sender<Result<Vec<String>, String>>),
