@@ -115,12 +115,14 @@ impl TlsRules {
         verified.map(|_| ())
     }
 
-    /// The user that a verified chain names. `None`: certificates name no users here.
+    /// The user that a verified chain names. `None`: certificates name no users here, or are not
+    /// verified any more.
     pub(super) fn user(
         &self,
         chain: &[CertificateDer<'static>],
     ) -> Result<Option<String>, Box<str>> {
-        let (true, Some(first)) = (self.user_from != CertificateUser::Off, chain.first()) else {
+        let names_users = self.verifier.is_some() && self.user_from != CertificateUser::Off;
+        let (true, Some(first)) = (names_users, chain.first()) else {
             return Ok(None);
         };
         let user = names::user(first, self.user_from);

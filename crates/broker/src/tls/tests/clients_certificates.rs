@@ -99,6 +99,19 @@ fn a_revoked_certificate_is_refused_also_with_a_ticket_from_before() {
 }
 
 #[test]
+fn a_certificate_names_no_user_once_nobody_verifies_it() {
+    let clients = Authority::new("clients");
+    let mut files = files(&clients);
+    let listener = files.listener();
+    let mut halfway = client(&files, Some(clients.client(1, "ann", vec![])));
+    halfway.accept(&listener);
+    files.tls.client_ca_file = None;
+    listener.put_in_force(listener.read_again(&files.tls).unwrap());
+    halfway.shake_hands("localhost").unwrap();
+    assert_eq!(halfway.user(), None);
+}
+
+#[test]
 fn a_ticket_of_a_listener_without_certificates_opens_no_other() {
     let clients = Authority::new("clients");
     let mut files = files(&clients);
