@@ -13,6 +13,7 @@ use unbroken_websocket::forwarded::Field;
 
 use crate::bounds::PROXY_HEADER_BYTES;
 use crate::config::{ForwardedHeader, Listener, Network};
+use crate::tls::HandshakePermit;
 use crate::transport::{End, Opened, Transform};
 
 /// The proxies that a listener trusts.
@@ -72,15 +73,18 @@ impl Proxies {
     }
 
     /// The transform of a connection from this address, if it is trusted and begins with a header.
+    /// `handshake`: that of TLS behind the header, which is to be in the client's share.
     pub(crate) fn transform(
         self: &Arc<Self>,
         from: Option<SocketAddr>,
+        handshake: Option<Arc<HandshakePermit>>,
     ) -> Option<Box<dyn Transform>> {
         let begins_with_header = self.forwards.is_none() && self.trust_peer(from);
         begins_with_header.then(|| -> Box<dyn Transform> {
             Box::new(Proxy {
                 proxies: Arc::clone(self),
                 state: State::Header,
+                handshake,
                 peer: None,
                 common_name: None,
             })
@@ -92,6 +96,8 @@ impl Proxies {
 struct Proxy {
     proxies: Arc<Proxies>,
     state: State,
+    /// The one behind the header, until it is known for whom it is.
+    handshake: Option<Arc<HandshakePermit>>,
     /// For whom the proxy connects; `None`: for itself.
     peer: Option<SocketAddr>,
     common_name: Option<Arc<str>>,
@@ -102,17 +108,25 @@ enum State {
     /// It has not come whole.
     Header,
     Open,
-    Refused,
+    Refused(&'static str),
 }
+
+const NO_HEADER: &str = "it comes from a trusted proxy, and does not begin with a PROXY header";
+const NO_SHARE: &str = "its address has its share of unfinished TLS handshakes through this proxy";
 
 impl Proxy {
     /// How long the header is. `None`: incomplete.
-    fn read_header(&mut self, wire: &[u8]) -> Result<Option<usize>, ()> {
+    fn read_header(&mut self, wire: &[u8]) -> Result<Option<usize>, &'static str> {
         match ProxyHeader::parse(wire, ParseConfig::default()) {
             // One that came at once is no better than one that came in pieces.
-            Ok((_, length)) if length > PROXY_HEADER_BYTES => Err(()),
+            Ok((_, length)) if length > PROXY_HEADER_BYTES => Err(NO_HEADER),
             Ok((header, length)) => {
                 self.peer = header.proxied_address().map(|address| address.source);
+                if let (Some(handshake), Some(peer)) = (self.handshake.take(), self.peer)
+                    && !handshake.has_share(peer.ip())
+                {
+                    return Err(NO_SHARE);
+                }
                 // Verified, and on this connection rather than on one that it resumes (2.2.6).
                 let ssl = header.ssl();
                 let ssl = ssl.as_ref();
@@ -125,7 +139,7 @@ impl Proxy {
                 Ok(Some(length))
             }
             Err(proxy_header::Error::BufferTooShort) if wire.len() < PROXY_HEADER_BYTES => Ok(None),
-            Err(_) => Err(()),
+            Err(_) => Err(NO_HEADER),
         }
     }
 }
@@ -137,10 +151,10 @@ impl Transform for Proxy {
             match self.read_header(wire) {
                 Ok(Some(length)) => (self.state, used) = (State::Open, length),
                 Ok(None) => return Opened { used, end: None },
-                Err(()) => self.state = State::Refused,
+                Err(why) => self.state = State::Refused(why),
             }
         }
-        if self.state == State::Refused {
+        if let State::Refused(_) = self.state {
             let (used, end) = (wire.len(), Some(End::Invalid));
             return Opened { used, end };
         }
@@ -169,9 +183,10 @@ impl Transform for Proxy {
     }
 
     fn refusal(&self) -> Option<&str> {
-        let is_refused = self.state == State::Refused;
-        is_refused
-            .then_some("it comes from a trusted proxy, and does not begin with a PROXY header")
+        match self.state {
+            State::Refused(why) => Some(why),
+            State::Header | State::Open => None,
+        }
     }
 }
 
@@ -194,7 +209,7 @@ mod tests {
     /// What the shard gets and knows, when these bytes come one by one.
     fn read(names_users: bool, wire: &[u8]) -> Result<(Vec<u8>, Peer), String> {
         let proxy = PROXY.parse().unwrap();
-        let transform = proxies(names_users).transform(Some(proxy)).unwrap();
+        let transform = proxies(names_users).transform(Some(proxy), None).unwrap();
         let (socket, client) = memory(0);
         let mut transport = Transport::new(socket, vec![transform]);
         let (mut scratch, mut found) = (Scratch::default(), Vec::new());
@@ -278,7 +293,7 @@ mod tests {
         ] {
             for size in [1, 1_000, header.len()] {
                 let proxy = PROXY.parse().unwrap();
-                let mut transform = proxies(false).transform(Some(proxy)).unwrap();
+                let mut transform = proxies(false).transform(Some(proxy), None).unwrap();
                 let (mut rest, mut plain, mut reply) = (Vec::new(), Vec::new(), Vec::new());
                 for piece in header.chunks(size) {
                     rest.extend_from_slice(piece);
@@ -298,10 +313,10 @@ mod tests {
             ("11.0.0.1:1", false),
             ("[::1]:1", false),
         ] {
-            let transform = proxies(false).transform(address.parse().ok());
+            let transform = proxies(false).transform(address.parse().ok(), None);
             assert_eq!(transform.is_some(), is_trusted, "{address}");
         }
-        assert!(proxies(false).transform(None).is_none());
+        assert!(proxies(false).transform(None, None).is_none());
         for wire in [&b"\x10\x10\0\x04MQTT"[..], b"PROXY TCP9 nonsense\r\n"] {
             assert!(read(false, wire).unwrap_err().contains("PROXY header"));
         }

@@ -32,7 +32,7 @@ pub fn proxied<'a>(pieces: impl Iterator<Item = &'a [u8]>, names_users: bool) ->
         ..Listener::default()
     };
     let proxies = Proxies::of(&listener);
-    let transform = proxies.and_then(|proxies| proxies.transform(Some(address)));
+    let transform = proxies.and_then(|proxies| proxies.transform(Some(address), None));
     let mut found = Proxied::default();
     let Some(mut transform) = transform else {
         return found;

@@ -90,10 +90,11 @@ impl Layers {
         from: Option<SocketAddr>,
     ) -> Result<Vec<Box<dyn Transform>>, rustls::Error> {
         let rules = self.rules();
-        let proxy = rules.proxies.as_ref().and_then(|it| it.transform(from));
         let address = address_of(&rules, from);
         let tls = self.tls.as_ref().map(|tls| tls.accept(address));
-        let tls = tls.transpose()?;
+        let (tls, handshake) = tls.transpose()?.unzip();
+        let proxies = rules.proxies.as_ref();
+        let proxy = proxies.and_then(|it| it.transform(from, handshake));
         let forwarding = rules.proxies.as_ref().and_then(|it| it.forwarding(from));
         let websocket = rules.websocket.map(|it| WebSocket::boxed(it, forwarding));
         Ok(proxy.into_iter().chain(tls).chain(websocket).collect())

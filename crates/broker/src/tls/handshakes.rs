@@ -47,12 +47,15 @@ impl Handshakes {
     pub(super) fn begin(&self, address: Option<IpAddr>) {
         self.taken.fetch_add(1, Ordering::Relaxed);
         if let Some(address) = address {
-            let mut held = self
-                .by_address
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            *held.entry(network(address)).or_default() += 1;
+            self.attribute(address);
         }
+    }
+
+    /// One that has begun is of this address.
+    pub(super) fn attribute(&self, address: IpAddr) {
+        let held = self.by_address.lock();
+        let mut held = held.unwrap_or_else(PoisonError::into_inner);
+        *held.entry(network(address)).or_default() += 1;
     }
 
     /// It has ended.

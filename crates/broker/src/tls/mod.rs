@@ -24,7 +24,7 @@ mod session;
 mod tests;
 
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::config::Tls;
 use crate::transport::Transform;
@@ -48,10 +48,10 @@ pub(crate) struct TlsListener {
 
 /// Counts an unfinished handshake until it is dropped.
 #[derive(Debug)]
-struct HandshakePermit {
+pub(crate) struct HandshakePermit {
     listener: Arc<TlsListener>,
-    /// In whose share it is.
-    address: Option<IpAddr>,
+    /// In whose share it is, once that is known.
+    address: OnceLock<IpAddr>,
 }
 
 /// What a reload puts in force, once everything else of it was found to be right.
@@ -109,15 +109,19 @@ impl TlsListener {
         self.handshakes.has_share(address)
     }
 
-    /// The transform of a new connection, in the share of this address.
+    /// The transform of a new connection, in the share of this address; of one through a proxy it
+    /// is known when its header has come ([`HandshakePermit::has_share`]).
     pub(crate) fn accept(
         self: &Arc<Self>,
         address: Option<IpAddr>,
-    ) -> Result<Box<dyn Transform>, rustls::Error> {
+    ) -> Result<(Box<dyn Transform>, Arc<HandshakePermit>), rustls::Error> {
         self.handshakes.begin(address);
-        let listener = Arc::clone(self);
-        let permit = HandshakePermit { listener, address };
-        Ok(Box::new(TlsSession::new(self.rules(), permit)?))
+        let permit = Arc::new(HandshakePermit {
+            listener: Arc::clone(self),
+            address: address.map(OnceLock::from).unwrap_or_default(),
+        });
+        let session = TlsSession::new(self.rules(), Arc::clone(&permit))?;
+        Ok((Box::new(session), permit))
     }
 
     fn rules(&self) -> Arc<TlsRules> {
@@ -126,8 +130,22 @@ impl TlsListener {
     }
 }
 
+impl HandshakePermit {
+    /// It is for a client of this address, as is known by now. Whether that one may have it.
+    pub(crate) fn has_share(&self, address: IpAddr) -> bool {
+        let handshakes = &self.listener.handshakes;
+        if !handshakes.has_share(address) {
+            return false;
+        }
+        if self.address.set(address).is_ok() {
+            handshakes.attribute(address);
+        }
+        true
+    }
+}
+
 impl Drop for HandshakePermit {
     fn drop(&mut self) {
-        self.listener.handshakes.end(self.address);
+        self.listener.handshakes.end(self.address.get().copied());
     }
 }

@@ -41,7 +41,7 @@ enum State {
     Handshake {
         /// Those that it began with.
         rules: Arc<TlsRules>,
-        permit: HandshakePermit,
+        permit: Arc<HandshakePermit>,
     },
     Open,
     Ended,
@@ -58,7 +58,7 @@ struct Progress {
 impl TlsSession {
     pub(super) fn new(
         rules: Arc<TlsRules>,
-        permit: HandshakePermit,
+        permit: Arc<HandshakePermit>,
     ) -> Result<Self, rustls::Error> {
         Ok(Self {
             connection: UnbufferedServerConnection::new(Arc::clone(&rules.config))?,

@@ -235,6 +235,24 @@ fn unfinished_handshakes_are_counted() {
 }
 
 #[test]
+fn a_client_behind_a_proxy_has_its_own_share_of_unfinished_handshakes() {
+    let mut files = Files::new();
+    files.tls.max_handshakes = 100;
+    let listener = files.listener();
+    let [greedy, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let begin = |client| {
+        let (session, permit) = listener.accept(None).unwrap();
+        permit.has_share(client).then_some((session, permit))
+    };
+    let begun: Vec<_> = std::iter::from_fn(|| begin(greedy)).collect();
+    assert!((80..100).contains(&begun.len()), "{}", begun.len());
+    assert!(begin(other).is_some());
+    drop(begun);
+    assert!(begin(greedy).is_some());
+    assert_eq!(listener.handshakes.free(), 100);
+}
+
+#[test]
 fn the_certificate_is_the_one_for_the_host_that_is_asked_for() {
     let mut files = Files::new();
     files.add("*.example.org", &rcgen::PKCS_ECDSA_P256_SHA256);

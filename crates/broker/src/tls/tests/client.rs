@@ -82,7 +82,7 @@ impl Client {
     /// A new connection, whose handshake has not begun.
     pub(super) fn accept(&mut self, listener: &Arc<TlsListener>) {
         let (socket, peer) = memory(PLENTY);
-        self.broker = Transport::new(socket, vec![listener.accept(None).unwrap()]);
+        self.broker = Transport::new(socket, vec![listener.accept(None).unwrap().0]);
         self.peer = peer;
         self.has_heard_end = false;
     }
