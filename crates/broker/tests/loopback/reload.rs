@@ -208,7 +208,8 @@ fn a_trusted_proxy_for_http_names_its_client_and_no_other_does() {
             }
             answer.push(byte[0]);
             let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
-            if let Some([kind, _, first]) = end.and_then(|end| answer.get(end + 4..end + 7)) {
+            let frame = end.and_then(|end| answer.get(end + 4..end + 7));
+            if let Some([kind @ 0x80..=0xff, _, first]) = frame {
                 break [*kind, *first];
             }
         };
