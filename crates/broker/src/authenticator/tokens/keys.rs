@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
 use serde_json::Value;
@@ -81,7 +83,7 @@ impl KeySet {
         Ok(Self { keys })
     }
 
-    /// A set. Keys of an unknown kind, or for encryption, are left out.
+    /// A set. Keys of an unknown kind, for encryption, or too short to be secret are left out.
     pub(super) fn of_jwks(text: &[u8]) -> Result<Self, KeyError> {
         let set: Value = serde_json::from_slice(text).map_err(|_| KeyError::Set)?;
         let keys = set.get("keys").and_then(Value::as_array);
@@ -129,6 +131,11 @@ impl TokenKey {
             "OKP" => AlgorithmFamily::Ed,
             _ => return None,
         };
+        if let Some(problem) = problem(value, family) {
+            let id = text("kid").unwrap_or_default();
+            tracing::warn!(key = id, problem, "a key of a set (JWKS) is left out");
+            return None;
+        }
         let jwk: Jwk = serde_json::from_value(value.clone()).ok()?;
         Some(Self {
             id: text("kid").map(str::to_owned),
@@ -137,6 +144,28 @@ impl TokenKey {
             key: DecodingKey::from_jwk(&jwk).ok()?,
         })
     }
+}
+
+/// Why a key of a known kind verifies nothing, for people.
+fn problem(key: &Value, family: AlgorithmFamily) -> Option<String> {
+    let text = |name| key.get(name).and_then(Value::as_str);
+    // RFC 7517, section 4.3.
+    if let Some(uses) = key.get("key_ops") {
+        let mut uses = uses.as_array().into_iter().flatten();
+        if !uses.any(|usage| usage.as_str() == Some("verify")) {
+            return Some("its key_ops have no `verify`".to_owned());
+        }
+    }
+    if family != AlgorithmFamily::Hmac {
+        return None;
+    }
+    let Ok(secret) = URL_SAFE_NO_PAD.decode(text("k").unwrap_or_default()) else {
+        return Some("its secret is not base64url".to_owned());
+    };
+    let algorithm = text("alg").and_then(|name| name.parse().ok());
+    let algorithm = algorithm.unwrap_or(Algorithm::HS256);
+    let checked = check_secret(&secret, &[algorithm]);
+    checked.err().map(|error| error.to_string())
 }
 
 /// RFC 7518, section 3.2: a secret is as long as the hash at least.
@@ -161,5 +190,34 @@ impl fmt::Debug for KeySet {
         f.debug_struct("KeySet")
             .field("keys", &self.keys.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_key_of_a_set_that_is_short_or_not_for_verification_is_left_out() {
+        let check = |bytes: usize, more: Value, expected: bool| {
+            let secret = URL_SAFE_NO_PAD.encode(vec![7; bytes]);
+            let mut key = json!({ "kty": "oct", "k": secret });
+            for (name, value) in more.as_object().unwrap() {
+                key[name] = value.clone();
+            }
+            let set = KeySet::of_jwks(json!({ "keys": [key] }).to_string().as_bytes());
+            assert_eq!(set.is_ok(), expected, "{bytes} {more}");
+        };
+        check(32, json!({}), true);
+        check(31, json!({}), false);
+        check(47, json!({ "alg": "HS384" }), false);
+        check(48, json!({ "alg": "HS384" }), true);
+        check(63, json!({ "alg": "HS512" }), false);
+        check(64, json!({ "alg": "HS512" }), true);
+        check(32, json!({ "key_ops": ["sign", "verify"] }), true);
+        check(32, json!({ "key_ops": ["sign"] }), false);
+        check(32, json!({ "key_ops": [] }), false);
     }
 }
