@@ -235,6 +235,7 @@ impl Attempt {
             match self.ask(method, on, recent, now) {
                 Answer::Allow(grant) => return Step::Decided(Admission::Granted(grant)),
                 Answer::Deny(reason, detail) => {
+                    let detail = self.deny(on, reason, detail);
                     let detail = Cow::Borrowed(detail);
                     return Step::Decided(Admission::Refused { reason, detail });
                 }
@@ -243,21 +244,38 @@ impl Attempt {
                 Answer::AskHook(hook) => return Step::AskHook(hook),
             }
         }
-        match (self.is_no_user, on) {
-            (true, On::Shard) => return Step::TakesLong,
-            (true, On::Thread) => {
-                let (user, password) = self.shown();
-                let is_right = auth.stand_in(user).verify(password);
-                debug_assert!(!is_right, "no source has such a user");
-                self.has_hashed = true;
-            }
-            (false, _) => {}
+        if self.is_no_user && on == On::Shard {
+            return Step::TakesLong;
         }
+        self.hash_stand_in();
         Step::Decided(refused(if auth.verifies(&self.credentials) {
             ReasonCode::BadUserNameOrPassword
         } else {
             ReasonCode::NotAuthorized
         }))
+    }
+
+    /// A wrong token of a user that no source has looks like the wrong password of one that it has.
+    fn deny(&mut self, on: On, reason: ReasonCode, detail: &'static str) -> &'static str {
+        if on == On::Shard || !self.is_no_user {
+            return detail;
+        }
+        self.hash_stand_in();
+        if reason != ReasonCode::BadUserNameOrPassword {
+            return detail;
+        }
+        tracing::debug!(listener = self.label(), detail, "a login was refused");
+        reason.name()
+    }
+
+    /// What a user would have cost, if a source of passwords was asked for one that it has not.
+    fn hash_stand_in(&mut self) {
+        if std::mem::take(&mut self.is_no_user) {
+            let (user, password) = self.shown();
+            let is_right = self.auth.stand_in(user).verify(password);
+            debug_assert!(!is_right, "no source has such a user");
+            self.has_hashed = true;
+        }
     }
 
     fn ask(&mut self, method: &Method, on: On, recent: &RecentLogins, now: Instant) -> Answer {
@@ -468,6 +486,25 @@ mod tests {
         check(&file, (None, secret, None), true, nobody());
         check(&file, (eve, secret, None), false, wrong());
         check(&AuthSources::default(), (eve, secret, None), true, nobody());
+    }
+
+    #[test]
+    fn a_wrong_token_does_not_show_whether_the_file_has_its_user() {
+        let rules = crate::config::Jwt {
+            algorithms: vec!["HS256".to_owned()],
+            ..Default::default()
+        };
+        let verifier = TokenVerifier::with_key(&rules, &[7; 32]).unwrap();
+        let sources = AuthSources {
+            passwords: Some(file()),
+            tokens: vec![Arc::new(verifier)],
+            ..AuthSources::default()
+        };
+        // {"alg":"HS256"}, {}, and no signature of it.
+        let token = Some("eyJhbGciOiJIUzI1NiJ9.e30.AAAA");
+        let wrong = || refused(ReasonCode::BadUserNameOrPassword);
+        check(&sources, (Some("alice"), token, None), false, wrong());
+        check(&sources, (Some("eve"), token, None), false, wrong());
     }
 
     #[test]
