@@ -133,7 +133,9 @@ fn family(algorithm: &str) -> Option<&'static str> {
 pub(super) fn is_safe_url(url: &str) -> bool {
     let has_host = |rest: &str| !rest.is_empty() && !rest.starts_with(['/', ':']);
     if let Some(rest) = url.strip_prefix("https://") {
-        return has_host(rest) && !rest.contains(char::is_whitespace);
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let is_one_word = !rest.contains(char::is_whitespace);
+        return has_host(rest) && is_one_word && !authority.contains('@');
     }
     let Some(rest) = url.strip_prefix("http://") else {
         return false;
@@ -182,8 +184,8 @@ pub(super) fn missing(tables: &[Jwt], listeners: &[Listener]) -> Vec<(usize, Str
     missing.collect()
 }
 
-pub(super) const SAFE_URL: &str =
-    "write it as \"https://HOST/PATH\"; http:// is for 127.0.0.1, [::1] and localhost alone";
+pub(super) const SAFE_URL: &str = "write it as \"https://HOST/PATH\", without a user and a password, which `authorization_file` of \
+     `[[http_auth]]` has; http:// is for 127.0.0.1, [::1] and localhost alone";
 const ALGORITHMS_HELP: &str = "name those that the issuer uses: HS256, HS384, HS512, RS256, RS384, \
     RS512, PS256, PS384, PS512, ES256, ES384, EdDSA";
 
@@ -385,6 +387,7 @@ mod tests {
         for url in [
             "https://example.org",
             "https://example.org:8443/a?b",
+            "https://example.org/a@b",
             "http://127.0.0.1:8080/x",
             "http://[::1]/x",
             "http://localhost",
@@ -395,6 +398,8 @@ mod tests {
             "",
             "https://",
             "https:///x",
+            "https://user:secret@example.org/x",
+            "https://user@example.org",
             "ftp://localhost",
             "http://example.org",
             "http://localhost@example.org/",
