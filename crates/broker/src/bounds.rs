@@ -96,6 +96,9 @@ pub(crate) const KEYS_PAUSE: Duration = Duration::from_secs(10);
 /// Bytes of what a service answers about one client.
 pub(crate) const HOOK_ANSWER_BYTES: u64 = 64 * 1024;
 
+/// Bytes of a file with the header by which the broker shows a service who it is.
+pub(crate) const AUTHORIZATION_BYTES: u64 = 16 * 1024;
+
 /// Time between two lines in the log about a service that does not answer.
 pub(crate) const HOOK_REPORT_PAUSE: Duration = Duration::from_secs(10);
 

@@ -51,7 +51,9 @@ mod transport;
 mod tuning;
 mod websocket;
 
-pub use authenticator::{HookError, HttpClientError, KeyError, TokenError, check_tokens};
+pub use authenticator::{
+    HookError, HttpClientError, KeyError, TokenError, check_hook, check_tokens,
+};
 pub use broker_store::BrokerStore;
 pub use disk::DiskError;
 pub use handle::{BrokerHandle, ReloadError};

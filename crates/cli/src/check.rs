@@ -9,7 +9,7 @@ use serde_json::json;
 use unbroken_broker::access;
 use unbroken_broker::config::{self, Config, Effective, Listener, Origin, Problem, Sources};
 use unbroken_broker::passwords::Passwords;
-use unbroken_broker::{Expiry, check_certificates, check_tokens};
+use unbroken_broker::{Expiry, check_certificates, check_hook, check_tokens};
 
 use crate::cert::date;
 use crate::check_mosquitto;
@@ -115,15 +115,15 @@ fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>, Vec<Expiry>) 
             None => {}
         }
     }
-    for jwt in &effective.config.jwt {
-        if let Err(error) = check_tokens(jwt) {
-            problems.push(Problem {
-                origin: None,
-                message: error.to_string(),
-                help: None,
-            });
-        }
-    }
+    let tokens = effective.config.jwt.iter().map(check_tokens);
+    let hooks = effective.config.http_auth.iter().map(check_hook);
+    let wrong = tokens.filter_map(|it| it.err().map(|error| error.to_string()));
+    let wrong = wrong.chain(hooks.filter_map(|it| it.err().map(|error| error.to_string())));
+    problems.extend(wrong.map(|message| Problem {
+        origin: None,
+        message,
+        help: None,
+    }));
     expiries.sort_by(|a, b| (a.not_after, &a.file).cmp(&(b.not_after, &b.file)));
     expiries.dedup();
     (Some(effective), problems, expiries)

@@ -8,7 +8,6 @@
 //!
 //! Deliberately absent: threads. A call blocks; no shard makes one.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +16,11 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use ureq::Agent;
-use ureq::http::Response;
+use ureq::http::{HeaderValue, Response};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+
+use crate::bounds::CERTIFICATE_FILE_BYTES;
+use crate::files;
 
 /// A client with a pool of connections.
 #[derive(Debug)]
@@ -36,19 +38,27 @@ pub enum HttpClientError {
         /// What is wrong.
         problem: String,
     },
+    /// The system knows no authority.
+    #[error("the system has no certificates of authorities; name some in `ca_file`")]
+    NoAuthorities,
 }
 
 impl HttpClient {
-    /// One whose requests take at most `timeout`, with so many connections at a time.
+    /// One for this URL, whose requests take at most `timeout`, with so many connections at a time.
     pub(super) fn new(
+        url: &str,
         ca_file: Option<&Path>,
         timeout: Duration,
         connections: usize,
     ) -> Result<Self, HttpClientError> {
         let roots = match ca_file {
             Some(path) => authorities(path)?,
+            None if !url.starts_with("https:") => Vec::new(), // none is asked for
             None => rustls_native_certs::load_native_certs().certs,
         };
+        if roots.is_empty() && url.starts_with("https:") {
+            return Err(HttpClientError::NoAuthorities);
+        }
         let roots = roots
             .iter()
             .map(|der| Certificate::from_der(der).to_owned());
@@ -80,7 +90,7 @@ impl HttpClient {
     pub(super) fn post_json(
         &self,
         url: &str,
-        authorization: Option<&str>,
+        authorization: Option<&HeaderValue>,
         json: &[u8],
         bytes_max: u64,
     ) -> Result<Vec<u8>, String> {
@@ -114,7 +124,8 @@ fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpClientEr
         path: path.to_owned(),
         problem,
     };
-    let pem = fs::read(path).map_err(|error| problem(error.to_string()))?;
+    let pem =
+        files::read(path, CERTIFICATE_FILE_BYTES).map_err(|error| problem(error.to_string()))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let found = found.map_err(|error| problem(error.to_string()))?;
     if found.is_empty() {

@@ -16,14 +16,14 @@ mod cache;
 mod question;
 
 use std::fmt;
-use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use unbroken_broker_core::Credentials;
+use ureq::http::HeaderValue;
 
 use super::chain::HookVerdict;
 use super::http_client::{HttpClient, HttpClientError, without_query};
@@ -31,9 +31,10 @@ use super::login_queue::Refusal;
 use super::pending::{Pending, PendingLogins};
 use super::recent_logins::{LoginTag, RecentLogins};
 use super::verifier::Verification;
-use crate::bounds::{HOOK_ANSWER_BYTES, HOOK_REPORT_PAUSE};
+use crate::bounds::{AUTHORIZATION_BYTES, HOOK_ANSWER_BYTES, HOOK_REPORT_PAUSE};
 use crate::config::HttpAuth;
 use crate::source::Source;
+use crate::files;
 use cache::Cache;
 
 /// One `[[http_auth]]` table. Dropping it ends its threads.
@@ -46,7 +47,7 @@ pub(crate) struct HttpHook {
 struct Service {
     rules: HttpAuth,
     client: HttpClient,
-    authorization: Option<String>,
+    authorization: Option<HeaderValue>,
     cache: Mutex<Cache>,
     health: Mutex<Health>,
 }
@@ -96,6 +97,14 @@ pub enum HookError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// A file has no value of the header `Authorization`.
+    #[error("http_auth `{name}`: {} is not one line of visible ASCII characters", path.display())]
+    Authorization {
+        /// The table.
+        name: String,
+        /// The file.
+        path: PathBuf,
+    },
     /// The service cannot be asked.
     #[error("http_auth `{name}`: {source}")]
     Client {
@@ -114,32 +123,39 @@ pub enum HookError {
     },
 }
 
+/// Whether a table can be used, with the files that it names. Nobody is asked.
+pub fn check_hook(rules: &HttpAuth) -> Result<(), HookError> {
+    Service::new(rules).map(drop)
+}
+
+/// How many requests may be under way.
+fn connections(rules: &HttpAuth) -> usize {
+    usize::try_from(rules.connections).unwrap_or(1).max(1)
+}
+
+fn authorization(rules: &HttpAuth, path: &Path) -> Result<HeaderValue, HookError> {
+    let text = files::read_text(path, AUTHORIZATION_BYTES);
+    let text = text.map_err(|source| HookError::Unreadable {
+        name: rules.name.clone(),
+        path: path.to_owned(),
+        source,
+    })?;
+    let value = Some(text.trim()).filter(|text| !text.is_empty() && text.is_ascii());
+    let value = value.and_then(|text| HeaderValue::from_str(text).ok());
+    let mut value = value.ok_or_else(|| HookError::Authorization {
+        name: rules.name.clone(),
+        path: path.to_owned(),
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 impl HttpHook {
     /// Starts the threads that ask.
     pub(crate) fn start(rules: &HttpAuth) -> Result<Self, HookError> {
         let name = || rules.name.clone();
-        let read = |path: &PathBuf| {
-            let text = fs::read_to_string(path);
-            text.map_err(|source| HookError::Unreadable {
-                name: name(),
-                path: path.clone(),
-                source,
-            })
-        };
-        let authorization = rules.authorization_file.as_ref().map(read).transpose()?;
-        let connections = usize::try_from(rules.connections).unwrap_or(1).max(1);
-        let client = HttpClient::new(rules.ca_file.as_deref(), rules.timeout, connections);
-        let client = client.map_err(|source| HookError::Client {
-            name: name(),
-            source,
-        })?;
-        let service = Arc::new(Service {
-            cache: Mutex::new(Cache::new(rules.cache_entries)),
-            rules: rules.clone(),
-            client,
-            authorization: authorization.map(|text| text.trim().to_owned()),
-            health: Mutex::default(),
-        });
+        let connections = connections(rules);
+        let service = Arc::new(Service::new(rules)?);
         let pending = PendingLogins::new(connections);
         for number in 0..connections {
             let (pending, service) = (pending.of_threads(), Arc::clone(&service));
@@ -190,6 +206,24 @@ impl HttpHook {
 }
 
 impl Service {
+    fn new(rules: &HttpAuth) -> Result<Self, HookError> {
+        let path = rules.authorization_file.as_deref();
+        let authorization = path.map(|path| authorization(rules, path)).transpose()?;
+        let ca_file = rules.ca_file.as_deref();
+        let client = HttpClient::new(&rules.url, ca_file, rules.timeout, connections(rules));
+        let client = client.map_err(|source| HookError::Client {
+            name: rules.name.clone(),
+            source,
+        })?;
+        Ok(Self {
+            cache: Mutex::new(Cache::new(rules.cache_entries)),
+            rules: rules.clone(),
+            client,
+            authorization,
+            health: Mutex::default(),
+        })
+    }
+
     /// Asks for one client after the other, until nobody has the hook any more.
     fn serve(&self, pending: &Pending<Verification>) {
         while let Some((source, mut login)) = pending.next() {
@@ -217,7 +251,7 @@ impl Service {
             return known;
         }
         let question = question::of(credentials, login.attempt.label());
-        let authorization = self.authorization.as_deref();
+        let authorization = self.authorization.as_ref();
         let answer =
             self.client
                 .post_json(&self.rules.url, authorization, &question, HOOK_ANSWER_BYTES);
@@ -294,5 +328,30 @@ mod tests {
             lines.extend(health.answered().map(|failures| (tenth, failures)));
         }
         assert_eq!(lines, [(0, 1), (0, 1), (100, 1), (100, 1)]);
+    }
+
+    #[test]
+    fn an_authorization_is_one_line_in_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("authorization");
+        let rules = HttpAuth {
+            name: "door".to_owned(),
+            url: "http://127.0.0.1:1/".to_owned(),
+            authorization_file: Some(path.clone()),
+            ..HttpAuth::default()
+        };
+        let missing = check_hook(&rules).unwrap_err().to_string();
+        assert!(missing.contains("cannot read"), "{missing}");
+        for (text, is_right) in [
+            ("Bearer abc\n", true),
+            ("", false),
+            ("a\nb", false),
+            ("\u{e9}", false),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(check_hook(&rules).is_ok(), is_right, "{text:?}");
+        }
+        std::fs::write(&path, "x".repeat(20_000)).unwrap();
+        assert!(check_hook(&rules).is_err());
     }
 }

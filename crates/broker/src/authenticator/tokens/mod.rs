@@ -22,7 +22,6 @@ mod remote;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -33,7 +32,9 @@ use serde_json::{Map, Value};
 use unbroken_broker_core::{Claims, Grant};
 
 use super::http_client::HttpClientError;
+use crate::bounds::KEYS_BYTES;
 use crate::config::Jwt;
+use crate::files;
 pub use keys::KeyError;
 use keys::KeySet;
 use remote::RemoteKeys;
@@ -111,10 +112,11 @@ pub enum TokenError {
     },
 }
 
-/// Whether the keys of a table can be used, if they are in a file.
+/// Whether the keys of a table can be used, or, where they are fetched, the authorities of their
+/// server. Nothing is fetched.
 pub fn check_tokens(rules: &Jwt) -> Result<(), TokenError> {
-    match rules.jwks_url {
-        Some(_) => Ok(()),
+    match &rules.jwks_url {
+        Some(url) => remote::client(rules, url).map(drop),
         None => TokenVerifier::new(rules, None).map(drop),
     }
 }
@@ -304,7 +306,7 @@ fn read_keys(
     path: &Path,
     parse: impl Fn(&[u8]) -> Result<KeySet, KeyError>,
 ) -> Result<KeySet, TokenError> {
-    let text = fs::read(path).map_err(|source| TokenError::Unreadable {
+    let text = files::read(path, KEYS_BYTES).map_err(|source| TokenError::Unreadable {
         name: rules.name.clone(),
         path: path.to_owned(),
         source,
@@ -346,17 +348,22 @@ fn vouched(claims: &Map<String, Value>, roles_claim: &str) -> Result<Claims, &'s
         Some(_) => return Err("the roles in its token are no list"),
     };
     let values = claims.iter().filter_map(|(name, value)| {
-        let value = match value {
-            Value::String(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
-            Value::Bool(flag) => flag.to_string(),
-            Value::Null | Value::Array(_) | Value::Object(_) => return None,
-        };
+        let value = text_of(value)?;
         let is_of_token = ["exp", "nbf", "iat", "jti"].contains(&name.as_str());
         (!is_of_token).then(|| (name.as_str().into(), value.into()))
     });
     let values: BTreeMap<Box<str>, Box<str>> = values.collect();
     Claims::new(roles, values).map_err(|_| "its token claims too much to be remembered")
+}
+
+/// A value that can be part of a topic.
+pub(super) fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
 }
 
 /// A claim by its name, else by a path of names with dots between.

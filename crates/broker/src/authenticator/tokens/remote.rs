@@ -46,11 +46,7 @@ struct State {
 impl RemoteKeys {
     /// Begins to fetch; until there is an answer `keys` are in force.
     pub(super) fn start(rules: &Jwt, url: &str, keys: Arc<KeySet>) -> Result<Self, TokenError> {
-        let client = HttpClient::new(rules.ca_file.as_deref(), KEYS_TIMEOUT, 1);
-        let client = client.map_err(|source| TokenError::Client {
-            name: rules.name.clone(),
-            source,
-        })?;
+        let client = client(rules, url)?;
         let shared = Arc::new(Shared {
             name: rules.name.clone(),
             url: url.to_owned(),
@@ -83,6 +79,15 @@ impl RemoteKeys {
         self.0.lock().is_asked = true;
         self.0.changed.notify_all();
     }
+}
+
+/// What fetches from this URL.
+pub(super) fn client(rules: &Jwt, url: &str) -> Result<HttpClient, TokenError> {
+    let client = HttpClient::new(url, rules.ca_file.as_deref(), KEYS_TIMEOUT, 1);
+    client.map_err(|source| TokenError::Client {
+        name: rules.name.clone(),
+        source,
+    })
 }
 
 impl Drop for RemoteKeys {

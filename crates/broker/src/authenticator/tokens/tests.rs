@@ -1,5 +1,7 @@
 //! Tokens that were made for the test, by keys that were made for it.
 
+use std::fs;
+
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{self, KeyPair as _};
