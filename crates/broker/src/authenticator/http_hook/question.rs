@@ -16,11 +16,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use unbroken_broker_core::{Claims, Credentials, Grant};
 
 use crate::authenticator::chain::HookVerdict;
 use crate::authenticator::recent_logins::{LoginTag, RecentLogins};
-use crate::authenticator::tokens::after;
+use crate::authenticator::tokens::{after, text_of};
 
 #[derive(Serialize)]
 struct Question<'a> {
@@ -43,10 +44,8 @@ struct Question<'a> {
 struct Reply {
     result: Outcome,
     user: Option<String>,
-    #[serde(default)]
-    roles: Vec<String>,
-    #[serde(default)]
-    claims: BTreeMap<Box<str>, Box<str>>,
+    roles: Option<Vec<String>>,
+    claims: Option<Map<String, Value>>,
     /// Seconds since 1970.
     expires: Option<f64>,
 }
@@ -117,8 +116,10 @@ pub(super) fn verdict(credentials: &Credentials, answer: &[u8]) -> Result<HookVe
             after(left)
         }
     };
-    let roles = reply.roles.into_iter().map(Arc::from).collect();
-    let claims = Claims::new(roles, reply.claims).map_err(|error| error.to_string())?;
+    let roles = reply.roles.unwrap_or_default();
+    let roles = roles.into_iter().map(Arc::from).collect();
+    let values = values(reply.claims.unwrap_or_default())?;
+    let claims = Claims::new(roles, values).map_err(|error| error.to_string())?;
     let user = reply.user.map(Arc::from);
     Ok(HookVerdict::Allow(Grant {
         user: user.or_else(|| credentials.user_name.as_deref().map(Arc::from)),
@@ -126,6 +127,18 @@ pub(super) fn verdict(credentials: &Credentials, answer: &[u8]) -> Result<HookVe
         until,
         proof: None,
     }))
+}
+
+/// Texts, numbers and flags; `null` is none.
+fn values(claims: Map<String, Value>) -> Result<BTreeMap<Box<str>, Box<str>>, String> {
+    let present = claims.into_iter().filter(|(_, value)| !value.is_null());
+    let values = present.map(|(name, value)| match text_of(&value) {
+        Some(text) => Ok((name.into(), text.into())),
+        None => Err(format!(
+            "its answer cannot be understood: the claim `{name}` is no text, number or flag"
+        )),
+    });
+    values.collect()
 }
 
 #[cfg(test)]
@@ -218,6 +231,15 @@ mod tests {
             (claims.roles().next(), claims.value("site")),
             (Some("r"), Some("n"))
         );
+        let without = r#"{"result":"allow","user":null,"roles":null,"claims":null,"expires":null}"#;
+        assert_eq!(check(without), allow("ann"));
+        let of_kinds = r#"{"result":"allow","claims":{"n":7,"f":true,"none":null}}"#;
+        let Ok(HookVerdict::Allow(grant)) = check(of_kinds) else {
+            panic!("it is allowed");
+        };
+        let claims = grant.claims.unwrap();
+        let found = ["n", "f", "none"].map(|name| claims.value(name));
+        assert_eq!(found, [Some("7"), Some("true"), None]);
         for wrong in [
             "",
             "allow",
@@ -226,6 +248,7 @@ mod tests {
             r#"{"result":true}"#,
             r#"{"result":"allow","roles":"r"}"#,
             r#"{"result":"allow","expires":"soon"}"#,
+            r#"{"result":"allow","claims":{"a":[1]}}"#,
         ] {
             assert!(check(wrong).is_err(), "{wrong}");
         }
