@@ -168,14 +168,28 @@ impl Authenticator {
             return Decision::Admission(refused(ReasonCode::BadAuthenticationMethod));
         };
         let source = Source::of(credentials.peer.address.map(|address| address.ip()));
-        if !self.pending.may_fail(now, source) {
-            return Decision::Admission(admission_of(Refusal::TooManyFailures));
-        }
-        let decision = enhanced::take(passwords, credentials.user_name.as_deref(), step);
-        if let Decision::Admission(admission) = &decision
-            && verifier::is_fault(admission)
-        {
-            self.pending.note_failure(now, source);
+        let may_fail = self.pending.may_fail(now, source);
+        let recent = &self.common.recent;
+        let user_name = credentials.user_name.as_deref();
+        let (is_again, mut tag) = (step.is_again, None);
+        let may_prove = |user: &str| {
+            let known = enhanced::tag(recent, user, &credentials.peer, passwords);
+            tag = Some(known);
+            let is_itself = is_again && user_name == Some(user);
+            may_fail || is_itself || recent.knows(known, now)
+        };
+        let decision = enhanced::take(passwords, user_name, step, may_prove);
+        match (&decision, tag) {
+            (Decision::Admission(Admission::Granted(_)), Some(tag)) => recent.remember(tag, now),
+            (Decision::Admission(admission), tag) if verifier::is_fault(admission) => {
+                if may_fail {
+                    self.pending.note_failure(now, source);
+                } else if let Some(tag) = tag {
+                    // One guess for each login at most.
+                    recent.forget(tag);
+                }
+            }
+            _ => {}
         }
         decision
     }
@@ -273,6 +287,8 @@ mod tests {
     use super::*;
     use crate::channel::{DriverEvent, EventReceiver, event_channel};
     use crate::passwords::{Passwords, Scheme, make_hash};
+    use crate::scram::ScramHash;
+    use crate::scram::tests::last_of;
 
     const TIMEOUT: Duration = Duration::from_hours(1);
 
@@ -430,6 +446,62 @@ mod tests {
         assert!(answers(&mut receiver).len() < 99, "some were not hashed");
         let known = client.authenticate_within(100, "secret", timeout);
         assert_eq!(known, Some(granted()));
+    }
+
+    /// All steps of SCRAM; `again`: as this user, who is let in already.
+    fn prove(client: &TestClient, user: &str, password: &str, again: Option<&str>) -> Admission {
+        let take = |data: &str, exchange| {
+            let credentials = Credentials {
+                client_id: "c".into(),
+                user_name: again.map(Into::into),
+                password: None,
+                step: None,
+                peer: Peer::default(),
+            };
+            let step = AuthStep {
+                method: "SCRAM-SHA-512".into(),
+                data: Some(data.as_bytes().into()),
+                exchange,
+                is_again: again.is_some(),
+            };
+            let authenticator = &client.authenticator;
+            authenticator.authenticate_by_steps(&client.auth_rules, (credentials, step), client.now)
+        };
+        let bare = format!("n={user},r=x");
+        let Decision::Challenge(answer, exchange) = take(&format!("n,,{bare}"), None) else {
+            panic!("the first step proves nothing");
+        };
+        let answer = String::from_utf8(answer.into()).unwrap();
+        let last = last_of(ScramHash::Sha512, password, &bare, &answer);
+        match take(&last, Some(exchange)) {
+            Decision::Admission(admission) => admission,
+            Decision::Challenge(..) => panic!("there is no third step"),
+        }
+    }
+
+    #[test]
+    fn a_user_proves_itself_from_an_address_at_which_others_have_failed() {
+        let (client, _verifier, _receiver) = one_listener();
+        let reason = |user, password, again| match prove(&client, user, password, again) {
+            Admission::Granted(_) => ReasonCode::Success,
+            Admission::Refused { reason, .. } => reason,
+        };
+        assert_eq!(reason("alice", "secret", None), ReasonCode::Success);
+        let wrong = ReasonCode::BadUserNameOrPassword;
+        let too_many = ReasonCode::ConnectionRateExceeded;
+        assert_eq!(reason("eve", "no", None), wrong);
+        let mut last = wrong;
+        for _ in 0..100 {
+            last = reason("eve", "no", None);
+        }
+        assert_eq!(last, too_many);
+        assert_eq!(reason("alice", "secret", None), ReasonCode::Success);
+        assert_eq!(reason("alice", "Secret", None), wrong);
+        assert_eq!(reason("alice", "secret", None), too_many, "one guess only");
+        let again = Some("alice");
+        assert_eq!(reason("eve", "secret", again), too_many);
+        assert_eq!(reason("alice", "secret", again), ReasonCode::Success);
+        assert_eq!(reason("alice", "secret", None), ReasonCode::Success);
     }
 
     #[test]

@@ -177,6 +177,11 @@ impl ScramExchange {
         Ok((exchange, answer.into_bytes()))
     }
 
+    /// Who the client says it is.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
     /// Takes the client's last message; answers with the user and our last message.
     pub fn finish(self, message: &[u8]) -> Result<(Box<str>, Vec<u8>), ScramError> {
         let text = text(message)?;
@@ -309,7 +314,7 @@ impl fmt::Debug for ScramExchange {
 pub const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// The example of RFC 7677, section 3: user `user`, password `pencil`.
@@ -345,7 +350,12 @@ mod tests {
     }
 
     /// What a client computes, as RFC 5802 has it.
-    fn last_of(hash: ScramHash, password: &str, first_bare: &str, answer: &str) -> String {
+    pub(crate) fn last_of(
+        hash: ScramHash,
+        password: &str,
+        first_bare: &str,
+        answer: &str,
+    ) -> String {
         let mut parts = answer.split(',').map(|part| &part[2..]);
         let (nonce, salt, iterations) = (
             parts.next().unwrap(),

@@ -6,15 +6,20 @@
 //! Invariants:
 //! - A step computes some hashes, never PBKDF2: a shard takes it at once.
 //! - Who authenticates again is the same user: `broker-core` sees to it.
+//! - An address that has failed too often proves nothing more, except for users who have proved
+//!   themselves from it a short time ago: others behind the same address lock nobody out.
 
 use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use unbroken_broker_core::{Admission, AuthExchange, AuthStep, Grant};
+use unbroken_broker_core::{Admission, AuthExchange, AuthStep, Grant, Peer};
 use unbroken_mqtt_proto::ReasonCode;
 
+use super::admission_of;
 use super::chain::refused;
+use super::login_queue::Refusal;
+use super::recent_logins::{LoginTag, RecentLogins};
 use crate::passwords::Passwords;
 use crate::scram::{self, ScramError, ScramExchange, ScramHash};
 
@@ -26,8 +31,14 @@ pub(crate) enum Decision {
     Challenge(Box<[u8]>, AuthExchange),
 }
 
-/// Takes the next step of a client that has this user name in CONNECT, if any.
-pub(super) fn take(passwords: &Passwords, user_name: Option<&str>, step: AuthStep) -> Decision {
+/// Takes the next step of a client that has this user name in CONNECT, if any. `may_prove`: whether
+/// this user's proof is looked at.
+pub(super) fn take(
+    passwords: &Passwords,
+    user_name: Option<&str>,
+    step: AuthStep,
+    may_prove: impl FnOnce(&str) -> bool,
+) -> Decision {
     let Some(hash) = ScramHash::of_mechanism(&step.method) else {
         // [MQTT-4.12.0-1]
         return Decision::Admission(refused(ReasonCode::BadAuthenticationMethod));
@@ -39,6 +50,9 @@ pub(super) fn take(passwords: &Passwords, user_name: Option<&str>, step: AuthSte
     let Some(exchange) = exchange.into_state::<ScramExchange>() else {
         return Decision::Admission(refused(ReasonCode::UnspecifiedError));
     };
+    if !may_prove(exchange.user()) {
+        return Decision::Admission(admission_of(Refusal::TooManyFailures));
+    }
     match exchange.finish(data) {
         // A client cannot be two users at the same time.
         Ok((user, _)) if user_name.is_some_and(|name| name != &*user) => {
@@ -50,6 +64,24 @@ pub(super) fn take(passwords: &Passwords, user_name: Option<&str>, step: AuthSte
         })),
         Err(error) => failed(error),
     }
+}
+
+/// Names a user who proves itself from this address.
+pub(super) fn tag(
+    recent: &RecentLogins,
+    user: &str,
+    peer: &Peer,
+    passwords: &Passwords,
+) -> LoginTag {
+    let address = peer.address.map(|address| address.ip().to_canonical());
+    let address = address.map_or_else(String::new, |address| address.to_string());
+    recent.tag_of(&[
+        b"scram",
+        user.as_bytes(),
+        address.as_bytes(),
+        &peer.listener.to_le_bytes(),
+        passwords.generation().as_bytes(),
+    ])
 }
 
 fn begin(passwords: &Passwords, hash: ScramHash, data: &[u8]) -> Decision {

@@ -81,6 +81,11 @@ impl RecentLogins {
         self.lock().insert(tag, now);
     }
 
+    /// It must be verified in full the next time.
+    pub(super) fn forget(&self, tag: LoginTag) {
+        self.lock().until.remove(&tag);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
