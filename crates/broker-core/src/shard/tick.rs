@@ -152,9 +152,8 @@ impl Shard {
             Timer::Connect(id) => {
                 connection(*id).is_some_and(|found| found.is_to_be_in_by().is_some())
             }
-            Timer::KeepAlive(id) => connection(*id).is_some(),
-            // A connection has one of it at most, and knows that it is set.
-            Timer::Reauthentication(id) => connection(*id).is_some(),
+            // A connection has one of each at most, and knows that the latter is set.
+            Timer::KeepAlive(id) | Timer::Reauthentication(id) => connection(*id).is_some(),
             Timer::Grant(id) => connection(*id).is_some_and(|it| it.vouched_until().is_some()),
             Timer::Will { session, absence } | Timer::SessionExpiry { session, absence } => {
                 is_away(*session, *absence)

@@ -255,7 +255,8 @@ impl Attempt {
         }))
     }
 
-    /// A wrong token of a user that no source has looks like the wrong password of one that it has.
+    /// A wrong token of a user that no source has looks like the wrong password of one that a
+    /// source has.
     fn deny(&mut self, on: On, reason: ReasonCode, detail: &'static str) -> &'static str {
         if on == On::Shard || !self.is_no_user {
             return detail;

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     /// A login that owns the queue in which it waits.
-    struct Owner(#[expect(dead_code, reason = "it is owned")] Arc<PendingLogins<Owner>>);
+    struct Owner(#[expect(dead_code, reason = "it is owned")] Arc<PendingLogins<Self>>);
 
     #[test]
     fn a_login_that_owns_the_queue_is_dropped_behind_its_lock() {
