@@ -33,8 +33,8 @@ use super::recent_logins::{LoginTag, RecentLogins};
 use super::verifier::Verification;
 use crate::bounds::{AUTHORIZATION_BYTES, HOOK_ANSWER_BYTES, HOOK_REPORT_PAUSE};
 use crate::config::HttpAuth;
-use crate::source::Source;
 use crate::files;
+use crate::source::Source;
 use cache::Cache;
 
 /// One `[[http_auth]]` table. Dropping it ends its threads.
