@@ -65,8 +65,8 @@ pub(crate) enum DriverEvent {
     Reconfigured {
         limits: Box<unbroken_broker_core::Limits>,
         auth_rules: Arc<AuthRules>,
-        /// What clients may do from now on, if that is something else.
-        policy: Option<Option<Arc<Policy>>>,
+        /// `None`: clients may do what they could.
+        policy: Option<NewPolicy>,
         applied: Sender<Infallible>,
     },
     /// Disconnect all clients and end, by this time at the latest.
@@ -74,6 +74,10 @@ pub(crate) enum DriverEvent {
         until: Instant,
     },
 }
+
+/// What clients may do from now on; `None`: everything.
+#[derive(Clone, Debug)]
+pub(crate) struct NewPolicy(pub(crate) Option<Arc<Policy>>);
 
 impl DriverEvent {
     /// The bytes that it counts for in a channel: [`bytes`](Self::bytes), and more for small

@@ -112,6 +112,11 @@ impl Passwords {
         entry.verify(password)
     }
 
+    /// Names the content of the file.
+    pub(crate) const fn generation(&self) -> &Generation {
+        &self.generation
+    }
+
     /// What the password of this user is compared with; `None`: the file does not have it.
     pub(crate) fn find(&self, user: &str) -> Option<Entry> {
         let position = self.users.get(user)?;

@@ -64,16 +64,9 @@ pub fn serve<B>(
                 let changes = outcome.map(|it| it.iter().map(Change::to_string).collect());
                 let _ = answer.send(changes); // the command may have gone
             }
-            Some(Notice::FilesChanged { is_retry: false }) => {
-                tracing::info!("certificates, keys or lists of listeners have changed: reloading");
-                if reload(server.handle(), sources, &logging).is_err() {
+            Some(Notice::FilesChanged { is_retry }) => {
+                if !reload_files(server.handle(), sources, &logging, is_retry) {
                     watched.reload_failed();
-                }
-            }
-            Some(Notice::FilesChanged { is_retry: true }) => {
-                match apply(server.handle(), sources, &logging) {
-                    Ok(changed) => log_changes(&changed),
-                    Err(_) => watched.reload_failed(), // the log has it from the first time
                 }
             }
             Some(Notice::Signal(Signal::Terminate)) | None => break,
@@ -158,6 +151,25 @@ fn reload(
         }
     }
     applied.map_err(|error| error.to_string())
+}
+
+/// Applies changed files of listeners. Whether they could be used: that they could not is logged
+/// the first time.
+fn reload_files(
+    broker: &BrokerHandle,
+    sources: &Sources,
+    logging: &Logging,
+    is_retry: bool,
+) -> bool {
+    if !is_retry {
+        tracing::info!("certificates, keys or lists of listeners have changed: reloading");
+        return reload(broker, sources, logging).is_ok();
+    }
+    let applied = apply(broker, sources, logging);
+    applied.is_ok_and(|changed| {
+        log_changes(&changed);
+        true
+    })
 }
 
 fn apply(

@@ -14,7 +14,7 @@ use crate::transport::{End, Guess, Opened, Transform, guess};
 #[derive(Debug)]
 pub(crate) struct WebSocket {
     state: State,
-    /// Proxies whose requests must say for whom they come, if it is one of these that has connected.
+    /// Whose requests must say for whom they come, if it is one of these that has connected.
     forwarding: Option<Forwarding>,
     /// For whom, if it is known and not taken yet.
     client: Option<IpAddr>,

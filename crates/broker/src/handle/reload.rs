@@ -16,7 +16,7 @@ use crate::authenticator::{
     AuthRules, AuthSources, HookError, HttpHook, ListenerAuth, StoredUsers, TokenError,
     TokenVerifier,
 };
-use crate::channel::DriverEvent;
+use crate::channel::{DriverEvent, NewPolicy};
 use crate::config::{Change, Config, Jwt, Listener, changes, in_force};
 use crate::listener::{ConnectionPermits, Layers};
 use crate::passwords::{PasswordFileError, Passwords};
@@ -147,7 +147,7 @@ impl InForce {
                 requests.send_all(|| DriverEvent::Reconfigured {
                     limits: Box::new(config.limits.clone()),
                     auth_rules: Arc::clone(&auth_rules),
-                    policy: policy.clone(),
+                    policy: policy.clone().map(NewPolicy),
                     applied: Sender::clone(&applied),
                 })
             })?;
@@ -392,6 +392,53 @@ mod tests {
             let applied = applied.filter(|it| it.applies == crate::config::Applies::Live);
             assert_eq!(applied.collect::<Vec<_>>(), []);
         }
+    }
+
+    #[test]
+    fn a_reload_without_room_at_a_shard_records_no_rules_that_it_does_not_have() {
+        let (sender, mut shard) = crate::channel::event_channel_of(1);
+        let requests = Requests::new(vec![sender]);
+        let config = |roles| Config {
+            roles,
+            ..Config::default()
+        };
+        let room = unbroken_broker_core::Room {
+            places: 10,
+            reserve: 1,
+        };
+        let start = config(Vec::new());
+        let permits = ConnectionPermits::new(room, &start.limits, &[None]);
+        let access = Arc::<AccessInForce>::default();
+        let auth_rules = first_auth_rules::<ReloadError>(&start, access.users()).unwrap();
+        let layers = layers_of(&start.listeners).unwrap();
+        let totals = Arc::default();
+        let in_force = InForce::new(start, (access, auth_rules), permits.into(), totals, layers);
+        let waits = requests.ask(
+            unbroken_broker_core::ShardId(0),
+            Duration::ZERO,
+            crate::request::Request::Counters,
+        );
+        assert!(matches!(waits.map(drop), Err(HandleError::Timeout(_))));
+        let roles = || vec![Role::default()];
+        let busy = in_force.reload(config(roles()), &requests);
+        assert!(matches!(
+            busy,
+            Err(ReloadError::Handle(HandleError::Busy(_)))
+        ));
+        shard.try_recv().unwrap();
+        let policy = std::thread::scope(|scope| {
+            let takes = scope.spawn(|| {
+                loop {
+                    if let Ok(DriverEvent::Reconfigured { policy, .. }) = shard.try_recv() {
+                        break policy;
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            in_force.reload(config(roles()), &requests).unwrap();
+            takes.join().unwrap()
+        });
+        assert!(policy.is_some_and(|NewPolicy(policy)| policy.is_some()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use unbroken_broker_core::{Input, Shard, ShardId};
 
 use super::requests;
-use crate::channel::DriverEvent;
+use crate::channel::{DriverEvent, NewPolicy};
 use crate::driver::{Driver, input, open};
 
 pub(super) fn handle_event(
@@ -62,7 +62,7 @@ pub(super) fn handle_event(
         } => {
             let client_ids = auth_rules.client_ids();
             driver.auth_rules = auth_rules;
-            if let Some(policy) = policy {
+            if let Some(NewPolicy(policy)) = policy {
                 input(shard, driver, now, Input::PolicyReplaced(policy));
             }
             input(shard, driver, now, Input::Reconfigured(limits));
