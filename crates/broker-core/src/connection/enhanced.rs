@@ -250,6 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test has to begin somewhere")]
     fn a_client_that_authenticates_again_and_again_has_one_timer() {
         let (mut enhanced, start) = (Enhanced::new("m"), Instant::now());
         let mut set = 0;
