@@ -6,15 +6,22 @@
 mod access_rules;
 mod shard_bus;
 
+use std::sync::Arc;
+
 use access_rules::{QOS, balances, dropped, join, policy, ruled, set, stay, try_join};
 use shard_bus::{Broker, publish, subscribe};
-use unbroken_broker_core::{Event, Limits, Settings};
+use unbroken_broker_core::{ClientIdRules, Event, Limits, Settings};
 use unbroken_mqtt_proto::{QoS, Version};
 
 /// `durable`: what waits is on disk.
 fn with_a_session_that_waits(durable: bool) -> Broker {
     let mut settings = Settings::default();
     settings.durable = durable;
+    let rules = ClientIdRules {
+        takeover_by_anyone: true,
+        ..ClientIdRules::default()
+    };
+    settings.client_ids = Arc::new([rules]);
     let mut broker = Broker::with(1, Limits::default(), settings);
     set(&mut broker, &policy(1, &[("*", "+psr", "#")]));
     let bob = stay(&mut broker, "bob", "b");

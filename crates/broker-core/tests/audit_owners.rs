@@ -5,11 +5,12 @@
 mod publisher_lanes;
 mod shard_bus;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use publisher_lanes::{Producer, SECOND, faults, found};
 use shard_bus::{Broker, Client, connect, join, publish, subscribe};
-use unbroken_broker_core::{AuditRule, Event, Limits, Settings};
+use unbroken_broker_core::{AuditRule, ClientIdRules, Event, Limits, Settings};
 use unbroken_merkle_log::{
     Directory, DropReason, DropRecord, DropRun, Epoch, EpochEnd, Lane, LaneId, LaneLimits,
     OpenLane, Property as Stamp, Xxh3,
@@ -518,7 +519,13 @@ fn one_client_does_not_open_all_lanes() {
 
 #[test]
 fn another_user_under_the_client_id_of_an_owner_is_another_client() {
-    let mut broker = Broker::new(1);
+    let rules = ClientIdRules {
+        takeover_by_anyone: true,
+        ..ClientIdRules::default()
+    };
+    let mut settings = Settings::default();
+    settings.client_ids = Arc::new([rules]);
+    let mut broker = Broker::with(1, Limits::default(), settings);
     let mut properties = PropertyBuf::new();
     let expiry = Property::SessionExpiryInterval(100);
     properties.push(expiry).unwrap();
