@@ -200,17 +200,22 @@ fn receive(
     outbox: &mut Vec<u8>,
     buffer: &mut [u8],
 ) -> io::Result<Option<(usize, bool)>> {
-    let mut more = false;
     while !layers.has_opened() {
         match read(socket, buffer)? {
-            None => return Ok(None),
+            None => {
+                layers.is_socket_empty = true;
+                return Ok(None);
+            }
             Some(0) => return Ok(Some((0, false))),
             Some(count) => {
-                more = count == buffer.len();
+                layers.is_socket_empty = count < buffer.len();
                 layers.open(&mut buffer[..count], outbox)?;
             }
         }
     }
     let taken = layers.take(buffer);
-    Ok(Some((taken, more || layers.has_opened())))
+    Ok(Some((
+        taken,
+        layers.has_opened() || !layers.is_socket_empty,
+    )))
 }

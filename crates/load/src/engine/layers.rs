@@ -20,6 +20,8 @@ pub(super) struct Layers {
     /// Bytes that came and were not taken, from `taken` on.
     opened: Vec<u8>,
     taken: usize,
+    /// The last read was short. What was opened may be taken in several steps before the next one.
+    pub(super) is_socket_empty: bool,
 }
 
 struct WebSocket {
@@ -66,6 +68,7 @@ impl Layers {
             given: Vec::new(),
             opened: Vec::new(),
             taken: 0,
+            is_socket_empty: true,
         })))
     }
 
