@@ -157,6 +157,7 @@ Feature: Users and roles in the store
     When phone tries to connect with the user "ann" and "wonderland"
     Then phone is refused because it is banned
 
+  @tcp
   Scenario: An address whose logins fail too often is banned for a while
     Given a durable broker with the configuration:
       """

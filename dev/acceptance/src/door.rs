@@ -25,11 +25,17 @@ const CERTIFICATE: &str = "door.pem";
 const KEY: &str = "door.key";
 const SOCKET: &str = "door.sock";
 /// Keys that say who may come in: the second listener has those of the first.
-const ADMISSION: [&str; 4] = [
+const ADMISSION: [&str; 10] = [
     "acl_file",
     "allow_anonymous",
+    "client_id",
+    "client_id_from",
+    "http_auth",
+    "jwt",
     "max_connections",
     "password_file",
+    "stored_users",
+    "takeover",
 ];
 
 /// What carries MQTT.
