@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unbroken_websocket::forwarded;
+use unbroken_websocket::forwarded::{self, Field};
 use unbroken_websocket::upgrade::{Answer, REQUEST_BYTES, Rules, answer, check_answer};
 use unbroken_websocket::{CONTROL_BYTES, End, Frames, HEADER_BYTES};
 
@@ -31,7 +31,9 @@ fn upgrade(bytes: &[u8]) {
         origins: vec!["https://a.example".to_owned()],
     };
     // Each address has a place of its own in the request.
-    assert!(forwarded::chain(bytes).len() <= bytes.len());
+    for field in [Field::Forwarded, Field::XForwardedFor] {
+        assert!(forwarded::chain(bytes, field).len() <= bytes.len());
+    }
     let whole = answer(bytes, &rules);
     match &whole {
         Answer::Incomplete => assert!(bytes.len() < REQUEST_BYTES),
