@@ -161,7 +161,7 @@ fn issue(args: &Issue) -> Result<ExitCode, Failure> {
              bind = \"*\"\n\
              certificate_file = {}\n\
              key_file = {}\n\
-             password_file = \"users\"    # unbroken passwd users NAME\n\n\
+             stored_users = true    # unbroken user add NAME\n\n\
              A client: unbroken sub -h {file} -p 8883 --cafile {ca} -u NAME -P PASSWORD …\n",
             quoted(&certificate),
             quoted(&key)

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use unbroken_client::ConnectTo;
-use unbroken_demo::{LineError, Outcome, RunError, Settings, Trial};
+use unbroken_demo::{LineError, Outcome, Remote, RunError, Settings, Trial, User};
 
 use crate::exit::{self, Failure};
 use crate::runtime;
+use crate::transport_args::TransportArgs;
+use crate::url::Url;
 
 /// Run a pipeline from producer to consumer, inject faults, and see each one named and repaired
 #[derive(Debug, clap::Args)]
@@ -18,7 +20,9 @@ Examples:
   unbroken demo --inject lk              lose a message and kill the broker, to begin with
   unbroken demo --plain                  every fault once, as lines, within 30 seconds
   unbroken demo --input /var/log/syslog  send your own file, line by line
-  unbroken demo --broker 127.0.0.1:1883  over a broker that runs already, of whatever make
+  unbroken demo --broker 127.0.0.1:1883  over a broker that runs already, of any make
+  unbroken demo --broker mqtts://ann@broker.example.org --cafile ca.pem -P 'a password'
+                                         over TLS, as a user
   unbroken demo --messages 1000000 --faults 1000 --rate 10000
                                          random faults; checks that exactly these are reported
 
@@ -49,9 +53,24 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     #[arg(value_parser = clap::value_parser!(u64).range(3..=600))]
     within: u64,
-    /// A broker that runs already; IPv6 addresses in brackets [default: one of its own]
-    #[arg(long, value_name = "HOST[:PORT]")]
-    broker: Option<ConnectTo>,
+    /// A broker that runs already: HOST[:PORT], with IPv6 addresses in brackets, or
+    /// `mqtt://[user[:password]@]host[:port]`; mqtts, ws, wss likewise [default: one of its own]
+    #[arg(long, value_name = "HOST|URL")]
+    broker: Option<String>,
+    /// With --broker: user name
+    #[arg(short, long, value_name = "NAME", env = "UNBROKEN_USERNAME")]
+    username: Option<String>,
+    /// With --broker: password
+    #[arg(
+        short = 'P',
+        long = "pw",
+        value_name = "PASSWORD",
+        env = "UNBROKEN_PASSWORD"
+    )]
+    #[arg(hide_env_values = true)]
+    password: Option<String>,
+    #[command(flatten)]
+    transport: TransportArgs,
     /// Send so many and end
     #[arg(
         long,
@@ -68,6 +87,60 @@ pub(crate) struct Args {
     seed: u64,
 }
 
+impl Args {
+    /// The broker that runs already, if there is one.
+    fn remote(&self) -> Result<Option<Remote>, String> {
+        let mut user = User {
+            name: self.username.clone(),
+            password: self.password.clone(),
+        };
+        if let Some(path) = self.transport.unix() {
+            if self.broker.is_some() {
+                return Err("--broker and --unix are both given: leave one of them out".to_owned());
+            }
+            return Ok(Some(Remote {
+                to: ConnectTo::unix(path),
+                transport: self.transport.resolve(None)?,
+                user,
+            }));
+        }
+        let Some(broker) = &self.broker else {
+            let transport = self.transport.resolve(None)?;
+            if transport.as_tls().is_some() || transport.websocket_path().is_some() {
+                let text = "the demonstration's own broker has neither TLS nor WebSocket: name \
+                            another with --broker";
+                return Err(text.to_owned());
+            }
+            return Ok(None);
+        };
+        if !broker.contains("://") {
+            let transport = self.transport.resolve(None)?;
+            let (host, port) = ConnectTo::parts(broker).map_err(|error| error.to_string())?;
+            let to = ConnectTo::new(host, port.unwrap_or(transport.default_port()));
+            return Ok(Some(Remote {
+                to,
+                transport,
+                user,
+            }));
+        }
+        let url = Url::parse(broker)?;
+        if let Some(topic) = url.topic {
+            return Err(format!(
+                "--broker names topic {topic:?}: the demonstration chooses its topics, leave it out"
+            ));
+        }
+        let transport = self.transport.resolve(Some(url.scheme))?;
+        let to = ConnectTo::new(url.host, url.port.unwrap_or(transport.default_port()));
+        user.name = url.user_name.or(user.name);
+        user.password = url.password.or(user.password);
+        Ok(Some(Remote {
+            to,
+            transport,
+            user,
+        }))
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(
@@ -82,7 +155,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         is_plain: args.plain || !unbroken_terminal::is_live(),
         within: Duration::from_secs(args.within),
         keys: args.inject.clone(),
-        broker: args.broker.clone(),
+        broker: args
+            .remote()
+            .map_err(|error| Failure::new(exit::USAGE, error))?,
         trial: args
             .messages
             .zip(args.faults)

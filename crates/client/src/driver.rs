@@ -341,7 +341,7 @@ fn lost(error: io::Error) -> ConnectError {
 }
 
 /// Connects, and opens what lies below MQTT.
-async fn open(options: &Options) -> Result<Stream, ConnectError> {
+pub(crate) async fn open(options: &Options) -> Result<Stream, ConnectError> {
     let to = &options.to;
     let socket = match to.unix_path() {
         Some(path) => connect_unix(path)

@@ -120,6 +120,12 @@ pub(crate) struct Will {
     pub(crate) delay_s: u32,
 }
 
+impl<T: Into<ConnectTo>> From<T> for Options {
+    fn from(to: T) -> Self {
+        Self::new(to.into())
+    }
+}
+
 impl Options {
     /// MQTT 5.0, a client id of its own, a session while running, a keep alive of 60 seconds, and
     /// patience without end.

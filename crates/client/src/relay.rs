@@ -4,22 +4,23 @@
 //! Invariants: whole packets pass, in their order, and what a passage inserts goes out between two
 //! others; each side sees how the other ends. What is not MQTT ends the connection, behind what is.
 //!
-//! Deliberately absent: TLS, and parts of packets.
+//! Deliberately absent: parts of packets, and TLS or WebSocket on the side of the clients.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use unbroken_mqtt_proto::{Frame, next_frame};
 
+use crate::BindTo;
+use crate::driver;
 use crate::limits::{READ_BYTES, RELAYED_PACKET_BYTES};
-use crate::{BindTo, ConnectTo};
+use crate::options::Options;
 
 /// One of the two ways of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +69,10 @@ struct Way {
 }
 
 impl Relay {
-    /// Listens, and connects to `broker` for every client, with a passage of its own. Must be
-    /// called within a runtime.
+    /// Listens, and connects to `broker` for every client, with a passage of its own. Of the
+    /// options the address and the transport count. Must be called within a runtime.
     pub async fn start<P: Passage>(
-        broker: impl Into<ConnectTo>,
+        broker: impl Into<Options>,
         passage: impl FnMut() -> P + Send + 'static,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(BindTo::any_loopback_port().socket_address()).await?;
@@ -80,7 +81,7 @@ impl Relay {
             is_open: true,
             cuts: 0,
         });
-        let accepting = accept(listener, broker.into(), passage, way.subscribe());
+        let accepting = accept(listener, Arc::new(broker.into()), passage, way.subscribe());
         Ok(Self {
             address,
             way,
@@ -146,7 +147,7 @@ impl Towards {
 
 async fn accept<P: Passage>(
     listener: TcpListener,
-    broker: ConnectTo,
+    broker: Arc<Options>,
     mut passage: impl FnMut() -> P,
     way: watch::Receiver<Way>,
 ) {
@@ -161,7 +162,7 @@ async fn accept<P: Passage>(
                 if !is_open {
                     continue;
                 }
-                let (broker, passage) = (broker.clone(), passage());
+                let (broker, passage) = (Arc::clone(&broker), passage());
                 connections.spawn(async move {
                     tokio::select! {
                         // However it ends, both peers see their connection close.
@@ -175,12 +176,11 @@ async fn accept<P: Passage>(
     }
 }
 
-async fn relay(client: TcpStream, broker: &ConnectTo, passage: impl Passage) -> io::Result<()> {
-    let broker = TcpStream::connect((broker.host(), broker.port())).await?;
+async fn relay(client: TcpStream, broker: &Options, passage: impl Passage) -> io::Result<()> {
+    let broker = driver::open(broker).await.map_err(io::Error::other)?;
     client.set_nodelay(true)?;
-    broker.set_nodelay(true)?;
-    let ((from_client, to_client), (from_broker, to_broker)) =
-        (client.into_split(), broker.into_split());
+    let (from_client, to_client) = client.into_split();
+    let (from_broker, to_broker) = tokio::io::split(broker);
     let connection = Connection {
         state: Mutex::new((passage, Outputs::default())),
         to_broker: Notify::new(),
@@ -216,8 +216,8 @@ impl<P> Connection<P> {
 }
 
 async fn pass<P: Passage>(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
     towards: Towards,
     connection: &Connection<P>,
 ) -> io::Result<()> {
@@ -246,6 +246,7 @@ async fn pass<P: Passage>(
             (std::mem::take(out.to(towards)), taken)
         };
         to.write_all(&packets).await?;
+        to.flush().await?;
         taken?;
     }
 }

@@ -30,6 +30,7 @@ pub mod plant;
 mod process;
 mod readings;
 mod relay;
+mod remote;
 mod run;
 mod sequence;
 mod trial;
@@ -46,6 +47,7 @@ pub use self::{
     process::ProcessError,
     readings::{Readings, ReadingsError},
     relay::{Relay, TooManyOrders, Towards},
+    remote::{Remote, User},
     run::{Outcome, RunError, Settings, run},
     trial::Trial,
 };

@@ -1,5 +1,5 @@
-//! The line itself: producer A, the broker, processor B and consumer C, with a relay in front of
-//! the broker and one between the broker and C.
+//! The line itself: producer A, the broker, processor B and consumer C, each behind a relay to the
+//! broker. Those of A and C inject faults.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +18,7 @@ use unbroken_client::audit::{
     PublisherOptions, Scope, Spooled, Stamped, SubscriberOptions,
 };
 use unbroken_client::{
-    Client, ConnectError, ConnectTo, Message, Options, RetryDuration, Session, SubscribeError,
-    TotalDuration,
+    Client, ConnectError, Message, Options, RetryDuration, Session, SubscribeError, TotalDuration,
 };
 use unbroken_merkle_log::{LaneId, Property};
 
@@ -30,6 +29,7 @@ use crate::pipe::{filter, settled};
 use crate::process::{Broker, Keeping, ProcessError, Processor};
 use crate::readings::Readings;
 use crate::relay::{Relay, Towards};
+use crate::remote::{Remote, User};
 use crate::sequence::Sequence;
 
 pub(crate) const PREFIX: &str = "audit";
@@ -38,13 +38,15 @@ const CLEAN: &str = "plant/clean";
 
 /// The parts, all running. What is dropped with it ends.
 pub(crate) struct Line {
-    /// `None`: somebody else's.
+    /// `None`: it ran already.
     pub(crate) broker: Option<Broker>,
     pub(crate) b: Processor,
     /// Between A and the broker.
     pub(crate) before_b: Relay,
     /// Between the broker and C.
     pub(crate) behind_b: Relay,
+    /// Between the broker and B, without faults.
+    _around_b: Relay,
     pub(crate) counts: Arc<Counts>,
     pub(crate) a: Client,
     /// Another one after each restart.
@@ -116,13 +118,13 @@ impl Line {
     /// is allowed to send.
     pub(crate) async fn start(
         program: &Path,
-        at: Option<&ConnectTo>,
+        at: Option<&Remote>,
         keeping: Keeping,
         readings: Readings,
         rate: u32,
     ) -> Result<Self, LineError> {
-        if let Some(to) = at {
-            try_once(to).await?;
+        if let Some(remote) = at {
+            try_once(remote).await?;
         }
         let directory = tempfile::tempdir().map_err(LineError::Directory)?;
         let broker = match at {
@@ -130,9 +132,12 @@ impl Line {
             Some(_) => None,
         };
         let own = broker.as_ref().map(|broker| broker.address.into());
-        let to = at.cloned().or(own).expect("one of them is there");
+        let to = at.map(Remote::options).or(own);
+        let to = to.expect("one of them is there");
+        let user = at.map(|remote| remote.user.clone()).unwrap_or_default();
         let before_b = Relay::start(to.clone(), Towards::Broker).await?;
         let behind_b = Relay::start(to.clone(), Towards::Clients).await?;
+        let around_b = Relay::start(to, Towards::Broker).await?;
         let counts = Arc::new(Counts {
             sent: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -145,12 +150,20 @@ impl Line {
         });
         let (sender, news) = mpsc::channel(NEWS_WAITING_MAX);
 
-        let consumer = Consumer::start(behind_b.address(), Arc::clone(&counts), sender).await?;
+        let consumer =
+            Consumer::start(behind_b.address(), &user, Arc::clone(&counts), sender).await?;
         let c = consumer.client.subscribe();
         let consuming = consumer.run();
 
-        let b = Processor::start(program, directory.path(), &to, (RAW, CLEAN)).await?;
-        let a = connect(before_b.address()).await?;
+        let b = Processor::start(
+            program,
+            directory.path(),
+            around_b.address(),
+            &user,
+            (RAW, CLEAN),
+        )
+        .await?;
+        let a = user.identify(options(before_b.address())).connect().await?;
         let lane_of_a = random_lane();
         let output = PublisherOptions::new(lane_of_a).prefix(PREFIX);
         let output = output.open(&a, directory.path().join("a")).await?;
@@ -160,6 +173,7 @@ impl Line {
             b,
             before_b,
             behind_b,
+            _around_b: around_b,
             counts,
             a,
             c,
@@ -276,6 +290,7 @@ async fn play(
 /// C: hands messages on in A's order, and tells what it finds.
 struct Consumer {
     broker: SocketAddr,
+    user: User,
     /// The name under which the broker keeps what it has not acknowledged.
     name: String,
     client: watch::Sender<Client>,
@@ -290,14 +305,16 @@ struct Consumer {
 impl Consumer {
     async fn start(
         broker: SocketAddr,
+        user: &User,
         counts: Arc<Counts>,
         news: mpsc::Sender<News>,
     ) -> Result<Self, LineError> {
         let name = format!("c-{}", random_lane());
-        let client = connect_as(broker, &name).await?;
+        let client = connect_as(broker, user, &name).await?;
         let input = everything()?.open(&client).await?;
         Ok(Self {
             broker,
+            user: user.clone(),
             name,
             client: watch::Sender::new(client),
             input,
@@ -357,7 +374,7 @@ impl Consumer {
         let saved = self.input.save(&[]).bytes().to_vec();
         let client = self.client.borrow().clone();
         client.disconnect().await;
-        let client = connect_as(self.broker, &self.name).await?;
+        let client = connect_as(self.broker, &self.user, &self.name).await?;
         self.input = everything()?.restore(saved).open(&client).await?;
         self.client.send_replace(client);
         self.counts.restarts.fetch_add(1, Ordering::Relaxed);
@@ -377,8 +394,9 @@ fn first_stamp(message: &AuditedMessage) -> Option<&Property> {
 }
 
 /// A broker that is to be there already is not waited for.
-async fn try_once(broker: &ConnectTo) -> Result<(), LineError> {
-    let tried = options(broker.clone()).patience(TotalDuration(Duration::ZERO));
+async fn try_once(remote: &Remote) -> Result<(), LineError> {
+    let options = remote.user.identify(remote.options());
+    let tried = options.patience(TotalDuration(Duration::ZERO));
     let client = tried.connect().await.map_err(|why| match why {
         ConnectError::GaveUp { last, .. } => LineError::Unavailable {
             why: ConnectError::clone(&last),
@@ -389,23 +407,16 @@ async fn try_once(broker: &ConnectTo) -> Result<(), LineError> {
     Ok(())
 }
 
-async fn connect(broker: SocketAddr) -> Result<Client, ConnectError> {
-    options(broker).connect().await
-}
-
 /// With a session that stays while this line does.
-async fn connect_as(broker: SocketAddr, name: &str) -> Result<Client, ConnectError> {
+async fn connect_as(broker: SocketAddr, user: &User, name: &str) -> Result<Client, ConnectError> {
     let kept = Session::Kept { expiry_s: KEPT_S };
-    options(broker)
-        .client_id(name)
-        .session(kept)
-        .connect()
-        .await
+    let options = user.identify(options(broker));
+    options.client_id(name).session(kept).connect().await
 }
 
-fn options(broker: impl Into<ConnectTo>) -> Options {
+fn options(relay: SocketAddr) -> Options {
     let pause = |ms| RetryDuration(Duration::from_millis(ms));
-    Options::new(broker.into()).pauses(pause(20), pause(200))
+    Options::from(relay).pauses(pause(20), pause(200))
 }
 
 /// Seconds that the broker keeps C's session without it.

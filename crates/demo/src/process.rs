@@ -10,10 +10,10 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
-use unbroken_client::ConnectTo;
 
 use crate::limits::{LAST_WORDS_MAX, NEWS_WAITING_MAX};
 use crate::news::News;
+use crate::remote::User;
 
 /// How long the broker remembers B when the demonstration has ended.
 const SESSION_KEPT_S: &str = "10";
@@ -177,13 +177,20 @@ impl Processor {
     pub(crate) async fn start(
         program: &Path,
         directory: &Path,
-        broker: &ConnectTo,
+        broker: SocketAddr,
+        user: &User,
         (from, to): (&str, &str),
     ) -> Result<Self, ProcessError> {
         let mut child = command(program, directory)
             .args(["pipe", "--from", from, "--to", to, "--from-start", "--json"])
             .args(["--spool", "b", "--keep", SESSION_KEPT_S])
-            .args(["-h", broker.host(), "-p", &broker.port().to_string()])
+            .args([
+                "-h",
+                &broker.ip().to_string(),
+                "-p",
+                &broker.port().to_string(),
+            ])
+            .envs(user.variables())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

@@ -9,8 +9,8 @@
 //! Faults are injected on order ([`Relay::inject`]: into the next message that can have it) or by a
 //! script ([`Relay::script`]: the n-th one), and written down as they are given.
 //!
-//! **Deliberately absent:** TLS, and anything about messages without an audit property, since
-//! nobody could name what was done to them.
+//! **Deliberately absent:** TLS on the side of the clients, and faults of messages without an audit
+//! property, since no check could name them.
 
 mod injector;
 mod orders;
@@ -21,7 +21,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use unbroken_client::ConnectTo;
+use unbroken_client::Options;
 use unbroken_client::relay::{self, Outputs, Passage};
 use unbroken_mqtt_proto::{Connect, Frame, Version};
 
@@ -42,7 +42,7 @@ pub struct Relay {
 impl Relay {
     /// Listens, and connects to `broker` for every client; faults are injected into what
     /// goes `towards` one side. Must be called within a runtime.
-    pub async fn start(broker: impl Into<ConnectTo>, towards: Towards) -> io::Result<Self> {
+    pub async fn start(broker: impl Into<Options>, towards: Towards) -> io::Result<Self> {
         let orders: Arc<Mutex<Orders>> = Arc::default();
         let shared = Arc::clone(&orders);
         let faults = move || Faults {

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval, timeout_at};
-use unbroken_client::ConnectTo;
 use unbroken_merkle_log::LaneId;
 
 use crate::board::{Board, Strip, What, grouped};
@@ -17,6 +16,7 @@ use crate::line::{Line, LineError};
 use crate::news::{News, SINGLY_MAX};
 use crate::process::Keeping;
 use crate::readings::{Readings, ReadingsError};
+use crate::remote::Remote;
 use crate::trial::Trial;
 use crate::view::lines::Lines;
 use crate::view::screen::Screen;
@@ -49,8 +49,8 @@ pub struct Settings {
     pub within: Duration,
     /// Keys to press at the start.
     pub keys: String,
-    /// Somebody else's broker instead of one of its own, which then cannot be killed.
-    pub broker: Option<ConnectTo>,
+    /// A broker that runs already, which cannot be killed, instead of one of its own.
+    pub broker: Option<Remote>,
     /// So many messages and faults at random places, compared with what was named.
     pub trial: Option<Trial>,
 }

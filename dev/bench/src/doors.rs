@@ -25,7 +25,7 @@ use unbroken_load::{Extent, Report, Scenario, Settings, Transport, Unobserved, p
 
 use self::{
     certificates::{Certificates, HOST},
-    rows::{Load, ROWS, Row, Versus},
+    rows::{Door, Load, ROWS, Row, Versus},
     serve::{Configure, Setup},
 };
 use crate::{
@@ -250,9 +250,16 @@ fn takes_part(peer: &Peer, row: &Row) -> bool {
     match peer.name {
         YARDSTICK => !row.door.is_websocket,
         MOSQUITTO_WS => row.door.is_websocket,
+        FLASHMQ => !has_tickets_for_certificates(row.door),
         NATS => row.rules == rows::Rules::None && !matches!(row.load, Load::Logins { .. }),
         _ => true,
     }
+}
+
+/// FlashMQ 1.26 refuses every resumption with a client certificate: OpenSSL asks such a server for a
+/// session id context, and it sets none.
+fn has_tickets_for_certificates(door: Door) -> bool {
+    (door.tls()).is_some_and(|tls| tls.resumes && tls.has_client_certificate)
 }
 
 /// Microseconds, or kilobytes.

@@ -8,12 +8,14 @@ use std::{env, iter};
 
 use unbroken_acceptance::Launch;
 use unbroken_acceptance::process::binary;
-use unbroken_acceptance::tools::Tool;
 
 use crate::pages::{blocks, replaced};
-use crate::programs::has;
 
 const PAGE: &str = "expose.md";
+
+/// The files of step 1, as the configuration names them.
+const PEM: &str = "\"pki/broker.example.org.pem\"";
+const KEY: &str = "\"pki/broker.example.org.key\"";
 
 /// A shell carries these lines out, where `unbroken` is the binary under test.
 fn shell(lines: &str, directory: &Path) -> Output {
@@ -36,9 +38,6 @@ fn succeeds(lines: &str, directory: &Path) -> String {
 
 #[test]
 fn its_lines_lead_to_a_broker_with_tls_users_and_rules() {
-    if !has(Tool::OpenSsl) {
-        return;
-    }
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
     let directory = directory.path();
     fs::create_dir(directory.join("bin")).expect("it is empty");
@@ -50,11 +49,11 @@ fn its_lines_lead_to_a_broker_with_tls_users_and_rules() {
     };
     let host = [("broker.example.org", "localhost")];
     succeeds(&replaced(certificates, &host), directory);
-    succeeds(users, directory);
     let [config] = &blocks(PAGE, "toml")[..] else {
         panic!("the page has one configuration");
     };
     fs::write(directory.join("broker.toml"), config).expect("the directory is writable");
+    succeeds(users, directory);
     let checked = succeeds(checks, directory);
     assert!(!checked.contains("# weak"), "{checked}");
     assert!(
@@ -68,13 +67,14 @@ fn its_lines_lead_to_a_broker_with_tls_users_and_rules() {
     let config = replaced(
         config,
         &[
-            ("bind = \"0.0.0.0\"", "bind = \"127.0.0.1\"\nport = 0"),
-            ("\"server.pem\"", &named("server.pem")),
-            ("\"server.key\"", &named("server.key")),
-            ("\"users\"", &named("users")),
+            ("bind = \"*\"", "bind = \"127.0.0.1\"\nport = 0"),
+            (PEM, &named("pki/localhost.pem")),
+            (KEY, &named("pki/localhost.key")),
         ],
     );
     let broker = Launch::listeners(&config).durable().start();
+    let data = format!("--data {}", broker.data().display());
+    succeeds(&replaced(users, &[("--data data", &data)]), directory);
     let port = format!("-p {}", broker.address().port());
     let clients = replaced(clients, &[host[0], ("-p 8883", &port)]);
     assert_eq!(succeeds(&clients, directory).trim_end(), "21");
@@ -94,7 +94,10 @@ fn its_lines_lead_to_a_broker_with_tls_users_and_rules() {
             "Bad User Name or Password",
         ),
         (replaced(publish, &[(ann, "")]), "Not authorized"),
-        (replaced(publish, &[("--cafile ca.pem", "")]), "is not MQTT"),
+        (
+            replaced(publish, &[("--cafile pki/ca.pem", "")]),
+            "is not MQTT",
+        ),
         (replaced(&subscribe, &[(operator, ann)]), "Not authorized"),
     ] {
         let output = shell(&lines, directory);

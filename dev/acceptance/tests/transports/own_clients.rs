@@ -183,3 +183,34 @@ fn what_fails_is_said_with_the_exit_code_of_mosquitto() {
         assert!(text.contains(part), "{flags}: {text}");
     }
 }
+
+#[test]
+fn the_demonstration_passes_every_kind_of_listener() {
+    let authority = Authority::new();
+    authority.issue_client(1, "ann");
+    let broker = Launch::listeners(&authority.in_config(CONFIG)).start();
+    let (ca, directory) = (authority.name("ca.pem"), broker.directory().display());
+    let [mqtts, ws, wss] = ["mqtts", "ws", "wss"].map(|protocol| port_of(&broker, protocol));
+    let (certificate, key) = (authority.name("ann.pem"), authority.name("ann.key"));
+    for flags in [
+        format!("--unix {directory}/mqtt.sock"),
+        format!("--broker localhost:{mqtts} --cafile {ca} --cert {certificate} --key {key}"),
+        format!("--broker ws://localhost:{ws}"),
+        format!("--broker wss://ann:password@localhost:{wss} --cafile {ca}"),
+    ] {
+        let trial = ["--messages", "2000", "--faults", "20", "--rate", "2000"];
+        let output = run("demo", &words(&flags), &trial);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr);
+        let expect = "named: 20, missing: 0, false: 0, repaired: 20";
+        assert!(text.contains(expect), "{flags}: {text}{error}");
+    }
+}
+
+#[test]
+fn the_demonstrations_own_broker_has_one_transport() {
+    let output = run("demo", &words("--plain --ws"), &[]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("name another with --broker"), "{error}");
+}
