@@ -195,6 +195,10 @@ impl Oracle {
             self.groups.accepted(id, self.messages[id].topic, members);
             return;
         }
+        if self.may_be_refused(id) && !self.disk.has_asked_for(id) {
+            // The broker takes it only now: who was to have it before does not count.
+            self.must_be_stored.remove(&id);
+        }
         let message = &self.messages[id];
         for (receiver, session) in self.sessions.iter_mut().enumerate() {
             let is_denied = self.rights.deny(receiver, message.topic);
@@ -218,6 +222,7 @@ impl Oracle {
     pub(crate) fn came_again(&mut self, id: MessageId) {
         if self.may_be_refused(id) && !self.disk.has_asked_for(id) {
             self.messages[id].last_accept = self.tick();
+            self.must_be_stored.remove(&id);
         }
     }
 
