@@ -115,7 +115,14 @@ pub(super) fn unbroken(setup: &Setup<'_>, command: &mut Command) -> io::Result<(
 }
 
 pub(super) fn mosquitto(setup: &Setup<'_>, command: &mut Command) -> io::Result<()> {
-    let mut text = format!(
+    let mut text = String::new();
+    if setup.door().is_websocket {
+        // It does not start with WebSocket alone.
+        let socket = setup.directory.join("beside.sock");
+        let _ = writeln!(text, "listener 0 {}", socket.display());
+    }
+    let _ = write!(
+        text,
         "listener {} 127.0.0.1\n\
          socket_domain ipv4\n\
          max_inflight_messages 0\n\
