@@ -13,6 +13,7 @@ use crate::durability::{ReadAnswer, StoreSize};
 use crate::ids::{ConnectionId, ShardId, StoreId};
 use crate::mesh::ShardMessage;
 use crate::policy::{Grant, Peer, Policy};
+use crate::rates::Rates;
 use crate::reason::CloseCause;
 
 /// One thing that happened.
@@ -75,6 +76,14 @@ pub enum Input<'a> {
         data: Box<[u8]>,
         /// Is given back with the client's next step.
         exchange: AuthExchange,
+    },
+    /// The rates of a client from now on; `None`: it has none. Comes in front of
+    /// [`Input::Authenticated`], and again when they are others.
+    RatesSet {
+        /// Whose. Ignored if that connection has gone.
+        connection: ConnectionId,
+        /// With a place in each scope.
+        rates: Option<Box<Rates>>,
     },
     /// The answer to [`crate::Output::Store`]: this request and all before it are on disk.
     Stored(StoreId),

@@ -37,6 +37,7 @@ pub mod output;
 mod placement;
 mod policy;
 mod position;
+mod rates;
 mod reason;
 mod retained;
 mod routing;
@@ -66,6 +67,7 @@ pub use policy::{
     Policy, PolicyError, Role, Rule, RuleSet, TooManyClaims, Verdict,
 };
 pub use position::{Frontier, Position};
+pub use rates::{RateLimits, RatePlace, RateRefusal, RateScope, Rates};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
 pub use session::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};

@@ -121,6 +121,9 @@ pub struct Limits {
     /// Longest time a session outlives its connection, in seconds; `u32::MAX` is without end. Of
     /// sessions that were to stay for longer too.
     pub session_expiry_max_s: u32,
+    /// For how long a client that is over its rate is only slowed; `None` is without end. Beyond
+    /// it: DISCONNECT 0x96, or 0x97 if it is over its rate of bytes.
+    pub rate_patience: Option<Duration>,
 }
 
 /// What happens when a session is at the limit of what may wait for it.
@@ -200,6 +203,7 @@ impl Default for Limits {
             topic_aliases_out_max: 64,
             connect_timeout: Duration::from_secs(10),
             session_expiry_max_s: u32::MAX,
+            rate_patience: Some(Duration::from_mins(1)),
         }
     }
 }

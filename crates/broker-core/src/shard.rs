@@ -18,6 +18,7 @@ mod operator;
 mod outputs;
 mod places;
 mod publish;
+mod rates;
 mod restore;
 mod retained;
 mod route;
@@ -193,6 +194,7 @@ impl Shard {
                 data,
                 exchange,
             } => self.handle_challenge(now, connection, &data, exchange),
+            Input::RatesSet { connection, rates } => self.set_rates(now, connection, rates),
             Input::Stored(id) => {
                 self.handle_stored(now, id);
                 self.release_subacks(now);
@@ -334,6 +336,12 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
+        if connection.rates().is_some() {
+            self.take_bytes(now, id, bytes.len());
+        }
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
         let mut rest = connection.receive(now, bytes, packet_bytes_max);
         if rest.len() < bytes.len() {
             self.consume_unread(now, id);
@@ -421,7 +429,7 @@ impl Shard {
             return Ok(Flow::Done);
         };
         let (version, phase) = (connection.version(), connection.phase());
-        let session = connection.session();
+        let (session, has_rates) = (connection.session(), connection.rates().is_some());
         let Some(packet_type) = frame.packet_type() else {
             return Err(Fault::new(ReasonCode::MalformedPacket, "packet type 0"));
         };
@@ -447,6 +455,9 @@ impl Shard {
         // By itself, since most packets are one of these: what holds any packet is large to move.
         match packet_type {
             PacketType::Publish => {
+                if has_rates {
+                    return self.handle_rated_publish(now, id, session, (frame, version));
+                }
                 let publish = Publish::decode(frame, version)?;
                 self.handle_publish(now, id, session, publish)
             }

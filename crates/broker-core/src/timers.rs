@@ -26,6 +26,8 @@ pub(crate) enum Timer {
     Reauthentication(ConnectionId),
     /// The end of what a client has authenticated by?
     Grant(ConnectionId),
+    /// May it be read again that was over its rate?
+    Rate(ConnectionId),
     /// The delayed will of a session that has been away since `absence`.
     Will { session: SessionId, absence: u64 },
     /// The end of a session that has been away since `absence`.

@@ -45,6 +45,7 @@ use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::limits::{Limits, UNCOUNTED_BYTES};
 use crate::policy::{Claims, Grant, Peer};
+use crate::rates::Rates;
 use crate::reason::Fault;
 use crate::shares::{Full, Network, Reserved};
 
@@ -76,6 +77,8 @@ pub(crate) struct Connection {
     /// One and a half times the keep alive in force [MQTT-3.1.2-22].
     keep_alive: Option<Duration>,
     login: Login,
+    /// What it may send in a second, if there is a limit.
+    rates: Option<Box<Rates>>,
     /// What another shard has answered about the retained message that comes next.
     retain_answer: Option<Box<RetainAnswer>>,
     input: ReadBuffer,
@@ -159,6 +162,7 @@ impl Connection {
             packet_bytes_max: u32::MAX,
             keep_alive: None,
             login: Login::default(),
+            rates: None,
             retain_answer: None,
             input: ReadBuffer::new(now),
             output: WriteBuffer::default(),
@@ -350,6 +354,7 @@ impl Connection {
             && !self.pending.answers_first()
             && !self.paused
             && !self.in_line
+            && !self.is_over_rate()
             && (self.unwritten() + self.pending.bytes() < most || self.has_room_for_answers(most))
             && self.gate_open(gate.stored())
     }
@@ -371,6 +376,7 @@ impl Connection {
         !self.gate_open(gate.stored())
             || self.paused
             || self.in_line
+            || self.is_over_rate()
             || self.pending.bytes() >= limits.output_bytes_max as usize
             || self.pending.answers_first() && self.pending.front_waits(gate)
     }
@@ -378,6 +384,27 @@ impl Connection {
     /// Stops looking at what it has sent, or goes on.
     pub(crate) fn pause(&mut self, paused: bool) {
         self.paused = paused;
+    }
+
+    /// Whether it is not read because it is over its rate.
+    #[inline]
+    pub(crate) fn is_over_rate(&self) -> bool {
+        self.rates.as_ref().is_some_and(|rates| rates.is_paused())
+    }
+
+    /// What it may send in a second.
+    pub(crate) fn rates(&self) -> Option<&Rates> {
+        self.rates.as_deref()
+    }
+
+    /// The same, to take something.
+    #[inline]
+    pub(crate) fn rates_mut(&mut self) -> Option<&mut Rates> {
+        self.rates.as_deref_mut()
+    }
+
+    pub(crate) fn set_rates(&mut self, rates: Option<Box<Rates>>) {
+        self.rates = rates;
     }
 
     /// Whether it goes on in a later turn.

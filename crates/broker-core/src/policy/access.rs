@@ -31,6 +31,12 @@ impl AccessControl {
         Some(Arc::new(policy.subject(&identity())))
     }
 
+    /// Names of the roles that a client has, if there are rules.
+    pub(crate) fn roles_of(&self, identity: &Identity) -> Vec<Arc<str>> {
+        let policy = self.policy.as_ref();
+        policy.map_or_else(Vec::new, |policy| policy.role_names(identity))
+    }
+
     /// A session has this client. Answers whether other rules may hold for it than before.
     pub(crate) fn admit(&mut self, id: SessionId, subject: Option<Arc<Subject>>) -> bool {
         if subject.is_some() && self.subjects.len() <= id.index() {

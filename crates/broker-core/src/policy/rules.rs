@@ -158,6 +158,13 @@ impl Policy {
         self.decide_for(&self.subject(identity), action, filter)
     }
 
+    /// Names of the roles that such a client has.
+    pub(super) fn role_names(&self, identity: &Identity) -> Vec<Arc<str>> {
+        let subject = self.subject(identity);
+        let roles = subject.roles.iter().filter_map(|at| self.role(*at));
+        roles.map(|found| Arc::clone(&found.role.name)).collect()
+    }
+
     /// Tells a policy from others of this broker.
     pub(crate) const fn generation(&self) -> u64 {
         self.generation

@@ -55,6 +55,8 @@ pub struct ClientInfo {
     pub version: Version,
     /// Bytes that wait to be written to it.
     pub output_bytes: u64,
+    /// Whether it is not read for now, because it is over its rate.
+    pub is_over_rate: bool,
 }
 
 /// A session, connected or not.
@@ -136,6 +138,7 @@ impl Sessions {
                 listener: connection.peer().listener,
                 version: connection.version(),
                 output_bytes: connection.unwritten() as u64,
+                is_over_rate: connection.is_over_rate(),
             })
         };
         page(from, all, most, info)

@@ -35,6 +35,7 @@ impl Shard {
                 // Where a will goes may take long to find: the others follow in the next turn.
                 Timer::KeepAlive(_)
                 | Timer::Grant(_)
+                | Timer::Rate(_)
                 | Timer::Reauthentication(_)
                 | Timer::Will { .. }
                 | Timer::SessionExpiry { .. }
@@ -44,6 +45,7 @@ impl Shard {
                 }
                 Timer::KeepAlive(id) => self.check_keep_alive(now, heard, id),
                 Timer::Grant(id) => self.check_grant(now, id),
+                Timer::Rate(id) => self.check_rate(now, id),
                 Timer::Reauthentication(id) => self.check_reauthentication(now, heard, id),
                 // Both are on disk; after the restart they go on.
                 Timer::Will { .. } | Timer::SessionExpiry { .. } if self.is_stopping_to_go_on() => {
@@ -154,6 +156,7 @@ impl Shard {
             }
             // A connection has one of each at most, and knows that the latter is set.
             Timer::KeepAlive(id) | Timer::Reauthentication(id) => connection(*id).is_some(),
+            Timer::Rate(id) => connection(*id).is_some_and(Connection::is_over_rate),
             Timer::Grant(id) => connection(*id).is_some_and(|it| it.vouched_until().is_some()),
             Timer::Will { session, absence } | Timer::SessionExpiry { session, absence } => {
                 is_away(*session, *absence)

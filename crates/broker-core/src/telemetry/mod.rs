@@ -228,6 +228,11 @@ impl Telemetry {
         self.refused(reason);
     }
 
+    /// A client is over its rate, and is not read for a while.
+    pub(crate) fn paused_for_rate(&mut self) {
+        self.stats.rate_pauses += 1;
+    }
+
     pub(crate) fn subscribed(&mut self) {
         self.stats.subscriptions += 1;
     }

@@ -39,6 +39,8 @@ pub struct Stats {
     pub connects_admitted: u64,
     /// Connections refused, ever.
     pub connects_refused: u64,
+    /// Times that a client was not read for a while because it was over its rate.
+    pub rate_pauses: u64,
     /// Sessions that ended by expiry.
     pub sessions_expired: u64,
     /// Clients connected now.
@@ -159,6 +161,7 @@ impl Stats {
             publishes_unrouted,
             connects_admitted,
             connects_refused,
+            rate_pauses,
             sessions_expired,
             clients_connected,
             clients_disconnected,
@@ -191,6 +194,7 @@ impl Stats {
         self.publishes_unrouted += publishes_unrouted;
         self.connects_admitted += connects_admitted;
         self.connects_refused += connects_refused;
+        self.rate_pauses += rate_pauses;
         self.sessions_expired += sessions_expired;
         self.clients_connected += clients_connected;
         self.clients_disconnected += clients_disconnected;

@@ -127,7 +127,7 @@ pub(crate) const STORE: &str = "unbroken/store";
 type Value = (&'static str, fn(&Stats) -> u64);
 
 /// Counters and gauges by their names below `$SYS/broker/`.
-const COUNTS: [Value; 34] = [
+const COUNTS: [Value; 35] = [
     ("clients/total", |sum| {
         sum.clients_connected + sum.clients_disconnected
     }),
@@ -159,6 +159,7 @@ const COUNTS: [Value; 34] = [
     ("shared_subscriptions/count", |sum| sum.shared_subscriptions),
     ("retained messages/count", |sum| sum.retained_messages),
     ("unbroken/publish/unrouted", |sum| sum.publishes_unrouted),
+    ("unbroken/rates/pauses", |sum| sum.rate_pauses),
     ("unbroken/store/bytes", |sum| sum.store_bytes),
     ("unbroken/store/lacks-space", |sum| sum.disk_lacks_space),
     ("unbroken/store/commit-us/p50", |sum| sum.commits.p50_us),
