@@ -107,6 +107,11 @@ impl RateScope {
         RatePlace(Arc::clone(self))
     }
 
+    /// The number of the rule that it is of.
+    pub const fn rule(&self) -> u16 {
+        self.rule
+    }
+
     /// Whether it would be the same if it were forgotten and made anew.
     pub fn is_idle(&self, now: Instant) -> bool {
         let elapsed = self.elapsed(now);
@@ -252,20 +257,25 @@ impl Rates {
             return true;
         };
         let scope = Arc::clone(scope);
-        match &mut self.pause {
-            Some(pause) => pause.until = pause.until.max(until),
-            None => {
-                let break_since = now.saturating_duration_since(self.since);
-                self.impatience = self.impatience.saturating_sub(break_since);
-                self.pause = Some(Pause {
-                    since: now,
-                    until,
-                    scope,
-                    of,
-                });
-            }
+        if let Some(pause) = &mut self.pause {
+            pause.until = pause.until.max(until);
+        } else {
+            let at_rest = now.saturating_duration_since(self.since);
+            self.impatience = self.impatience.saturating_sub(at_rest);
+            self.pause = Some(Pause {
+                since: now,
+                until,
+                scope,
+                of,
+            });
         }
         false
+    }
+
+    /// What a pause is for, if it is the first after a time in which there was none.
+    pub(crate) fn first_pause(&self) -> Option<String> {
+        let pause = self.pause.as_ref()?;
+        self.impatience.is_zero().then(|| pause.rate())
     }
 
     /// When a pause is to be looked at, if there is one.
@@ -299,14 +309,22 @@ impl Rates {
 }
 
 impl Pause {
-    fn fault(&self) -> Fault {
-        let (reason, key) = match self.of {
-            Rated::Messages => (ReasonCode::MessageRateTooHigh, "messages_per_second"),
-            Rated::Bytes => (ReasonCode::QuotaExceeded, "bytes_per_second"),
+    /// The rate that the connection is over, for people.
+    fn rate(&self) -> String {
+        let key = match self.of {
+            Rated::Messages => "messages_per_second",
+            Rated::Bytes => "bytes_per_second",
         };
-        let name = &self.scope.name;
-        let detail =
-            format!("it was over {key} of {name} for longer than limits.rate_patience allows");
+        format!("{key} of {}", self.scope.name)
+    }
+
+    fn fault(&self) -> Fault {
+        let reason = match self.of {
+            Rated::Messages => ReasonCode::MessageRateTooHigh,
+            Rated::Bytes => ReasonCode::QuotaExceeded,
+        };
+        let rate = self.rate();
+        let detail = format!("it was over {rate} for longer than limits.rate_patience allows");
         Fault {
             reason,
             detail: Cow::Owned(detail),

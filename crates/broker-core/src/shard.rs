@@ -336,13 +336,11 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
-        if connection.rates().is_some() {
-            self.take_bytes(now, id, bytes.len());
-        }
-        let Some(connection) = self.connections.get_mut(id) else {
-            return;
-        };
+        let is_over_rate = connection.take_bytes(now, bytes.len());
         let mut rest = connection.receive(now, bytes, packet_bytes_max);
+        if is_over_rate {
+            self.begin_pause(id);
+        }
         if rest.len() < bytes.len() {
             self.consume_unread(now, id);
             self.connections.count(id);

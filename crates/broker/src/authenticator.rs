@@ -48,6 +48,7 @@ use unbroken_mqtt_proto::ReasonCode;
 
 use crate::bans::Bans;
 use crate::channel::EventSender;
+use crate::rates::RateTable;
 use crate::source::Source;
 use chain::{Attempt, On, Step, refused};
 pub(crate) use chain::{AuthSources, ListenerAuth};
@@ -64,13 +65,15 @@ pub(crate) use tokens::{TokenVerdict, TokenVerifier};
 use verifier::{Common, Verification};
 pub(crate) use verifier::{Verifier, verifier_threads};
 
-/// The rules of all listeners.
+/// The rules of all listeners, and the rates of their clients.
 #[derive(Debug, Default)]
 pub(crate) struct AuthRules {
     /// By their position in the configuration.
     pub(crate) listeners: Vec<Arc<ListenerAuth>>,
     /// Whose tokens some of them accept.
     pub(crate) tokens: Vec<Arc<TokenVerifier>>,
+    /// What clients may send in a second, and how many of them may connect.
+    pub(crate) rates: Arc<RateTable>,
 }
 
 impl AuthRules {

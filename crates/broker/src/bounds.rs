@@ -102,6 +102,14 @@ pub(crate) const AUTHORIZATION_BYTES: u64 = 16 * 1024;
 /// Time between two lines in the log about a service that does not answer.
 pub(crate) const HOOK_REPORT_PAUSE: Duration = Duration::from_secs(10);
 
+/// Tables of rates, each of which is compared with each client that connects; about 300 bytes each,
+/// and its names.
+pub(crate) const RATE_RULES: usize = 1_024;
+
+/// Users whose rates are remembered though none of their clients is connected, because these have
+/// been used in the last moments; about 300 bytes each. Beyond it they are forgotten.
+pub(crate) const RATED_USERS: usize = 65_536;
+
 /// Users in the store; about 250 bytes each.
 pub(crate) const STORED_USERS: usize = 1_000_000;
 

@@ -8,6 +8,7 @@
 //! MQTT.
 
 mod answers;
+mod rates;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +25,9 @@ use crate::log::Tallies;
 use crate::request::Watch;
 use crate::sockets::{Sockets, TransportNews};
 use crate::transport::{Guess, guess};
-use answers::Answer;
+pub(crate) use answers::decided;
+use answers::{Answer, answer_all};
+pub(crate) use rates::renew_rates;
 
 /// Everything except the shard, so that a shard's outputs can be carried out while they borrow it.
 #[derive(Debug)]
@@ -326,13 +329,7 @@ pub(crate) fn input_counted(
     input: Input<'_>,
 ) -> u64 {
     let mut packets = carry_out(shard, driver, now, input);
-    while let Some(answer) = driver.answers.pop_front() {
-        if let Answer::Admission { connection, .. } = &answer {
-            driver.sockets.resume(*connection);
-        }
-        let input = answer.into_input();
-        packets += carry_out(shard, driver, now, input);
-    }
+    packets += answer_all(shard, driver, now);
     packets
 }
 

@@ -36,6 +36,7 @@ mod logging;
 mod open_files;
 pub mod passwords;
 mod proxy;
+mod rates;
 mod read_watermark;
 mod request;
 pub mod scram;

@@ -36,6 +36,7 @@ fn event(event: &Event) {
         Event::Connected { .. }
         | Event::Refused { .. }
         | Event::Disconnected { .. }
+        | Event::Slowed { .. }
         | Event::SessionEnded { .. } => connection_event(event),
         Event::Subscribed { .. }
         | Event::Unsubscribed { .. }
@@ -89,6 +90,12 @@ fn connection_event(event: &Event) {
             "refused"
         ),
         Event::Disconnected { client_id, why } => disconnected(client_id, why),
+        Event::Slowed { client_id, rate } => tracing::debug!(
+            target: CLIENT,
+            client = %Escaped(client_id),
+            detail = %Escaped(rate),
+            "slowed: it is over its rate"
+        ),
         Event::SessionEnded {
             client_id,
             undelivered,
@@ -197,6 +204,7 @@ fn client_of(event: &Event) -> Option<&Arc<str>> {
         Event::Refused { client_id, .. } => client_id.as_ref(),
         Event::Connected { client_id, .. }
         | Event::Disconnected { client_id, .. }
+        | Event::Slowed { client_id, .. }
         | Event::SessionEnded { client_id, .. }
         | Event::Subscribed { client_id, .. }
         | Event::Unsubscribed { client_id, .. }

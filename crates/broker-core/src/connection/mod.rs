@@ -392,6 +392,16 @@ impl Connection {
         self.rates.as_ref().is_some_and(|rates| rates.is_paused())
     }
 
+    /// So many bytes have come. Answers whether it is over its rate by them.
+    #[inline]
+    pub(crate) fn take_bytes(&mut self, now: Instant, bytes: usize) -> bool {
+        let Some(rates) = self.rates_mut() else {
+            return false;
+        };
+        let was_paused = rates.is_paused();
+        !rates.take_bytes(now, bytes) && !was_paused
+    }
+
     /// What it may send in a second.
     pub(crate) fn rates(&self) -> Option<&Rates> {
         self.rates.as_deref()

@@ -22,7 +22,7 @@ impl Naive {
 
     /// Takes so many units; answers how long they wait, in nanoseconds.
     fn take(&mut self, now: Duration, count: u64) -> u128 {
-        let come = (now - self.at).as_nanos() * self.per_second;
+        let come = now.saturating_sub(self.at).as_nanos() * self.per_second;
         let full = self.per_second * NANOS;
         self.level = (self.level + come.cast_signed()).min(full.cast_signed());
         self.level -= i128::from(count) * NANOS.cast_signed();
@@ -30,6 +30,11 @@ impl Naive {
         let debt = u128::try_from(-self.level).unwrap_or(0);
         debt.div_ceil(self.per_second)
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's epoch")]
+fn start() -> Instant {
+    Instant::now()
 }
 
 fn scope(limits: RateLimits, start: Instant) -> Arc<RateScope> {
@@ -59,7 +64,7 @@ proptest! {
         for (nanos, count) in steps {
             now += Duration::from_nanos(nanos);
             let due = bucket.take(now, count);
-            let waits = due.map_or(0, |due| (due - now).as_nanos());
+            let waits = due.map_or(0, |due| due.saturating_sub(now).as_nanos());
             let expected = naive.take(now, count);
             let unit = NANOS.div_ceil(per_second.into());
             prop_assert!(waits <= expected, "{waits} ns instead of {expected}");
@@ -85,7 +90,7 @@ proptest! {
         for (first, begin) in through.iter().enumerate() {
             for (last, end) in through.iter().enumerate().skip(first) {
                 let count = (last - first + 1) as u128;
-                let worth = (*end - *begin).as_nanos() * u128::from(per_second) / NANOS;
+                let worth = end.saturating_sub(*begin).as_nanos() * u128::from(per_second) / NANOS;
                 prop_assert!(count <= worth + u128::from(per_second) + 2);
             }
         }
@@ -94,7 +99,7 @@ proptest! {
 
 #[test]
 fn those_that_wait_for_one_bucket_get_their_turns_one_by_one() {
-    let start = Instant::now();
+    let start = start();
     let shared = scope(messages(10), start);
     let mut clients = [0, 1, 2].map(|_| rates(&[&shared], start));
     for client in &mut clients {
@@ -120,7 +125,7 @@ fn those_that_wait_for_one_bucket_get_their_turns_one_by_one() {
 
 #[test]
 fn all_rates_of_a_connection_must_have_room() {
-    let start = Instant::now();
+    let start = start();
     let (wide, narrow) = (scope(messages(100), start), scope(messages(1), start));
     let mut client = rates(&[&wide, &narrow], start);
     assert!(client.take_message(start));
@@ -132,7 +137,7 @@ fn all_rates_of_a_connection_must_have_room() {
 
 #[test]
 fn patience_is_lost_while_paused_and_regained_while_not() {
-    let start = Instant::now();
+    let start = start();
     let at = |ms| start + Duration::from_millis(ms);
     let patience = Some(Duration::from_millis(2_500));
     let mut client = rates(&[&scope(messages(1), start)], start);
@@ -169,7 +174,7 @@ fn patience_is_lost_while_paused_and_regained_while_not() {
 
 #[test]
 fn bytes_beyond_the_rate_wait_until_they_are_paid_for() {
-    let start = Instant::now();
+    let start = start();
     let limits = RateLimits {
         bytes_per_second: Some(1_000),
         ..RateLimits::default()
@@ -193,7 +198,7 @@ fn bytes_beyond_the_rate_wait_until_they_are_paid_for() {
 
 #[test]
 fn connections_beyond_a_limit_are_refused_and_places_come_back() {
-    let start = Instant::now();
+    let start = start();
     let limits = RateLimits {
         max_connections: Some(2),
         connections_per_second: Some(3),

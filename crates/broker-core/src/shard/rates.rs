@@ -7,6 +7,7 @@
 //!
 //! A client that waits for its rate is not silent: its keep alive goes on when it is read again.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::{Frame, Publish, Version};
@@ -17,6 +18,7 @@ use crate::policy::{Grant, Identity};
 use crate::rates::{PauseEnd, Rates};
 use crate::reason::{Fault, Flow};
 use crate::shard::Shard;
+use crate::telemetry::Event;
 use crate::timers::Timer;
 
 /// What the driver asks to decide about rates.
@@ -28,7 +30,7 @@ impl Shard {
         Some(Identity {
             user: grant.user.clone(),
             claims: grant.claims.clone(),
-            client_id: connection.request()?.client_id.clone(),
+            client_id: Arc::clone(&connection.request()?.client_id),
             peer: connection.peer().clone(),
         })
     }
@@ -44,7 +46,7 @@ impl Shard {
     }
 
     /// Names of the roles that a client has by the policy in force.
-    pub fn roles_of(&self, identity: &Identity) -> Vec<std::sync::Arc<str>> {
+    pub fn roles_of(&self, identity: &Identity) -> Vec<Arc<str>> {
         self.access.roles_of(identity)
     }
 
@@ -73,18 +75,6 @@ impl Shard {
         }
     }
 
-    /// Bytes of a client with rates have come.
-    pub(super) fn take_bytes(&mut self, now: Instant, id: ConnectionId, bytes: usize) {
-        let was_over = self
-            .connections
-            .get(id)
-            .is_some_and(Connection::is_over_rate);
-        let rates = self.connections.get_mut(id).and_then(Connection::rates_mut);
-        if rates.is_some_and(|rates| !rates.take_bytes(now, bytes)) && !was_over {
-            self.begin_pause(id);
-        }
-    }
-
     /// A PUBLISH of a client with rates: it waits where it was received until it is its turn.
     pub(super) fn handle_rated_publish(
         &mut self,
@@ -108,13 +98,27 @@ impl Shard {
         flow
     }
 
-    fn begin_pause(&mut self, id: ConnectionId) {
+    /// A client is over its rate: it is looked at again when it has room, or no patience left.
+    #[cold]
+    pub(super) fn begin_pause(&mut self, id: ConnectionId) {
         let patience = self.options.limits.rate_patience;
-        let rates = self.connections.get(id).and_then(Connection::rates);
-        if let Some(at) = rates.and_then(|rates| rates.next_look(patience)) {
-            self.timers.set(at, Timer::Rate(id));
-            self.telemetry.paused_for_rate();
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        let Some(at) = connection
+            .rates()
+            .and_then(|rates| rates.next_look(patience))
+        else {
+            return;
+        };
+        let first = connection.rates().and_then(Rates::first_pause);
+        let session = connection.session().and_then(|id| self.sessions.get(id));
+        if let (Some(rate), Some(session)) = (first, session) {
+            let client_id = Arc::clone(&session.client_id);
+            self.event(Event::Slowed { client_id, rate });
         }
+        self.timers.set(at, Timer::Rate(id));
+        self.telemetry.paused_for_rate();
     }
 
     /// The time has come to look at a client that is over its rate.

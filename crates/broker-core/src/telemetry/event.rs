@@ -48,6 +48,13 @@ pub enum Event {
         /// Why.
         why: Disconnection,
     },
+    /// A client is over its rate: from now on it is read no faster than it may send.
+    Slowed {
+        /// Which one.
+        client_id: Arc<str>,
+        /// The rate, and whose it is.
+        rate: String,
+    },
     /// A session was forgotten: expired, or ended by its client.
     SessionEnded {
         /// Whose.

@@ -36,6 +36,17 @@ pub fn weaknesses(config: &Config) -> Vec<String> {
             ));
         }
     }
+    for (index, rate) in config.rates.iter().enumerate() {
+        let is_here = |name: &String| config.roles.iter().any(|it| it.name.as_ref() == Some(name));
+        let others = rate.roles.iter().filter(|name| !is_here(name));
+        found.extend(others.map(|name| {
+            format!(
+                "{}: no `[[roles]]` table has the name `{name}`; without such a role in the store \
+                 it limits no client",
+                rate.label(index)
+            )
+        }));
+    }
     let allows = |role: &crate::config::Role| !role.allow.is_empty();
     if !config.roles.is_empty() && !config.roles.iter().any(allows) {
         found.push("roles: none of them allows anything, so everything is denied".to_owned());
@@ -72,7 +83,7 @@ mod tests {
     use std::slice;
 
     use super::*;
-    use crate::config::{Role, SpGateway};
+    use crate::config::{RateRule, Role, SpGateway};
 
     #[test]
     fn what_is_left_open_is_named() {
@@ -112,6 +123,32 @@ mod tests {
         };
         check(verified, &[own], &[]);
         check(local, &[role(&[])], &["none of them allows anything"]);
+    }
+
+    #[test]
+    fn a_rate_for_a_role_that_is_not_in_the_file_is_named() {
+        let role = |name: &str| Role {
+            name: Some(name.to_owned()),
+            allow: vec!["all #".to_owned()],
+            ..Role::default()
+        };
+        let rate = RateRule {
+            roles: vec!["sensor".to_owned()],
+            ..RateRule::default()
+        };
+        let found = |name| {
+            weaknesses(&Config {
+                roles: vec![role(name)],
+                rates: vec![rate.clone()],
+                ..Config::default()
+            })
+        };
+        assert_eq!(found("sensor"), [""; 0]);
+        let misspelt = found("sensors");
+        assert!(
+            misspelt.len() == 1 && misspelt[0].contains("the name `sensor`"),
+            "{misspelt:?}"
+        );
     }
 
     /// SP has no passwords, so a gateway's rights are those of each program that reaches it.

@@ -4,10 +4,11 @@ use std::fmt;
 
 use super::gateways::GATEWAYS;
 use super::http_auth::{HTTP_AUTH, HTTP_AUTH_KEYS};
+use super::rates::{RATE_KEYS, RATES};
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULES};
 use super::tokens::{JWT, JWT_KEYS};
-use super::{Config, HttpAuth, Jwt, Listener, Role};
+use super::{Config, HttpAuth, Jwt, Listener, RateRule, Role};
 
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,11 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let whole = (Applies::Live, name);
     let roles = table_changes(ROLES, ROLE_KEYS, was, is, whole, |_| true);
     changes.extend(roles);
+    let name = |rate: &RateRule| rate.name.clone().unwrap_or_else(|| "a rate".to_owned());
+    let (was, is) = (&old.rates, &new.rates);
+    let whole = (Applies::Live, name);
+    let rates = table_changes(RATES, RATE_KEYS, was, is, whole, |_| true);
+    changes.extend(rates);
     let name = |jwt: &Jwt| jwt.name.clone();
     let whole = (Applies::Live, name);
     let jwt = table_changes(JWT, JWT_KEYS, &old.jwt, &new.jwt, whole, |_| true);

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::gateways::{GATEWAY_KEYS, GATEWAYS, GATEWAYS_DOC, SpGateway};
 use super::http_auth::{HTTP_AUTH, HTTP_AUTH_DOC, HTTP_AUTH_KEYS};
+use super::rates::{RATE_KEYS, RATES, RATES_DOC};
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{
     LISTENER_KEYS, LISTENERS, LISTENERS_DOC, ROLE_KEYS, ROLES, ROLES_DOC, RULE_KEYS, RULES,
@@ -12,7 +13,7 @@ use super::table_arrays::{
 use unbroken_broker_core::AuditRule;
 
 use super::tokens::{JWT, JWT_DOC, JWT_KEYS};
-use super::{Config, HttpAuth, Jwt, Listener, Role};
+use super::{Config, HttpAuth, Jwt, Listener, RateRule, Role};
 
 /// The text of the example file. It is valid and, as it stands, changes nothing.
 pub fn example() -> String {
@@ -29,6 +30,8 @@ pub fn example() -> String {
     push_keys(&mut text, LISTENER_KEYS, &listener);
     let _ = write!(text, "\n# {ROLES_DOC}\n#[[{ROLES}]]\n");
     push_keys(&mut text, ROLE_KEYS, &Role::default());
+    let _ = write!(text, "\n# {RATES_DOC}\n#[[{RATES}]]\n");
+    push_keys(&mut text, RATE_KEYS, &RateRule::default());
     let _ = write!(text, "\n# {JWT_DOC}\n#[[{JWT}]]\n");
     push_keys(&mut text, JWT_KEYS, &Jwt::default());
     let _ = write!(text, "\n# {HTTP_AUTH_DOC}\n#[[{HTTP_AUTH}]]\n");
@@ -117,6 +120,7 @@ mod tests {
             let rules = effective.config.audit.rules;
             assert!(rules.is_empty() || rules == [AuditRule::any()]);
             assert!(effective.config.roles.len() <= 1);
+            assert!(effective.config.rates.len() <= 1);
             assert!(effective.config.jwt.len() <= 1);
             let gateways = effective.config.gateways;
             assert!(gateways.is_empty() || gateways == [SpGateway::default()]);

@@ -294,6 +294,23 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "`[[rates]]` limits what clients send and how many connect: name users, roles or listeners \
+         in it",
+        &[
+            "bytes_per_second",
+            "bytes_rate",
+            "connections_per_second",
+            "limiter",
+            "max_conn_rate",
+            "max_publish_rate",
+            "messages_per_second",
+            "messages_rate",
+            "rate",
+            "rate_limit",
+            "ratelimit",
+        ],
+    ),
+    (
         "how much a session may keep, and for how long, is in `[limits]`",
         &["queue", "queues", "session", "sessions"],
     ),

@@ -300,7 +300,8 @@ pub(super) const GATEWAY_KEYS: &[Key<SpGateway>] = &[
         "message_bytes_max",
         Kind::Size {
             min: 1,
-            max: 256 << 20
+            max: 256 << 20,
+            absent: None
         },
         Restart,
         ["Size of one SP message, in both directions. Sockets of nng receive 1 MiB unless set."],

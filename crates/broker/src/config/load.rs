@@ -8,12 +8,13 @@ use super::error::{ConfigError, Problem};
 use super::gateways::{self, GATEWAY_KEYS, GATEWAYS, SpGateway};
 use super::http_auth::{self, HTTP_AUTH, HTTP_AUTH_KEYS};
 use super::listener_checks::{check_addresses, complete};
+use super::rates::{self, RATE_KEYS, RATES};
 use super::table::{Key, SECTIONS};
 use super::table_arrays::{LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULE_KEYS, RULES};
 use super::tokens::{self, JWT, JWT_KEYS};
 use super::value::{Kind, Value};
 use super::written::{FlagValue, Origin, Place, Raw, Written};
-use super::{Config, HttpAuth, Jwt, Listener, Role};
+use super::{Config, HttpAuth, Jwt, Listener, RateRule, Role};
 use crate::logging::Logging;
 use unbroken_broker_core::AuditRule;
 use unbroken_mqtt_proto::TopicName;
@@ -82,6 +83,7 @@ impl Effective {
         };
         let mut values = each_value(LISTENERS, LISTENER_KEYS, &self.config.listeners, one);
         values.extend(each_value(ROLES, ROLE_KEYS, &self.config.roles, one));
+        values.extend(each_value(RATES, RATE_KEYS, &self.config.rates, one));
         values.extend(each_value(JWT, JWT_KEYS, &self.config.jwt, one));
         let hooks = &self.config.http_auth;
         values.extend(each_value(HTTP_AUTH, HTTP_AUTH_KEYS, hooks, one));
@@ -141,6 +143,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     let count = |section| written.count(section);
     let (listeners, rules) = (count(LISTENERS), count(RULES));
     let (roles, gateways) = (count(ROLES), count(GATEWAYS));
+    let rates = vec![RateRule::default(); count(RATES)];
     let jwt = vec![Jwt::default(); count(JWT)];
     let http_auth = vec![HttpAuth::default(); count(HTTP_AUTH)];
     let mut reader = Reader {
@@ -151,6 +154,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     let mut config = Config {
         listeners: vec![Listener::default(); listeners.max(1)],
         roles: vec![Role::default(); roles],
+        rates,
         jwt,
         http_auth,
         ..Config::default()
@@ -177,6 +181,9 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     }
     for (index, role) in config.roles.iter_mut().enumerate() {
         reader.role(index, role, &config.listeners);
+    }
+    for (index, rate) in config.rates.iter_mut().enumerate() {
+        reader.rate(index, rate);
     }
     for (index, jwt) in config.jwt.iter_mut().enumerate() {
         reader.table(JWT, index, JWT_KEYS, jwt);
@@ -226,6 +233,9 @@ fn check_whole(config: &Config, origins: &BTreeMap<Place, Origin>, problems: &mu
             );
             let problem = Problem::new(origin_of(origins, index, "http_auth"), message);
             problems.push(problem.help("add a table with this name"));
+        }
+        for mistake in rates::mistakes(&config.rates, &config.listeners) {
+            problems.push(mistake_in(RATES, RATE_KEYS, origins, mistake));
         }
         for mistake in tokens::mistakes(&config.jwt, &config.listeners) {
             problems.push(mistake_in(JWT, JWT_KEYS, origins, mistake));
@@ -359,6 +369,17 @@ impl Reader {
             let origin = self.origins.get(&place(key)).cloned();
             self.problems.push(Problem::new(origin, message));
         }
+    }
+
+    fn rate(&mut self, index: usize, rate: &mut RateRule) {
+        self.table(RATES, index, RATE_KEYS, rate);
+        // The last name taken out of a list does not make it a rate of all clients.
+        let is_written = |key, names: &[String]| {
+            names.is_empty() && origin_in(RATES, &self.origins, index, key).is_some()
+        };
+        rate.is_for_none = is_written("users", &rate.users)
+            || is_written("roles", &rate.roles)
+            || is_written("listeners", &rate.listeners);
     }
 
     /// The place of a listener's value, or of any other of its values.

@@ -24,6 +24,7 @@ mod listener;
 mod listener_checks;
 mod load;
 mod network;
+mod rates;
 mod roles;
 mod setting;
 mod table;
@@ -52,6 +53,7 @@ pub use listener::{
 };
 pub use load::{Effective, EffectiveValue, Sources};
 pub use network::Network;
+pub use rates::{RateRule, RatedBy};
 pub(crate) use roles::rule_of;
 pub use roles::{Role, RoleError};
 pub use tokens::Jwt;
@@ -68,6 +70,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// What clients may do; without roles everything that the listeners' lists allow.
     pub roles: Vec<Role>,
+    /// What clients may send in a second.
+    pub rates: Vec<RateRule>,
     /// Tokens that clients authenticate by.
     pub jwt: Vec<Jwt>,
     /// Services that say which clients may connect.

@@ -12,7 +12,7 @@ use unbroken_store::quarantine::OnCorruption;
 use super::value::Value;
 use super::{
     Batching, Bind, CertificateUser, ClientIdSource, FileMode, ForwardedHeader, LogFormat,
-    LogLevel, Network, OnError, Protocol, SpSeparator, SpSocket, Takeover, TlsVersion,
+    LogLevel, Network, OnError, Protocol, RatedBy, SpSeparator, SpSocket, Takeover, TlsVersion,
 };
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
@@ -187,6 +187,7 @@ word_settings! {
     StoreFull { DropOldest = "drop_oldest", Refuse = "refuse" }
     LogFormat { Human = "human", Json = "json" }
     Effect { Allow = "allow", Deny = "deny" }
+    RatedBy { Client = "client", User = "user", All = "all" }
     Protocol { Mqtt = "mqtt", Mqtts = "mqtts", Ws = "ws", Wss = "wss" }
     CertificateUser {
         Off = "off", CommonName = "common_name", Dns = "dns", Email = "email", Uri = "uri"

@@ -44,14 +44,16 @@ const U16: Kind = count(0, u16::MAX as u64);
 const U32: Kind = count(0, u32::MAX as u64);
 const U16_OF_1: Kind = count(1, u16::MAX as u64);
 const U32_OF_1: Kind = count(1, u32::MAX as u64);
-const SIZE32: Kind = Kind::Size {
-    min: 1,
-    max: u32::MAX as u64,
-};
-const SIZE64: Kind = Kind::Size {
-    min: 1,
-    max: u64::MAX,
-};
+const SIZE32: Kind = size(u32::MAX as u64);
+const SIZE64: Kind = size(u64::MAX);
+
+const fn size(max: u64) -> Kind {
+    Kind::Size {
+        min: 1,
+        max,
+        absent: None,
+    }
+}
 
 const fn count(min: u64, max: u64) -> Kind {
     Kind::Count {
@@ -153,10 +155,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             key!(
                 "packet_bytes_max",
-                Kind::Size {
-                    min: 1,
-                    max: 268_435_455 + 5,
-                },
+                size(268_435_455 + 5),
                 Live,
                 ["Size of one control packet, in both directions."],
                 limits.packet_bytes_max
@@ -394,6 +393,17 @@ pub(super) const SECTIONS: &[Section] = &[
                         .is_some()
                 },
             },
+            key!(
+                "rate_patience",
+                time(1, 86_400, Some("never")),
+                Live,
+                [
+                    "How long a client that is over its rate is only slowed. Then it is disconnected with",
+                    "0x96 Message rate too high, or 0x97 Quota exceeded for bytes. Time for which it is not",
+                    "slowed makes up for as much. \"never\": it is slowed only. See `[[rates]]`."
+                ],
+                limits.rate_patience
+            ),
         ],
     },
     Section {

@@ -36,10 +36,11 @@ pub(super) enum Kind {
         max: Duration,
         absent: Option<&'static str>,
     },
-    /// A number of bytes in this range.
+    /// A number of bytes in this range, or the value for absent.
     Size {
         min: u64,
         max: u64,
+        absent: Option<&'static str>,
     },
     /// Free text; empty is absent.
     Text,
@@ -97,6 +98,9 @@ impl Kind {
             }
             | Self::Time {
                 absent: Some(word), ..
+            }
+            | Self::Size {
+                absent: Some(word), ..
             } if text == word => Ok(Value::Absent),
             Self::Count { min, max, .. } => match text.replace('_', "").parse::<u64>() {
                 Ok(n) if (min..=max).contains(&n) => Ok(Value::Number(n)),
@@ -107,7 +111,7 @@ impl Kind {
                 Ok(_) => wrong(),
                 Err(why) => Err(format!("`{text}` {why}; it takes {}", self.expects())),
             },
-            Self::Size { min, max } => match parse_size(text) {
+            Self::Size { min, max, .. } => match parse_size(text) {
                 Ok(bytes) if (min..=max).contains(&bytes) => Ok(Value::Number(bytes)),
                 Ok(_) => wrong(),
                 Err(why) => Err(format!("`{text}` {why}; it takes {}", self.expects())),
@@ -161,9 +165,10 @@ impl Kind {
                     or(absent)
                 )
             }
-            Self::Size { min, max } => format!(
-                "a size {} with a unit (B, KiB, MiB, GiB, kB, MB, GB), such as \"64 KiB\"",
-                range(min, max, show_size)
+            Self::Size { min, max, absent } => format!(
+                "a size {} with a unit (B, KiB, MiB, GiB, kB, MB, GB), such as \"64 KiB\"{}",
+                range(min, max, show_size),
+                or(absent)
             ),
             Self::Text => "a text in quotes".to_owned(),
             Self::Path => "a file name in quotes".to_owned(),
@@ -211,6 +216,9 @@ impl Kind {
                     absent: Some(word), ..
                 }
                 | Self::Time {
+                    absent: Some(word), ..
+                }
+                | Self::Size {
                     absent: Some(word), ..
                 },
                 _,
@@ -286,6 +294,7 @@ mod tests {
     const SIZE: Kind = Kind::Size {
         min: 0,
         max: u64::MAX,
+        absent: Some("unlimited"),
     };
 
     #[test]
@@ -345,6 +354,8 @@ mod tests {
                 "{text}"
             );
         }
+        assert_eq!(SIZE.parse("unlimited", Form::Text), Ok(Value::Absent));
+        assert_eq!(SIZE.show(&Value::Absent), "\"unlimited\"");
         let message = SIZE.parse("64 s", Form::Text).unwrap_err();
         assert!(
             message.contains("unknown unit") && message.contains("KiB"),
@@ -453,7 +464,15 @@ mod tests {
     #[test]
     fn ranges_are_in_words() {
         let (size, count) = (
-            |max| Kind::Size { min: 1, max }.expects(),
+            |max| {
+                let absent = None;
+                Kind::Size {
+                    min: 1,
+                    max,
+                    absent,
+                }
+                .expects()
+            },
             |max| {
                 let absent = None;
                 Kind::Count {

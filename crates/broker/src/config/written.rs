@@ -11,6 +11,7 @@ use super::error::Problem;
 use super::foreign::{instead_of, is_mosquitto, mosquitto_line, not_yet, protocol, unsupported};
 use super::gateways::{GATEWAY_KEYS, GATEWAYS};
 use super::http_auth::{HTTP_AUTH, HTTP_AUTH_KEYS};
+use super::rates::{RATE_KEYS, RATES};
 use super::table::SECTIONS;
 use super::table_arrays::{ADDRESS, LISTENER_KEYS, LISTENERS, ROLE_KEYS, ROLES, RULE_KEYS, RULES};
 use super::tokens::{JWT, JWT_KEYS};
@@ -147,6 +148,7 @@ impl Written {
             match (section.get_ref().as_ref(), content.get_ref()) {
                 (LISTENERS, tables) => self.read_tables(LISTENERS, tables, origin, text, &at),
                 (ROLES, tables) => self.read_tables(ROLES, tables, origin, text, &at),
+                (RATES, tables) => self.read_tables(RATES, tables, origin, text, &at),
                 (JWT, tables) => self.read_tables(JWT, tables, origin, text, &at),
                 (HTTP_AUTH, tables) => self.read_tables(HTTP_AUTH, tables, origin, text, &at),
                 (AUDIT, DeValue::Table(keys)) => {
@@ -360,6 +362,7 @@ impl Written {
             },
             [AUDIT, RULE, index, key] => self.put_numbered(RULES, "rule", index, key, raw),
             [ROLES, index, key] => self.put_numbered(ROLES, "role", index, key, raw),
+            [RATES, index, key] => self.put_numbered(RATES, "table", index, key, raw),
             [JWT, index, key] => self.put_numbered(JWT, "table", index, key, raw),
             [HTTP_AUTH, index, key] => self.put_numbered(HTTP_AUTH, "table", index, key, raw),
             [GATEWAY, SP, index, key] => self.put_numbered(GATEWAYS, "gateway", index, key, raw),
@@ -508,7 +511,7 @@ const SP: &str = "sp";
 const ENVIRONMENT_PREFIX: &str = "UNBROKEN__";
 
 /// The arrays of tables.
-const ARRAYS: [&str; 6] = [LISTENERS, RULES, ROLES, JWT, HTTP_AUTH, GATEWAYS];
+const ARRAYS: [&str; 7] = [LISTENERS, RULES, ROLES, RATES, JWT, HTTP_AUTH, GATEWAYS];
 
 fn section_names() -> impl Iterator<Item = &'static str> {
     SECTIONS.iter().map(|section| section.name).chain(ARRAYS)
@@ -523,6 +526,7 @@ fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
         .map_or(&[][..], |s| s.keys);
     let rule_keys = if section == RULES { RULE_KEYS } else { &[] };
     let role_keys = if section == ROLES { ROLE_KEYS } else { &[] };
+    let rate_keys = if section == RATES { RATE_KEYS } else { &[] };
     let jwt_keys = if section == JWT { JWT_KEYS } else { &[] };
     let hook_keys = if section == HTTP_AUTH {
         HTTP_AUTH_KEYS
@@ -539,6 +543,7 @@ fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
         .chain(gateway_keys.iter().map(|key| key.name))
         .chain(rule_keys.iter().map(|key| key.name))
         .chain(role_keys.iter().map(|key| key.name))
+        .chain(rate_keys.iter().map(|key| key.name))
         .chain(jwt_keys.iter().map(|key| key.name))
         .chain(hook_keys.iter().map(|key| key.name))
         .chain(listener_keys.iter().map(|key| key.name))

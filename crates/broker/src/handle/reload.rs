@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{LimitsError, PolicyError, Totals};
 
@@ -20,6 +20,7 @@ use crate::channel::{DriverEvent, NewPolicy};
 use crate::config::{Change, Config, Jwt, Listener, changes, in_force};
 use crate::listener::{ConnectionPermits, Layers};
 use crate::passwords::{PasswordFileError, Passwords};
+use crate::rates::RateTable;
 use crate::tls::{Expiry, NewRules, TlsError, TlsListener};
 
 /// How long a reload waits for busy shards.
@@ -257,6 +258,7 @@ impl Open {
         Ok(AuthRules {
             listeners,
             tokens: shared.tokens,
+            rates: RateTable::new(&config.rates, &self.named, &now.rates, Instant::now()),
         })
     }
 }
@@ -277,8 +279,13 @@ where
     let shared = Shared::new::<E>(config, &AuthRules::default(), stored_users)?;
     let listeners = config.listeners.iter().map(|it| shared.listener_auth(it));
     let listeners = listeners.collect::<Result<_, _>>()?;
-    let tokens = shared.tokens;
-    Ok(Arc::new(AuthRules { listeners, tokens }))
+    let none = Arc::default();
+    let rates = RateTable::new(&config.rates, &config.listeners, &none, Instant::now());
+    Ok(Arc::new(AuthRules {
+        listeners,
+        tokens: shared.tokens,
+        rates,
+    }))
 }
 
 /// What several listeners may authenticate by.

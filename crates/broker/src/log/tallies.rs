@@ -213,6 +213,7 @@ impl Class {
             Event::SessionEnded { .. } => ("session ended", Level::INFO),
             Event::Subscribed { .. } => ("subscribed", Level::DEBUG),
             Event::Unsubscribed { .. } => ("unsubscribed", Level::DEBUG),
+            Event::Slowed { .. } => ("slowed", Level::DEBUG),
             Event::SubscriptionRevoked { .. } => ("subscription ended", Level::INFO),
             Event::WillPublished { .. } => ("will published", Level::INFO),
             Event::Dropped { .. } => ("messages not delivered", Level::WARN),

@@ -6,7 +6,7 @@ use unbroken_broker_core::{Input, Shard, ShardId};
 
 use super::requests;
 use crate::channel::{DriverEvent, NewPolicy};
-use crate::driver::{Driver, input, open};
+use crate::driver::{Driver, decided, input, open, renew_rates};
 
 pub(super) fn handle_event(
     shard: &mut Shard,
@@ -25,19 +25,7 @@ pub(super) fn handle_event(
         DriverEvent::Admission {
             connection,
             admission,
-        } => {
-            driver.sockets.resume(connection);
-            let admission = driver.review(now, connection, admission);
-            input(
-                shard,
-                driver,
-                now,
-                Input::Authenticated {
-                    connection,
-                    admission,
-                },
-            );
-        }
+        } => decided(shard, driver, now, connection, admission),
         DriverEvent::Stored(id, batches) => {
             drop(batches);
             if let Some(store_handle) = &mut driver.store_handle {
@@ -61,12 +49,13 @@ pub(super) fn handle_event(
             applied,
         } => {
             let client_ids = auth_rules.client_ids();
-            driver.auth_rules = auth_rules;
+            let before = std::mem::replace(&mut driver.auth_rules, auth_rules);
             if let Some(NewPolicy(policy)) = policy {
                 input(shard, driver, now, Input::PolicyReplaced(policy));
             }
             input(shard, driver, now, Input::Reconfigured(limits));
             input(shard, driver, now, Input::ClientIdRulesReplaced(client_ids));
+            renew_rates(shard, driver, now, &before.rates);
             drop(applied);
         }
         DriverEvent::Drain { until } => {

@@ -1,11 +1,12 @@
 //! Carries out requests of a handle.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use unbroken_broker_core::{Input, Operation, Shard};
 
-use crate::driver::{Driver, input};
+use crate::driver::{Driver, input, renew_rates};
 use crate::request::Request;
 
 /// Carries out one request. An answer has room, unless the requesting thread has given up.
@@ -48,6 +49,8 @@ pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, re
         Request::Watch(watch) => driver.watches.push(watch),
         Request::SetAccess { policy, answer } => {
             input(shard, driver, now, Input::PolicyReplaced(policy));
+            let rates = Arc::clone(&driver.auth_rules.rates);
+            renew_rates(shard, driver, now, &rates);
             let _ = answer.try_send(());
         }
     }

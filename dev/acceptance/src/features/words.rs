@@ -25,6 +25,7 @@ pub(crate) fn reason_code(words: &str) -> u8 {
         "it sent too many messages at once" => reason::RECEIVE_MAXIMUM_EXCEEDED,
         "the topic alias is not valid" => reason::TOPIC_ALIAS_INVALID,
         "a packet was too large" => reason::PACKET_TOO_LARGE,
+        "its message rate was too high" => reason::MESSAGE_RATE_TOO_HIGH,
         "a quota is exceeded" => reason::QUOTA_EXCEEDED,
         "the store has failed" => reason::IMPLEMENTATION_SPECIFIC_ERROR,
         "the broker is unavailable" => reason::SERVER_UNAVAILABLE,

@@ -168,6 +168,7 @@ pub mod reason {
     pub const RECEIVE_MAXIMUM_EXCEEDED: u8 = 0x93;
     pub const TOPIC_ALIAS_INVALID: u8 = 0x94;
     pub const PACKET_TOO_LARGE: u8 = 0x95;
+    pub const MESSAGE_RATE_TOO_HIGH: u8 = 0x96;
     pub const QUOTA_EXCEEDED: u8 = 0x97;
     pub const ADMINISTRATIVE_ACTION: u8 = 0x98;
     pub const CONNECTION_RATE_EXCEEDED: u8 = 0x9f;

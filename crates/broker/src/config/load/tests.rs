@@ -155,7 +155,9 @@ fn every_limit_that_may_be_written_is_one_that_the_broker_takes() {
     let limits = SECTIONS.iter().find(|section| section.name == "limits");
     for key in limits.unwrap().keys {
         let ends = match key.kind {
-            Kind::Count { min, max, .. } | Kind::Size { min, max } => [min, max].map(Value::Number),
+            Kind::Count { min, max, .. } | Kind::Size { min, max, .. } => {
+                [min, max].map(Value::Number)
+            }
             Kind::Time { min, max, .. } => [min, max].map(Value::Time),
             _ => continue,
         };

@@ -526,6 +526,12 @@ async fn sooner_or_later_like(scene: &mut Scene, name: String, part: String, top
     receive_until(scene, name, topic, move |text| text.contains(&part)).await;
 }
 
+#[then(regex = r#"^(\w+) sooner or later receives a number above (\d+) on "([^"]*)"$"#)]
+async fn sooner_or_later_above(scene: &mut Scene, name: String, least: u64, topic: String) {
+    let is_above = move |text: &str| text.parse::<u64>().is_ok_and(|number| number > least);
+    receive_until(scene, name, topic, is_above).await;
+}
+
 async fn receive_until(
     scene: &mut Scene,
     name: String,
