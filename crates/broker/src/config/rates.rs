@@ -63,7 +63,14 @@ pub(super) fn mistakes(
         found.push((RATE_RULES, "per", message, help));
     }
     // One without a value, as in the example, is without effect.
-    let is_used = |(_, table): &(usize, &RateRule)| **table != RateRule::default();
+    let is_used = |(_, table): &(usize, &RateRule)| {
+        let is_for_none = table.is_for_none;
+        **table
+            != RateRule {
+                is_for_none,
+                ..RateRule::default()
+            }
+    };
     for (index, table) in tables.iter().enumerate().filter(is_used) {
         let RateLimits {
             max_connections,
