@@ -166,6 +166,28 @@ Feature: Rates
     Then the broker tells sensor7 that its message rate was too high
     And camera is still connected
 
+  Scenario: A role that a command grants brings its rate to connected clients
+    Given a durable broker with the configuration:
+      """
+      [limits]
+      rate_patience = "1s"
+
+      [[rates]]
+      roles = ["slow"]
+      messages_per_second = 1
+      """
+    When I run `unbroken role add --data DATA all`
+    And I run `unbroken rule add --data DATA all allow all '#'`
+    And I run `unbroken role grant --data DATA --everyone all`
+    And I run `unbroken role add --data DATA slow`
+    And sensor connects
+    And sensor publishes 9 messages to "plant"
+    Then sensor is still connected
+    When I run `unbroken role grant --data DATA --everyone slow`
+    Then it ends with code 0
+    When sensor publishes 9 messages to "plant"
+    Then the broker tells sensor that its message rate was too high
+
   @tcp
   Scenario: A listener has a rate of its own
     Given a broker with listeners of its own:
