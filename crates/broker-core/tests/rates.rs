@@ -83,13 +83,19 @@ fn a_client_that_waits_is_not_silent_and_one_that_has_waited_may_be() {
         ..connect("p")
     };
     broker.send(publisher, Packet::Connect(packet));
-    let scope = scope(&broker, 1);
-    limit(&mut broker, "p", Some(&scope));
-    send_all(&mut broker, publisher, 20);
+    let limits = RateLimits {
+        bytes_per_second: Some(10),
+        ..RateLimits::default()
+    };
+    let scope = RateScope::new(0, "a rate".into(), limits, broker.now);
+    limit(&mut broker, "p", Some(&Arc::new(scope)));
+    let long = "x".repeat(200);
+    broker.send(publisher, publish("t", &long, QoS::AtMostOnce, 0));
     for _ in 0..19 {
         assert!(broker.is_open(publisher) && !broker.wants_input(publisher));
         broker.advance(SECOND);
     }
+    broker.advance(2 * SECOND);
     assert!(broker.wants_input(publisher));
     broker.advance(2 * SECOND);
     assert!(broker.is_open(publisher), "its time began when it was read");
