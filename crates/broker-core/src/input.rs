@@ -12,7 +12,7 @@ use crate::connection::{AuthExchange, LastWords};
 use crate::durability::{ReadAnswer, StoreSize};
 use crate::ids::{ConnectionId, ShardId, StoreId};
 use crate::mesh::ShardMessage;
-use crate::policy::{Grant, Peer, Policy};
+use crate::policy::{Grant, MountPoint, Peer, Policy};
 use crate::rates::Rates;
 use crate::reason::CloseCause;
 
@@ -125,8 +125,12 @@ pub enum Input<'a> {
     /// What listeners ask of client ids from now on, by the number of the listener. Clients that
     /// are connected stay.
     ClientIdRulesReplaced(Arc<[ClientIdRules]>),
+    /// The mount points of listeners from now on, by the number of the listener. Clients that have
+    /// another mount point by this, or by the last [`Input::PolicyReplaced`], are disconnected.
+    MountPointsReplaced(Arc<[Option<MountPoint>]>),
     /// What clients may do from now on; `None`: everything. Clients that may not connect any more
-    /// are disconnected, and subscriptions that are not allowed any more end.
+    /// are disconnected, and subscriptions that are not allowed any more end. Where its mount points
+    /// may differ from those before, [`Input::MountPointsReplaced`] follows.
     PolicyReplaced(Option<Arc<Policy>>),
     /// The broker is stopping: say so to every client and close.
     Drain,

@@ -63,8 +63,9 @@ pub use mesh::ShardMessage;
 pub use message::{MarkParts, Message, MessageParts};
 pub use output::{Credentials, Output};
 pub use policy::{
-    Action, Actions, Claims, Combining, Decision, Denial, Effect, Grant, Identity, Member, Peer,
-    Policy, PolicyError, Role, Rule, RuleSet, TooManyClaims, Verdict,
+    Action, Actions, Claims, Combining, Decision, Denial, Effect, Grant, Identity, Member,
+    MountError, MountPoint, MountPointError, Peer, Policy, PolicyError, Role, Rule, RuleSet,
+    TooManyClaims, Verdict,
 };
 pub use position::{Frontier, Position};
 pub use rates::{RateLimits, RatePlace, RateRefusal, RateScope, Rates};

@@ -41,7 +41,12 @@ pub(crate) struct Publication<'a> {
     pub(crate) mark: Option<Mark>,
 }
 
-impl Publication<'_> {
+impl<'a> Publication<'a> {
+    /// The same on another topic.
+    pub(crate) fn on(&self, topic: &'a str) -> Self {
+        Self { topic, ..*self }
+    }
+
     /// What it costs a queue: topic, properties and payload in bytes.
     pub(crate) fn cost(&self) -> u64 {
         (self.topic.len() + self.properties.as_bytes().len() + self.payload.len()) as u64

@@ -11,6 +11,7 @@ use crate::filter_size::FilterSize;
 use crate::ids::ShardId;
 use crate::limits::{Limits, RESERVE_MAX, SHARDS_MAX};
 use crate::memory::Budget;
+use crate::policy::MountPoint;
 use crate::shares::{Full, Held, Table};
 
 /// Everything a shard is made from.
@@ -65,6 +66,9 @@ pub struct Settings {
     pub audit: AuditSettings,
     /// What listeners ask of client ids, by the number of the listener.
     pub client_ids: Arc<[ClientIdRules]>,
+    /// In which part of the topic tree the clients of a listener live, by its number, unless a role
+    /// names another one.
+    pub mount_points: Arc<[Option<MountPoint>]>,
 }
 
 /// What is audited, and from when.
@@ -152,6 +156,7 @@ impl Default for Settings {
             hasten_bytes: 1024 * 1024,
             audit: AuditSettings::default(),
             client_ids: Arc::default(),
+            mount_points: Arc::default(),
         }
     }
 }

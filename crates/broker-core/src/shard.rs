@@ -14,6 +14,7 @@ mod connect;
 mod enhanced;
 mod memory;
 mod messages;
+mod mount;
 mod operator;
 mod outputs;
 mod places;
@@ -62,6 +63,7 @@ use crate::timers::Timers;
 use announce::Announcer;
 use audit::Auditor;
 use memory::MemoryWatch;
+use mount::MountPoints;
 use restore::Revived;
 use turn::Turn;
 
@@ -74,6 +76,8 @@ pub struct Shard {
     shares: SessionShares,
     /// What clients may do.
     access: AccessControl,
+    /// In which part of the topic tree the clients of each listener live.
+    mount_points: MountPoints,
     router: Router,
     groups: SharedGroups,
     retained: Retained,
@@ -102,6 +106,8 @@ pub struct Shard {
 struct Scratch {
     /// For the properties that go on, where some are left out.
     properties: PropertyBuf,
+    /// For topic and properties of a message whose client has a mount.
+    mounted: (String, PropertyBuf),
     /// For properties that the audit adds to a message.
     stamped: PropertyBuf,
     /// Of the last PUBLISH, so that a burst of one client counts its references once.
@@ -148,6 +154,7 @@ impl Shard {
             sessions: Sessions::new(options.seed),
             shares: SessionShares::new(options.seed, options.shards),
             access: AccessControl::default(),
+            mount_points: MountPoints::new(&options.settings.mount_points),
             router: Router::new(options.seed, options.shards),
             groups: SharedGroups::new(options.id),
             retained: Retained::new(&options),
@@ -208,6 +215,7 @@ impl Shard {
             Input::Operator(operation) => self.operate(now, &operation),
             Input::Reconfigured(limits) => self.reconfigure(now, *limits),
             Input::ClientIdRulesReplaced(rules) => self.options.settings.client_ids = rules,
+            Input::MountPointsReplaced(points) => self.replace_mount_points(now, &points),
             Input::PolicyReplaced(policy) => self.replace_policy(now, policy),
             Input::Drain => self.drain(now),
         }

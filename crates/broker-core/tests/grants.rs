@@ -97,6 +97,7 @@ fn roles() -> Policy {
                 origin: "test".into(),
             })
             .collect(),
+        mount_point: None,
     };
     let roles = vec![
         role(None, &["role/{role}", "site/{claim.site}/#"]),

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, AuthStep, ClientIdRules, ConnectionId, Credentials, Peer, ShardId,
+    Admission, AuthStep, ClientIdRules, ConnectionId, Credentials, MountPoint, Peer, ShardId,
 };
 use unbroken_mqtt_proto::ReasonCode;
 
@@ -86,6 +86,12 @@ impl AuthRules {
     pub(crate) fn client_ids(&self) -> Arc<[ClientIdRules]> {
         let listeners = self.listeners.iter();
         listeners.map(|auth| auth.client_ids.clone()).collect()
+    }
+
+    /// The mount points of listeners.
+    pub(crate) fn mount_points(&self) -> Arc<[Option<MountPoint>]> {
+        let listeners = self.listeners.iter();
+        listeners.map(|auth| auth.mount_point.clone()).collect()
     }
 }
 

@@ -466,6 +466,7 @@ impl Parts {
             client_id: Arc::from(head.client_id),
             expiry_s: head.expiry_s.get(),
             user: head.user.map(Arc::from),
+            mount: head.mount.map(Into::into),
             away,
             will,
             subscriptions,

@@ -107,6 +107,7 @@ fn session_changes(batch: &mut Batch, record: &Record, now: Instant, times: &Tim
             client_id,
             expiry_s,
             user,
+            mount,
             new,
         } => {
             if *new {
@@ -116,6 +117,7 @@ fn session_changes(batch: &mut Batch, record: &Record, now: Instant, times: &Tim
                 is_here: true,
                 expiry_s: *expiry_s,
                 user: user.clone(),
+                mount: mount.clone(),
             };
             put_head(batch, client_id, &presence, now, times);
         }
@@ -290,6 +292,7 @@ fn put_head(batch: &mut Batch, client_id: &str, presence: &Presence, now: Instan
         expiry_s,
         offline_since_ms: (!presence.is_here).then(|| times.ms(now)),
         user: presence.user.as_deref().map(str::to_owned),
+        mount: presence.mount.as_deref().map(str::to_owned),
     };
     put(batch, client_id, Part::Head, head.encode());
 }

@@ -89,6 +89,7 @@ fn session() -> (Head, Subscription) {
         expiry_s: NonZeroU32::MAX,
         offline_since_ms: Some(1_790_000_000_000),
         user: None,
+        mount: None,
     };
     let subscription = Subscription {
         filter: "$share/group/a/+".into(),

@@ -46,12 +46,15 @@ pub struct Head {
     /// The user whose it is; none if its clients had no user name, or if a version of the broker
     /// wrote it that did not know.
     pub user: Option<String>,
+    /// What its filters begin with, since its client has a mount point; none if it has none, or if a
+    /// version of the broker wrote it that did not know. Earlier versions cannot read one.
+    pub mount: Option<String>,
 }
 
 /// A subscription, and in which part of each log it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// As the client wrote it, `$share/…` included.
+    /// As the client wrote it, with its mount, `$share/…` included.
     pub filter: String,
     /// As granted.
     pub options: SubscriptionOptions,
@@ -144,9 +147,18 @@ pub struct MaybeSent {
 impl Head {
     /// The value in bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![self.user.as_ref().map_or(VERSION, |_| VERSION_WITH_USER)];
+        let version = match (&self.mount, &self.user) {
+            (Some(_), _) => VERSION_WITH_MOUNT,
+            (None, Some(_)) => VERSION_WITH_USER,
+            (None, None) => VERSION,
+        };
+        let mut out = vec![version];
         put_string(&mut out, self.client_id.as_bytes());
         put_number(&mut out, self.expiry_s.get().into());
+        if let Some(mount) = &self.mount {
+            put_string(&mut out, mount.as_bytes());
+            out.push(u8::from(self.user.is_some()));
+        }
         if let Some(user) = &self.user {
             put_string(&mut out, user.as_bytes());
         }
@@ -158,15 +170,23 @@ impl Head {
 
     /// Reads a value.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
-        let has_user = bytes.first() == Some(&VERSION_WITH_USER);
-        let mut reader = if has_user {
-            Reader::of_version(VERSION_WITH_USER, bytes)?
-        } else {
-            Reader::versioned(bytes)?
+        let version = match bytes.first() {
+            Some(&version @ (VERSION_WITH_USER | VERSION_WITH_MOUNT)) => version,
+            _ => VERSION,
         };
+        let mut reader = Reader::of_version(version, bytes)?;
         let client_id = reader.text("client id")?.to_owned();
         let expiry_s = reader.small("expiry")?;
         let expiry_s = NonZeroU32::new(expiry_s).ok_or(meaningless("expiry", 0))?;
+        let (mut mount, mut has_user) = (None, version == VERSION_WITH_USER);
+        if version == VERSION_WITH_MOUNT {
+            mount = Some(reader.text("mount")?.to_owned());
+            has_user = match reader.byte("whether it has a user")? {
+                0 => false,
+                1 => true,
+                other => return Err(meaningless("whether it has a user", other)),
+            };
+        }
         let user = if has_user {
             Some(reader.text("user")?.to_owned())
         } else {
@@ -183,6 +203,7 @@ impl Head {
             expiry_s,
             offline_since_ms,
             user,
+            mount,
         })
     }
 }
@@ -439,9 +460,11 @@ fn meaningless(field: &'static str, value: u8) -> RecordError {
     }
 }
 
-/// The bit of the options that says that the subscription has ended.
-/// The version of a head that names a user.
+/// The version of a head that names a user, and no mount.
 const VERSION_WITH_USER: u8 = VERSION + 1;
+/// ... that names a mount.
+const VERSION_WITH_MOUNT: u8 = VERSION + 2;
+/// The bit of the options that says that the subscription has ended.
 const ENDED: u8 = 1 << 6;
 /// ... that what is retained is still to be sent for it.
 const RETAINED_DUE: u8 = 1 << 7;

@@ -37,6 +37,7 @@ use crate::by_filter::ByFilter;
 use crate::ids::SessionId;
 use crate::limits::MISSED_BYTES_MAX;
 use crate::message::Publication;
+use crate::policy::signed_topic;
 use crate::reason::DropReason;
 use crate::routing::{Grant, Terms};
 
@@ -236,7 +237,8 @@ impl Ledger {
             return false;
         };
         let hears = grants(subscriptions, drops, stamp.lane);
-        let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
+        let signed = signed_topic(publication.properties, publication.topic);
+        let (topic, payload) = (signed.as_bytes(), publication.payload);
         let Some(leaf) = leaf(&stamp.digest) else {
             return false;
         };
@@ -409,13 +411,18 @@ fn grants<'a>(
 }
 
 /// Whether a client's message poses as a record of the broker's, which alone names its receiver.
+/// `mounted`: it may do so to a client that knows only the end of the topic.
 #[inline]
 pub(crate) fn poses_as_record(
     topics: &Topics,
     topic: &str,
     properties: mqtt::Properties<'_>,
+    mounted: bool,
 ) -> bool {
     let mut named = properties.user_properties().map(|(name, _)| name);
+    if mounted {
+        return named.any(|name| name == RECEIVER) && topics.may_be_drops(topic);
+    }
     topic.starts_with(&topics.drops) && named.any(|name| name == RECEIVER)
 }
 

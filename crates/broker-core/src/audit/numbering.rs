@@ -104,13 +104,14 @@ impl Audit {
 
     /// Whether a publisher may say something of lanes with this message.
     #[inline]
-    pub(crate) fn says_something(&self, publication: &Publication<'_>) -> bool {
+    pub(crate) fn says_something(&self, publication: &Publication<'_>, said_on: &str) -> bool {
         self.settings.enabled
-            && (!publication.properties.is_empty() || self.is_word_of_a_lane(publication.topic))
+            && (!publication.properties.is_empty() || self.is_word_of_a_lane(said_on))
     }
 
     /// Judges what a publisher that stamps itself says about its message, and checkpoints. Answers
-    /// in whose ledger the message is.
+    /// in whose ledger the message is. `said_on`: what the publisher calls the topic, which its
+    /// stamp covers.
     pub(crate) fn verify_publisher(
         &mut self,
         telemetry: &mut Telemetry,
@@ -118,11 +119,12 @@ impl Audit {
         ledger: &Ledger,
         again: bool,
         publication: &Publication<'_>,
+        said_on: &str,
     ) -> Option<(LaneId, Epoch)> {
         match self.treatment(ledger, publication.topic).action {
-            AuditAction::Verify => self.verify(telemetry, sender, again, publication),
+            AuditAction::Verify => self.verify(telemetry, sender, again, publication, said_on),
             AuditAction::Stamp | AuditAction::Off => {
-                self.leave_out(sender, publication);
+                self.leave_out(sender, publication, said_on);
                 None
             }
         }
@@ -135,12 +137,17 @@ impl Audit {
         telemetry: &mut Telemetry,
         sender: &Sender,
         ledger: &Ledger,
-        publication: &Publication<'_>,
+        (publication, said_on): (&Publication<'_>, &str),
         reason: DropReason,
     ) {
         match self.treatment(ledger, publication.topic).action {
-            AuditAction::Verify => self.refused(telemetry, sender, publication, reason),
-            AuditAction::Stamp | AuditAction::Off => self.leave_out(sender, publication),
+            AuditAction::Verify => {
+                let said = publication.on(said_on);
+                self.refused(telemetry, sender, &said, reason);
+            }
+            AuditAction::Stamp | AuditAction::Off => {
+                self.leave_out(sender, publication, said_on);
+            }
         }
     }
 

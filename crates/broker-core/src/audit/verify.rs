@@ -64,13 +64,14 @@ impl Audit {
         sender: &Sender,
         again: bool,
         publication: &Publication<'_>,
+        said_on: &str,
     ) -> Option<(LaneId, Epoch)> {
-        if self.verify_word(telemetry, sender, again, publication) {
+        if self.verify_word(telemetry, sender, again, &publication.on(said_on)) {
             return None;
         }
         let property = stamp(telemetry, publication)?;
         let key = (property.lane, property.epoch);
-        let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
+        let (topic, payload) = (said_on.as_bytes(), publication.payload);
         let fits = property.fits(&Xxh3, topic, payload);
         let spot = Spot {
             lane: key.0,
@@ -148,9 +149,14 @@ impl Audit {
     /// Notes that the rules leave out this message: of its lane, where that is open, a part is
     /// judged from now on.
     #[cold]
-    pub(super) fn leave_out(&mut self, sender: &Sender, publication: &Publication<'_>) {
+    pub(super) fn leave_out(
+        &mut self,
+        sender: &Sender,
+        publication: &Publication<'_>,
+        said_on: &str,
+    ) {
         let topics = &self.watch.topics;
-        if self.publishers.lanes.is_empty() || publication.topic.starts_with(&topics.answers) {
+        if self.publishers.lanes.is_empty() || said_on.starts_with(&topics.answers) {
             return;
         }
         let stamp = values(publication, Property::NAME).next();

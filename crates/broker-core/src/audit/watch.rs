@@ -68,6 +68,12 @@ impl Topics {
         }
     }
 
+    /// Whether a topic is one of drop records, or is to a client with some mount.
+    pub(crate) fn may_be_drops(&self, topic: &str) -> bool {
+        let mut found = topic.match_indices(&self.drops);
+        found.any(|(at, _)| at == 0 || topic.as_bytes()[at - 1] == b'/')
+    }
+
     /// Whether this is a topic of the audit or of `$SYS`: its messages are accounted for like all
     /// others, and left out of every sum that is shown.
     #[inline]

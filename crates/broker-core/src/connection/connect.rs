@@ -42,16 +42,7 @@ pub(crate) fn check_connect(connect: &Connect<'_>, limits: &Limits) -> Result<()
         _ => {}
     }
     if let Some(will) = &connect.will {
-        let valid = TopicName::parse(will.topic).is_ok_and(|topic| {
-            will.topic.len() <= usize::from(limits.topic_bytes_max)
-                && topic.levels().count() <= usize::from(limits.topic_levels_max)
-        });
-        if !valid {
-            return Err(Fault::new(
-                ReasonCode::TopicNameInvalid,
-                "the will's topic is not a topic name, or one too long or too deep",
-            ));
-        }
+        check_will_topic(will.topic, limits)?;
         if let Some(topic) = will.properties.response_topic()
             && TopicName::parse(topic).is_err()
         {
@@ -62,6 +53,21 @@ pub(crate) fn check_connect(connect: &Connect<'_>, limits: &Limits) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Whether a will may have this topic.
+pub(crate) fn check_will_topic(topic: &str, limits: &Limits) -> Result<(), Fault> {
+    let is_valid = TopicName::parse(topic).is_ok_and(|name| {
+        topic.len() <= usize::from(limits.topic_bytes_max)
+            && name.levels().count() <= usize::from(limits.topic_levels_max)
+    });
+    if is_valid {
+        return Ok(());
+    }
+    Err(Fault::new(
+        ReasonCode::TopicNameInvalid,
+        "the will's topic is not a topic name, or one too long or too deep",
+    ))
 }
 
 /// A prefix for response topics that no other client is given. The client id is one level of it:

@@ -13,6 +13,7 @@ use unbroken_mqtt_proto::{
 use super::Connection;
 use super::write_buffer::not_wholly_written;
 use crate::memory::{Budget, Charge};
+use crate::policy::Mount;
 use crate::reason::Fault;
 
 /// What a connection that ends has still to say. The driver writes it as far as the peer takes it;
@@ -36,6 +37,7 @@ pub struct LastWords {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: Arc<str>,
+    pub(crate) mount: Option<Mount>,
     /// It only verifies what it receives.
     pub(crate) is_watcher: bool,
 }

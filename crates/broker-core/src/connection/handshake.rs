@@ -23,7 +23,7 @@ use crate::durability::Will;
 use crate::message::{Message, Publication};
 
 use crate::ids::SessionId;
-use crate::policy::Identity;
+use crate::policy::{Identity, Mount, TooLong};
 
 #[derive(Debug)]
 pub(super) enum Handshake {
@@ -211,6 +211,19 @@ impl ConnectRequest {
             client_id: Some(client_id),
             user_name: self.user_name.clone(),
         }
+    }
+
+    /// The topics of its will are its client's own: from now on they are whole. Answers whether the
+    /// Response Topic fits.
+    pub(crate) fn mount_will(&mut self, mount: &Mount) -> Result<(), TooLong> {
+        let Some(will) = self.will.as_deref_mut() else {
+            return Ok(());
+        };
+        let own = std::mem::take(&mut will.properties);
+        let (own, properties) = (own.as_properties(), &mut will.properties);
+        mount.push_properties(own, &will.topic, properties)?;
+        will.topic = mount.topic(&will.topic).into();
+        Ok(())
     }
 
     /// The will that it gives to its client, whose id the broker may have assigned.

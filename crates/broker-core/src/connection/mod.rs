@@ -28,7 +28,9 @@ use unbroken_mqtt_proto::connection::alias;
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{Packet, Version};
 
-pub(crate) use self::connect::{check_connect, is_connect, not_connect, response_prefix};
+pub(crate) use self::connect::{
+    check_connect, check_will_topic, is_connect, not_connect, response_prefix,
+};
 pub(crate) use self::connections::{Connections, Writer};
 pub(crate) use self::enhanced::Enhanced;
 pub use self::enhanced::{AuthExchange, AuthStep};
@@ -44,7 +46,7 @@ use self::write_buffer::WriteBuffer;
 use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::limits::{Limits, UNCOUNTED_BYTES};
-use crate::policy::{Claims, Grant, Peer};
+use crate::policy::{Claims, Grant, Mount, Peer};
 use crate::rates::Rates;
 use crate::reason::Fault;
 use crate::shares::{Full, Network, Reserved};
@@ -137,6 +139,8 @@ pub(crate) struct Terms {
     pub(crate) aliases_in_max: Option<u16>,
     /// How many it lets the broker use.
     pub(crate) aliases_out_max: u16,
+    /// Its mount, if it has one.
+    pub(crate) mount: Option<Mount>,
 }
 
 impl Connection {
@@ -341,6 +345,13 @@ impl Connection {
         let most = terms.aliases_out_max;
         let table = (most > 0).then(|| Box::new(alias::Outbound::new(most)));
         self.output.allow_aliases(table);
+        self.output.set_mount(terms.mount.clone());
+    }
+
+    /// The client's mount, as long as it is connected.
+    #[inline]
+    pub(crate) const fn mount(&self) -> Option<&Mount> {
+        self.output.mount()
     }
 
     /// Whether a packet may be looked at now: not while CONNECT is being decided about or CONNACK

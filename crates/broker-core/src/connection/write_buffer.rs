@@ -9,6 +9,7 @@ use unbroken_mqtt_proto::{Frame, Packet, PacketId, Version, next_frame};
 
 use super::buffers::BufferPool;
 use crate::limits::WRITTEN_BYTES_MIN;
+use crate::policy::Mount;
 
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuffer {
@@ -28,6 +29,8 @@ pub(crate) struct WriteBuffer {
     pongs: usize,
     /// Boxed and absent until used: most connections never see an alias.
     aliases: Option<Box<alias::Outbound>>,
+    /// The client's mount: topics are written without it.
+    mount: Option<Mount>,
 }
 
 /// Where the next packet of a connection goes.
@@ -38,6 +41,8 @@ pub(crate) struct NextPacket<'a> {
     pub(crate) version: Version,
     /// The client takes no longer packet [MQTT-3.1.2-24].
     pub(crate) bytes_max: usize,
+    /// The client's mount, without which topics are written.
+    pub(crate) mount: Option<&'a Mount>,
 }
 
 impl WriteBuffer {
@@ -96,6 +101,15 @@ impl WriteBuffer {
         self.aliases = aliases;
     }
 
+    /// The client has this mount, or none.
+    pub(super) fn set_mount(&mut self, mount: Option<Mount>) {
+        self.mount = mount;
+    }
+
+    pub(super) const fn mount(&self) -> Option<&Mount> {
+        self.mount.as_ref()
+    }
+
     /// For a PUBLISH of so many bytes at least.
     #[inline]
     pub(super) fn next_packet(
@@ -112,6 +126,7 @@ impl WriteBuffer {
             aliases: self.aliases.as_deref_mut(),
             version,
             bytes_max: bytes_max as usize,
+            mount: self.mount.as_ref(),
         }
     }
 

@@ -204,6 +204,7 @@ impl Deliverer<'_> {
             return; // never let in, so nothing was published to it
         };
         let (mut count, mut payload_bytes, mut topic, mut aside) = (0, 0, "", 0);
+
         for publish in words.unwritten_publishes() {
             if publish.qos == QoS::AtMostOnce {
                 count += 1;
@@ -214,6 +215,8 @@ impl Deliverer<'_> {
         }
         self.telemetry.unsaid(count, aside, payload_bytes);
         let reason = DropReason::ConnectionLost;
+        let mounted = client.mount.as_ref().map(|mount| mount.topic(topic));
+        let topic = mounted.as_deref().unwrap_or(topic);
         self.telemetry
             .dropped_together(&client.id, topic, reason, (count, aside));
     }
@@ -240,6 +243,9 @@ impl Deliverer<'_> {
     ) {
         if let Some(session) = self.sessions.get_mut(id) {
             let drops = &self.audit.topics().drops;
+            let has_mount = session.mount().is_some();
+            let mounted = has_mount.then(|| session.full_topic(drops));
+            let drops = mounted.as_deref().unwrap_or(drops);
             let Session {
                 ledger,
                 subscriptions,
@@ -274,10 +280,10 @@ impl Deliverer<'_> {
             && connection.unwritten() < self.limits.output_bytes_max as usize
             && let Some(record) = session.ledger.take_missed(number, session.expiry_s() > 0)
         {
-            let drops = &self.audit.topics().drops;
+            let drops = session.full_topic(&self.audit.topics().drops);
             let (subscriptions, receiver) = (&session.subscriptions, &session.client_id);
             // Otherwise it has unsubscribed since.
-            if let Some(record) = OwnRecord::of(&record, subscriptions, drops, receiver) {
+            if let Some(record) = OwnRecord::of(&record, subscriptions, &drops, receiver) {
                 self.begin_item(false);
                 let mut item = Item::borrowed(record.publication(self.now), None);
                 let mut terms = record.terms();

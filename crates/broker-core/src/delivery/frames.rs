@@ -3,9 +3,9 @@
 //! A layout is what most receivers of one message have in common: with or without properties, the
 //! QoS and the retain flag. The first receiver of a layout has it encoded; every later one copies
 //! the bytes and, for QoS 1 and 2, gets its packet id written over the two bytes that hold it. A
-//! receiver with subscription identifiers or a topic alias has a packet of its own, and so has the
-//! only receiver of a message: it is encoded straight into its buffer, which saves a copy of the
-//! payload.
+//! receiver with subscription identifiers, a topic alias or a mount has a packet of its own, and so
+//! has the only receiver of a message: it is encoded straight into its buffer, which saves a copy
+//! of the payload.
 //!
 //! HOT: `write_publish` puts one receiver's copy at the end of its connection's output.
 //!
@@ -23,6 +23,7 @@ use unbroken_mqtt_proto::{PacketId, Properties, Property, PropertyBuf, QoS, Vers
 
 use crate::connection::{NextPacket, Writer};
 use crate::message::{Publication, add};
+use crate::policy::Mount;
 use crate::reason::DropReason;
 
 /// One receiver's copy.
@@ -42,36 +43,86 @@ pub(super) fn write_publish(
     copy: ReceiverCopy<'_>,
     now: Instant,
 ) -> Result<usize, DropReason> {
-    let ReceiverCopy {
-        publication,
-        qos,
-        retain,
-        identifiers,
-    } = copy;
-    let NextPacket {
-        bytes: output,
-        aliases,
-        version,
-        bytes_max: limit,
-    } = writer.next_packet(publication.topic.len() + publication.payload.len());
-    let layout = Layout {
-        version,
-        qos,
-        retain,
-    };
-    let start = output.len();
-    let identifiers = if layout.version.has_properties() {
-        identifiers
-    } else {
-        &[]
-    };
-    if frames.are_shared() && identifiers.is_empty() && aliases.is_none() {
+    let publication = copy.publication;
+    let next = writer.next_packet(publication.topic.len() + publication.payload.len());
+    if let Some(mount) = next.mount {
+        return write_mounted(frames, mount, next, copy, now);
+    }
+    let layout = Layout::of(next.version, &copy);
+    let has_identifiers = layout.version.has_properties() && !copy.identifiers.is_empty();
+    if frames.are_shared() && !has_identifiers && next.aliases.is_none() {
+        let (output, limit) = (next.bytes, next.bytes_max);
+        let start = output.len();
         return if frames.append(publication, layout, now, limit, output) {
             Ok(start)
         } else {
             Err(DropReason::TooLargeForReceiver) // [MQTT-3.1.2-24]
         };
     }
+    write_own(frames, next, copy, now)
+}
+
+/// The same for a client with a mount, which knows the message by another topic. One for which it
+/// has no name it may not have: its filter is that of an earlier mount, or asks for what begins
+/// with `$` in its tree.
+#[inline(never)]
+fn write_mounted(
+    frames: &mut Frames,
+    mount: &Mount,
+    next: NextPacket<'_>,
+    copy: ReceiverCopy<'_>,
+    now: Instant,
+) -> Result<usize, DropReason> {
+    let publication = copy.publication;
+    let Some(topic) = mount.own(publication.topic) else {
+        return Err(DropReason::NotAuthorized);
+    };
+    let mut scratch = std::mem::take(&mut frames.mounted);
+    scratch.clear();
+    if next.version.has_properties() {
+        mount.push_own_properties(publication.properties, publication.topic, &mut scratch);
+    }
+    let publication = &Publication {
+        topic,
+        properties: scratch.as_properties(),
+        ..*publication
+    };
+    let written = write_own(
+        frames,
+        next,
+        ReceiverCopy {
+            publication,
+            ..copy
+        },
+        now,
+    );
+    frames.mounted = scratch;
+    written
+}
+
+/// Appends a packet that is this receiver's alone.
+#[inline]
+fn write_own(
+    frames: &mut Frames,
+    next: NextPacket<'_>,
+    copy: ReceiverCopy<'_>,
+    now: Instant,
+) -> Result<usize, DropReason> {
+    let NextPacket {
+        bytes: output,
+        aliases,
+        version,
+        bytes_max: limit,
+        ..
+    } = next;
+    let publication = copy.publication;
+    let layout = Layout::of(version, &copy);
+    let start = output.len();
+    let identifiers = if layout.version.has_properties() {
+        copy.identifiers
+    } else {
+        &[]
+    };
     // An alias is used only where the packet fits even with the whole topic: a packet that is not
     // sent must not have set one.
     let roomy = publication.cost() + 32 + 5 * identifiers.len() as u64 <= limit as u64;
@@ -107,6 +158,14 @@ struct Layout {
 }
 
 impl Layout {
+    fn of(version: Version, copy: &ReceiverCopy<'_>) -> Self {
+        Self {
+            version,
+            qos: copy.qos,
+            retain: copy.retain,
+        }
+    }
+
     fn slot(self) -> usize {
         let properties = usize::from(self.version.has_properties());
         (properties * 3 + self.qos as usize) * 2 + usize::from(self.retain)
@@ -118,6 +177,8 @@ impl Layout {
 pub(crate) struct Frames {
     slots: [Vec<u8>; 12],
     properties: PropertyBuf,
+    /// Of the packet of a receiver with a mount.
+    mounted: PropertyBuf,
     /// Several may receive the message, so its layouts are worth keeping.
     shared: bool,
 }

@@ -107,6 +107,8 @@ pub enum Record {
         expiry_s: u32,
         /// The user whose it is, if its client has a name.
         user: Option<Arc<str>>,
+        /// The mount of its client, if it has one.
+        mount: Option<Box<str>>,
         /// Whatever is on disk of an earlier session of this client is void.
         new: bool,
     },
@@ -322,12 +324,14 @@ pub struct Presence {
     pub expiry_s: u32,
     /// The user whose it is, if its client has a name.
     pub user: Option<Arc<str>>,
+    /// The mount of its client, if it has one.
+    pub mount: Option<Box<str>>,
 }
 
 /// A subscription, and for which part of each log it holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredSubscription {
-    /// As the client wrote it, `$share/…` included.
+    /// As the client wrote it, with its mount, `$share/…` included.
     pub filter: Box<str>,
     /// Counts the subscriptions with this filter that replaced each other, from 0.
     pub era: u32,

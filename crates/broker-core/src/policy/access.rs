@@ -25,6 +25,16 @@ impl AccessControl {
         self.policy = policy;
     }
 
+    /// Whether there are rules.
+    pub(crate) const fn has_rules(&self) -> bool {
+        self.policy.is_some()
+    }
+
+    /// The rules, if there are any.
+    pub(crate) fn policy(&self) -> Option<&Policy> {
+        self.policy.as_deref()
+    }
+
     /// What the rules need to know of a client; `None` if there are none.
     pub(crate) fn subject(&self, identity: impl FnOnce() -> Identity) -> Option<Arc<Subject>> {
         let policy = self.policy.as_ref()?;

@@ -30,6 +30,7 @@
 mod access;
 mod claims;
 mod identity;
+mod mount;
 mod role;
 mod rules;
 mod table;
@@ -42,6 +43,8 @@ mod reference;
 pub(crate) use access::{AccessControl, is_reserved};
 pub use claims::{Claims, TooManyClaims};
 pub use identity::{Grant, Identity, Peer};
+pub(crate) use mount::{Mount, TooLong, signed_topic};
+pub use mount::{MountError, MountPoint, MountPointError};
 pub(crate) use role::lies_in;
 pub use role::{Combining, Member, Role, Rule, RuleSet};
 pub(crate) use rules::Subject;

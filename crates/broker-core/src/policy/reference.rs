@@ -234,6 +234,7 @@ impl Random {
             members,
             connect: Effect::Allow,
             rules,
+            mount_point: None,
         }
     }
 }
@@ -385,6 +386,7 @@ fn a_rule_that_cannot_be_meant_is_refused() {
             members: vec![Member::ANYBODY],
             connect: Effect::Allow,
             rules: vec![rule],
+            mount_point: None,
         };
         let compiled = Policy::compile(1, vec![RuleSet::of(vec![role])]);
         compiled.map(drop).map_err(|error| error.to_string())
@@ -417,6 +419,7 @@ fn a_decision_names_the_rule_that_made_it() {
         members: vec![member],
         connect,
         rules,
+        mount_point: None,
     };
     let policy = Policy::compile(
         1,

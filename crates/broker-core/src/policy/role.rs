@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Action, Actions, Effect, Identity};
+use super::{Action, Actions, Effect, Identity, MountPoint};
 use crate::name_pattern::is_like;
 
 /// Rules that decide together. Each set that is about a client must allow what it does.
@@ -54,6 +54,17 @@ pub struct Role {
     pub connect: Effect,
     /// What they may do then. Their order does not matter.
     pub rules: Vec<Rule>,
+    /// The part of the topic tree that they live in; `None`: this role names none. Rules are about
+    /// whole topics, with the mount point.
+    pub mount_point: Option<MountPoint>,
+}
+
+impl Role {
+    /// Whether it is given to users by their names, and to no others.
+    pub(super) fn names_users(&self) -> bool {
+        let mut members = self.members.iter();
+        members.all(|member| matches!(member.user, Some(Some(_))))
+    }
 }
 
 /// Whose a role is. A client is like this if it is in all that is given.

@@ -11,7 +11,9 @@ use unbroken_mqtt_proto::TopicFilter;
 use super::access::is_reserved;
 use super::role::{Combining, RuleSet};
 use super::tree::{Names, RuleTree};
-use super::{Action, Actions, Claims, Denial, Effect, Identity, Role, Rule, Verdict};
+use super::{
+    Action, Actions, Claims, Denial, Effect, Identity, MountError, MountPoint, Role, Rule, Verdict,
+};
 use crate::limits::{LEVELS_MAX, ROLES_MAX, RULE_SETS_MAX, RULES_MAX};
 
 /// What clients may do, compiled. The shards of a broker share it.
@@ -24,6 +26,8 @@ pub struct Policy {
     by_user: HashMap<Arc<str>, Vec<u16>, FixedState>,
     /// All others.
     others: Vec<u16>,
+    /// Whether a role has a mount point.
+    has_mount_points: bool,
 }
 
 /// A rule set without its roles.
@@ -127,8 +131,10 @@ impl Policy {
                 }
             }
         }
+        let mut mount_points = roles.iter().map(|compiled| &compiled.role.mount_point);
         Ok(Self {
             generation,
+            has_mount_points: mount_points.any(Option::is_some),
             sets: compiled_sets.into(),
             roles: roles.into(),
             by_user,
@@ -163,6 +169,38 @@ impl Policy {
         let subject = self.subject(identity);
         let roles = subject.roles.iter().filter_map(|at| self.role(*at));
         roles.map(|found| Arc::clone(&found.role.name)).collect()
+    }
+
+    /// The mount point that the roles of such a client name. One of a role that is given to users by
+    /// their names counts before those of other roles.
+    pub fn mount_point(&self, identity: &Identity) -> Result<Option<&MountPoint>, MountError> {
+        if !self.has_mount_points {
+            return Ok(None);
+        }
+        let subject = self.subject(identity);
+        let roles = || subject.roles.iter().filter_map(|at| self.role(*at));
+        for names_users in [true, false] {
+            let mut mounted = roles().filter_map(|Compiled { role, .. }| {
+                let point = role.mount_point.as_ref()?;
+                (role.names_users() == names_users).then_some((role, point))
+            });
+            if let Some((role, point)) = mounted.next() {
+                return match mounted.find(|(_, other)| *other != point) {
+                    None => Ok(Some(point)),
+                    Some((other, _)) => {
+                        let names = [role, other].map(|role| Arc::clone(&role.name));
+                        let [one, other] = names;
+                        Err(MountError::Contradiction(one, other))
+                    }
+                };
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a role has a mount point.
+    pub(crate) const fn has_mount_points(&self) -> bool {
+        self.has_mount_points
     }
 
     /// Tells a policy from others of this broker.
@@ -466,7 +504,7 @@ impl Subject {
 }
 
 /// Whether a name that stands in a rule's filter could mean more than itself there.
-fn is_unusable(name: &str) -> bool {
+pub(super) fn is_unusable(name: &str) -> bool {
     name.starts_with('$') || name.contains(['+', '#', '/'])
 }
 

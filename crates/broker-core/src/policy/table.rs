@@ -167,6 +167,7 @@ mod tests {
             members: vec![Member::user(user)],
             connect: crate::policy::Effect::Allow,
             rules: Vec::new(),
+            mount_point: None,
         };
         let policy =
             Policy::compile(generation, vec![RuleSet::of(vec![role("a"), role("b")])]).unwrap();

@@ -49,10 +49,11 @@ struct Node {
 
 /// A level of a filter with a placeholder in it.
 #[derive(PartialEq, Eq, Debug)]
-struct Level(Vec<Part>);
+pub(super) struct Level(Vec<Part>);
 
+/// A text, or a placeholder.
 #[derive(PartialEq, Eq, Debug)]
-enum Part {
+pub(super) enum Part {
     Text(Box<str>),
     User,
     Client,
@@ -165,7 +166,7 @@ impl Walk<'_> {
 }
 
 impl Level {
-    fn parse(text: &str) -> Result<Self, PolicyError> {
+    pub(super) fn parse(text: &str) -> Result<Self, PolicyError> {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
@@ -198,6 +199,10 @@ impl Level {
             parts.push(Part::Text(literal.into()));
         }
         Ok(Self(parts))
+    }
+
+    pub(super) fn into_parts(self) -> Vec<Part> {
+        self.0
     }
 
     /// Its text, if there is no placeholder in it.

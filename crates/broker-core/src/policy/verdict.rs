@@ -97,6 +97,10 @@ pub enum Denial {
     /// A rule is about the client's own name, and the name has a character in it that means
     /// something in a topic filter.
     UnusableName,
+    /// The topic is the broker's, the client has a mount point, and there are no access rules.
+    OutsideMount,
+    /// The client has another mount point than when it subscribed.
+    MountChanged,
 }
 
 impl Denial {
@@ -108,6 +112,8 @@ impl Denial {
             Self::Rule => "denied-by-rule",
             Self::NoRule => "no-rule-allows",
             Self::UnusableName => "unusable-name",
+            Self::OutsideMount => "outside-mount-point",
+            Self::MountChanged => "mount-point-changed",
         }
     }
 
@@ -122,6 +128,10 @@ impl Denial {
                 "an access rule is about the client's own name, which contains '+', '#' or '/', or \
                  begins with '$'"
             }
+            Self::OutsideMount => {
+                "it lies outside the client's mount point, and no access rule allows it"
+            }
+            Self::MountChanged => "the client's mount point has changed since it subscribed",
         }
     }
 }

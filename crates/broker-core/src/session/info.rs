@@ -47,6 +47,8 @@ pub struct ClientInfo {
     pub client_id: Arc<str>,
     /// As whom it was let in; `None` is anonymous.
     pub user: Option<Arc<str>>,
+    /// Its mount: what its topics begin with for others; `None`: it has none.
+    pub mount: Option<Box<str>>,
     /// From where.
     pub address: Option<SocketAddr>,
     /// Position of the listener in the configuration.
@@ -67,6 +69,8 @@ pub struct SessionInfo {
     pub client_id: Arc<str>,
     /// Whether its client is connected.
     pub is_connected: bool,
+    /// The mount of its last client; `None`: it had none.
+    pub mount: Option<Box<str>>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
     pub expiry_s: u32,
     /// Its subscriptions.
@@ -85,7 +89,7 @@ pub struct SessionInfo {
 pub struct SubscriptionInfo {
     /// Whose.
     pub client_id: Arc<str>,
-    /// As the client wrote it, with `$share/` if it is shared.
+    /// As the client wrote it, with its mount, and with `$share/` if it is shared.
     pub filter: Box<str>,
     /// The most a message is delivered with.
     pub qos: QoS,
@@ -134,6 +138,7 @@ impl Sessions {
             Some(ClientInfo {
                 client_id: Arc::clone(&session.client_id),
                 user: connection.user().cloned(),
+                mount: session.mount_text(),
                 address: connection.peer().address,
                 listener: connection.peer().listener,
                 version: connection.version(),
@@ -153,6 +158,7 @@ impl Sessions {
             Some(SessionInfo {
                 client_id: Arc::clone(&session.client_id),
                 is_connected: session.connection.is_some(),
+                mount: session.mount_text(),
                 expiry_s: session.expiry_s,
                 subscriptions: session.subscriptions.len() as u64,
                 queued: session.outbox.queue_len() as u64 + backlog.map_or(0, |it| it.messages),
@@ -241,6 +247,10 @@ impl Sessions {
 }
 
 impl Session {
+    fn mount_text(&self) -> Option<Box<str>> {
+        self.mount().map(|mount| mount.as_str().into())
+    }
+
     fn sleeper(
         &self,
         now: Instant,

@@ -45,11 +45,12 @@ use crate::durability::{WaitFor, Will};
 use crate::ids::StoreId;
 use crate::limits::{LOOK_AHEAD_MAX, Limits};
 use crate::option_box::OptionBox;
+use crate::policy::Mount;
 use crate::position::Frontier;
 use crate::shares::Network;
 use crate::telemetry::DropTallies;
 
-/// A session: state that outlives its connection if the client wishes. 432 bytes, and sessions are
+/// A session: state that outlives its connection if the client wishes. 440 bytes, and sessions are
 /// many.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -60,6 +61,8 @@ pub(crate) struct Session {
     connection: Option<u32>,
     /// The user whose it is; `None`: its clients had no name.
     user: Option<Arc<str>>,
+    /// The mount of its last client, with which its subscriptions begin.
+    mount: Option<Mount>,
     /// From where its client connected last, since the broker started.
     address: Option<Network>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
@@ -91,7 +94,7 @@ pub(crate) struct Session {
     pub(crate) ledger: Ledger,
 }
 
-const _: () = assert!(size_of::<Session>() <= 432, "the figure above");
+const _: () = assert!(size_of::<Session>() <= 440, "the figure above");
 
 impl Session {
     /// Whether a message of QoS 1 or 2 must not leave at once: its packet id is to be stored
@@ -151,6 +154,32 @@ impl Session {
         is_another
     }
 
+    /// The mount of its last client.
+    pub(crate) const fn mount(&self) -> Option<&Mount> {
+        self.mount.as_ref()
+    }
+
+    /// Its client has this mount from now on. Answers whether it was another one.
+    pub(crate) fn set_mount(&mut self, mount: Option<Mount>) -> bool {
+        let is_another = self.mount != mount;
+        self.mount = mount;
+        is_another
+    }
+
+    /// What its client calls a topic that the client has published to.
+    pub(crate) fn own_topic<'a>(&self, topic: &'a str) -> &'a str {
+        let own = self.mount.as_ref().and_then(|mount| mount.own(topic));
+        own.unwrap_or(topic)
+    }
+
+    /// The topic that its client calls `own`.
+    pub(crate) fn full_topic(&self, own: &str) -> String {
+        match &self.mount {
+            Some(mount) => mount.topic(own),
+            None => own.to_owned(),
+        }
+    }
+
     /// From where its client connected last, since the broker started.
     pub(crate) fn address(&self) -> Option<Network> {
         self.address
@@ -188,6 +217,7 @@ impl Session {
     pub(crate) fn client(&self) -> Client {
         Client {
             id: Arc::clone(&self.client_id),
+            mount: self.mount.clone(),
             is_watcher: self.ledger.is_watcher(),
         }
     }
@@ -210,6 +240,7 @@ impl Session {
             serial,
             connection: None,
             user: None,
+            mount: None,
             address: None,
             expiry_s: 0,
             asked: StoreId::NOTHING,

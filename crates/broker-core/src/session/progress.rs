@@ -251,6 +251,7 @@ impl Session {
         let through = self.through(gate.log_ends().all());
         let is_here = self.connection.is_some();
         let (expiry_s, user) = (self.expiry_s, self.user.clone());
+        let mount = self.mount.as_ref().map(|mount| mount.as_str().into());
         let Self { kept, outbox, .. } = self;
         let Some(kept) = kept.as_deref_mut() else {
             return;
@@ -278,6 +279,7 @@ impl Session {
             is_here,
             expiry_s,
             user,
+            mount,
         });
         let scanned = kept.take_scanned();
         let (ended, done) = kept.take_ended(&through);

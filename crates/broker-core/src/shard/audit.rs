@@ -79,14 +79,15 @@ impl Auditor<'_> {
     }
 
     /// Judges what a publisher that stamps itself says about its message, and checkpoints. Answers
-    /// in whose ledger the message is.
+    /// in whose ledger the message is. `said_on`: what the publisher calls its topic.
     pub(super) fn verify_publisher(
         &mut self,
         id: SessionId,
         again: bool,
         publication: &Publication<'_>,
+        said_on: &str,
     ) -> Option<(LaneId, Epoch)> {
-        if !self.audit.says_something(publication) {
+        if !self.audit.says_something(publication, said_on) {
             return None;
         }
         let sender = self.sender(id)?;
@@ -97,7 +98,7 @@ impl Auditor<'_> {
             ..
         } = self;
         let ledger = &sessions.get(id)?.ledger;
-        audit.verify_publisher(telemetry, &sender, ledger, again, publication)
+        audit.verify_publisher(telemetry, &sender, ledger, again, publication, said_on)
     }
 
     /// A message is not taken in: of a publisher that stamps itself it is not lost, it is refused.
@@ -116,7 +117,8 @@ impl Auditor<'_> {
             ..
         } = self;
         if let Some((sender, session)) = sender.zip(sessions.get(id)) {
-            audit.note_refused(telemetry, &sender, &session.ledger, publication, reason);
+            let said = (publication, session.own_topic(publication.topic));
+            audit.note_refused(telemetry, &sender, &session.ledger, said, reason);
         }
     }
 

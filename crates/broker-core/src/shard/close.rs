@@ -61,10 +61,12 @@ impl Shard {
             let before = session.set_expiry(expiry_s);
             if expiry_s > 0 && expiry_s != before {
                 let user = session.user().cloned();
+                let mount = session.mount().map(|mount| mount.as_str().into());
                 let opened = |client_id| Record::SessionOpened {
                     client_id,
                     expiry_s,
                     user,
+                    mount,
                     new: false,
                 };
                 session.persist(&mut self.gate, opened);
@@ -478,7 +480,10 @@ impl Shard {
         publication.expires = will.expiry.map(|interval| now + interval);
         // The last message of its client: accepted like the others, so what it says of itself is
         // verified, and it has the next number.
-        let own = self.auditor(now).verify_publisher(id, false, &publication);
+        let said_on = self.own_topic(id, publication.topic);
+        let own = self
+            .auditor(now)
+            .verify_publisher(id, false, &publication, said_on);
         let mut stamped = std::mem::take(&mut self.scratch.stamped);
         self.auditor(now)
             .put_mark(id, &mut publication, &mut stamped);

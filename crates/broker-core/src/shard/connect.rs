@@ -175,7 +175,7 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
-        let Some(request) = connection.take_request() else {
+        let Some(mut request) = connection.take_request() else {
             return self.handle_readmission(now, id, admission);
         };
         match admission {
@@ -183,7 +183,7 @@ impl Shard {
                 let proof = grant.proof.take();
                 connection.identify(grant);
                 self.show_proof(id, proof);
-                self.admit(now, id, &request);
+                self.admit(now, id, &mut request);
                 self.show_proof(id, None);
                 self.watch_grant(id);
                 self.consume_unread(now, id);
@@ -205,14 +205,14 @@ impl Shard {
         }
     }
 
-    fn admit(&mut self, now: Instant, id: ConnectionId, request: &ConnectRequest) {
+    fn admit(&mut self, now: Instant, id: ConnectionId, request: &mut ConnectRequest) {
         let client_id = if request.has_no_id() {
             self.assign_client_id().into() // [MQTT-3.1.3-6, MQTT311-3.1.3-6]
         } else {
             Arc::clone(&request.client_id)
         };
-        let subject = match self.judge_connect(id, &client_id, request) {
-            Ok(subject) => subject,
+        let (subject, mount) = match self.judge_connect(id, &client_id, request) {
+            Ok(rights) => rights,
             Err(fault) => return self.refuse(now, id, request.caller_as(client_id), fault),
         };
         let terms = self.agree(request);
@@ -258,8 +258,12 @@ impl Shard {
             }
         };
         let will = request.will(now, || self.identity(id, &client_id));
-        self.attach(id, (session_id, present), request, terms, will);
+        let moves = self.set_mount(session_id, mount);
+        self.attach(id, (session_id, present), request, terms, (will, moves));
         self.store_will(session_id);
+        if moves {
+            self.end_other_mount(session_id);
+        }
         self.take_subject(session_id, subject);
         self.accept_connection(now, id, session_id, request, terms);
         self.gate_output(id, session_id, present);
@@ -317,14 +321,15 @@ impl Shard {
         Err(Fault::new(ReasonCode::NotAuthorized, detail))
     }
 
-    /// The session has this connection from now on. `present`: it is not new.
+    /// The session has this connection from now on. `present`: it is not new. `moves`: its client
+    /// has another mount than before.
     fn attach(
         &mut self,
         id: ConnectionId,
         (session_id, present): (SessionId, bool),
         request: &ConnectRequest,
         terms: Agreement,
-        will: Option<Box<Will>>,
+        (will, moves): (Option<Box<Will>>, bool),
     ) {
         let absence = self.numbers.issue();
         let Self {
@@ -359,13 +364,15 @@ impl Shard {
         if terms.expiry_s == 0 && !session.is_behind() {
             session.persist_end(gate);
         } else if self.options.settings.durable
-            && (!session.is_durable() || terms.expiry_s != expiry_before || is_anothers)
+            && (!session.is_durable() || terms.expiry_s != expiry_before || is_anothers || moves)
         {
             session.become_durable(gate.log_ends().all());
+            let mount = session.mount().map(|mount| mount.as_str().into());
             let opened = |client_id| Record::SessionOpened {
                 client_id,
                 expiry_s: terms.expiry_s,
                 user,
+                mount,
                 new: !present,
             };
             session.persist(gate, opened);
@@ -386,8 +393,10 @@ impl Shard {
         let allowed = request.topic_alias_maximum.unwrap_or(0);
         let aliases_out_max = allowed.min(limits.topic_aliases_out_max);
         let keep_alive = keepalive::limit(request.keep_alive, terms.server_keep_alive);
+        let mount = self.sessions.get(session).and_then(Session::mount).cloned();
         let terms = Terms {
             session,
+            mount,
             keep_alive,
             aliases_in_max: v5.then_some(limits.topic_aliases_in_max),
             aliases_out_max: if v5 { aliases_out_max } else { 0 },

@@ -14,16 +14,17 @@ use std::time::Instant;
 use unbroken_mqtt_proto::topic::SubscriptionFilter;
 use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName};
 
-use crate::connection::{ConnectRequest, Connection};
+use crate::connection::{ConnectRequest, Connection, check_will_topic};
 use crate::delivery::{Item, Storing};
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::{Clients, Forget, Operation, OwnMessage};
 use crate::limits::Limits;
 use crate::message::Publication;
-use crate::policy::{Identity, Policy, Subject, Verdict, is_reserved, lies_in};
+use crate::policy::{Identity, Mount, Policy, Subject, Verdict, is_reserved, lies_in};
 use crate::reason::{DropReason, Fault};
 use crate::session::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 use crate::shard::Shard;
+use crate::shard::mount::response_too_long;
 use crate::telemetry::{AuditTotals, Event, SleepingTotals, Stats};
 
 /// Operators.
@@ -213,27 +214,34 @@ impl Shard {
 /// The policy.
 impl Shard {
     /// Whether a client may connect, publish its will, and have its client id; what the rules need
-    /// to know of it.
+    /// to know of it, and its mount, which the topic of its will has from now on.
     pub(crate) fn judge_connect(
         &mut self,
         id: ConnectionId,
         client_id: &Arc<str>,
-        request: &ConnectRequest,
-    ) -> Result<Option<Arc<Subject>>, Fault> {
+        request: &mut ConnectRequest,
+    ) -> Result<(Option<Arc<Subject>>, Option<Mount>), Fault> {
         let subject = self.access.subject(|| self.identity(id, client_id));
-        let access = &mut self.access;
         if let Some(Verdict::Denied(why)) = subject.as_ref().map(|subject| subject.connect()) {
             return Err(Fault::new(ReasonCode::NotAuthorized, why.detail()));
         }
-        if let Some(will) = request.will.as_deref()
-            && access.will(subject.as_ref(), &will.topic).is_denied()
-        {
-            let detail = "the client may not publish to its will's topic";
-            return Err(Fault::new(ReasonCode::NotAuthorized, detail));
+        let mount = self.mount_of(&self.identity(id, client_id))?;
+        if let Some(mount) = &mount {
+            let mounted = request.mount_will(mount);
+            mounted.map_err(|_| response_too_long())?;
+        }
+        if let Some(will) = request.will.as_deref() {
+            check_will_topic(&will.topic, &self.options.limits)?;
+            let leaves_mount = mount.is_some() && will.topic.starts_with('$');
+            let verdict = self.access.will(subject.as_ref(), &will.topic);
+            if verdict.is_denied() || leaves_mount {
+                let detail = "the client may not publish to its will's topic";
+                return Err(Fault::new(ReasonCode::NotAuthorized, detail));
+            }
         }
         // Last, so that only a client that may come in learns whose the id is.
         self.check_client_id(id, client_id, request)?;
-        Ok(subject)
+        Ok((subject, mount))
     }
 
     /// What is known of the client of a connection.
@@ -270,6 +278,7 @@ impl Shard {
         if let Some(Verdict::Denied(why)) = subject.as_ref().map(|subject| subject.connect()) {
             return Err(Fault::new(ReasonCode::NotAuthorized, why.detail()));
         }
+        self.check_mount(id)?;
         self.take_subject(session, subject);
         Ok(())
     }
@@ -277,7 +286,6 @@ impl Shard {
     /// Ends the subscriptions of a session that are not allowed any more. What waits by them is
     /// judged when it leaves.
     fn revoke_subscriptions(&mut self, id: SessionId) {
-        let access = &self.access;
         let Some(session) = self.sessions.get(id) else {
             return;
         };
@@ -285,7 +293,7 @@ impl Shard {
         let denied: Vec<_> = subscriptions
             .filter_map(|(text, _)| {
                 let parsed = SubscriptionFilter::parse(text).ok()?;
-                match access.subscribe(id, parsed.filter()) {
+                match self.judge_filter(id, parsed.filter()) {
                     Verdict::Allowed => None,
                     Verdict::Denied(why) => Some((Box::from(text), why)),
                 }
@@ -309,6 +317,7 @@ impl Shard {
         // What is on its way was routed by the rules before.
         self.finish_fan_outs(now);
         self.access.replace(policy);
+        self.note_mount_points();
         self.router.judge_again();
         let ids: Vec<_> = self.connections.iter().map(Connection::id).collect();
         for &id in &ids {

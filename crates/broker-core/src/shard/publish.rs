@@ -33,7 +33,8 @@ use crate::shard::Shard;
 use crate::shard::retained::RetainRoom;
 use crate::telemetry::Again;
 
-use check::{check_properties, check_topic, invalid_topic, refused};
+pub(super) use check::invalid_topic;
+use check::{check_properties, check_topic, refused};
 
 impl Shard {
     pub(crate) fn handle_publish(
@@ -60,7 +61,7 @@ impl Shard {
     ) -> Result<Flow, Fault> {
         if publish.properties.is_empty() && !publish.topic.is_empty() {
             let topic = TopicName::parse(publish.topic).map_err(invalid_topic)?;
-            return self.take_checked(now, id, session_id, publish, topic);
+            return self.take_named(now, id, session_id, publish, topic);
         }
         check_properties(publish)?;
         // The table of aliases lends the topic, so it is taken off its connection meanwhile.
@@ -70,7 +71,7 @@ impl Shard {
         let mut aliases = connection.take_aliases();
         let taken = match aliases.as_deref_mut() {
             Some(table) => match table.resolve(publish.topic, publish.properties.topic_alias()) {
-                Ok(topic) => self.take_checked(now, id, session_id, publish, topic),
+                Ok(topic) => self.take_named(now, id, session_id, publish, topic),
                 Err(error) => Err(Fault {
                     reason: error.reason(),
                     detail: error.to_string().into(),
@@ -78,7 +79,7 @@ impl Shard {
             },
             None => TopicName::parse(publish.topic)
                 .map_err(invalid_topic)
-                .and_then(|topic| self.take_checked(now, id, session_id, publish, topic)),
+                .and_then(|topic| self.take_named(now, id, session_id, publish, topic)),
         };
         if let Some(connection) = self.connections.get_mut(id) {
             connection.restore_aliases(aliases);
@@ -86,7 +87,8 @@ impl Shard {
         taken
     }
 
-    fn take_checked(
+    /// On its whole topic, with the mount of its client.
+    pub(super) fn take_checked(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -311,10 +313,11 @@ impl Shard {
     /// Why a message is not taken in, if so: its client may not publish it, or there is no room to
     /// keep it.
     fn refusal(&mut self, item: &Item<'_>, publisher: SessionId) -> Option<Refusal> {
-        let Self { access, audit, .. } = self;
         let (topic, properties) = (item.publication.topic, item.publication.properties);
-        if access.publish(publisher, topic).is_denied()
-            || poses_as_record(audit.topics(), topic, properties)
+        let mounted = self.mount_points.are_in_use();
+        if self.access.publish(publisher, topic).is_denied()
+            || poses_as_record(self.audit.topics(), topic, properties, mounted)
+            || mounted && self.leaves_mount(publisher, topic)
         {
             let why = DropReason::NotAuthorized;
             return Some(Refusal { why, full: None });
@@ -442,9 +445,10 @@ impl Shard {
         stamped: &'a mut PropertyBuf,
     ) -> Outcome {
         let publication = &mut item.publication;
+        let said_on = self.own_topic(session_id, publication.topic);
         let own = self
             .auditor(now)
-            .verify_publisher(session_id, again, publication);
+            .verify_publisher(session_id, again, publication, said_on);
         self.auditor(now).put_mark(session_id, publication, stamped);
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {

@@ -37,6 +37,7 @@ use crate::ids::{HandOver, SessionId};
 use crate::mesh::MeshMessage;
 use crate::message::Message;
 use crate::placement;
+use crate::policy::Mount;
 use crate::position::{Frontier, Position};
 use crate::reason::DropReason;
 use crate::routing::Grant;
@@ -57,6 +58,8 @@ pub struct RestoredSession {
     pub user: Option<Arc<str>>,
     /// For how long its client has been away; `None` if it was connected when the broker stopped.
     pub away: Option<Duration>,
+    /// The mount of its client, if it had one.
+    pub mount: Option<Box<str>>,
     /// Its will, if that was not published.
     pub will: Option<Will>,
     /// Its subscriptions, with those that have ended.
@@ -207,6 +210,7 @@ impl Shard {
         let away = restored.away.unwrap_or_default();
         session.set_expiry(restored.expiry_s);
         session.set_user(restored.user);
+        session.set_mount(restored.mount.as_deref().map(Mount::restore));
         session.restore_will(restored.will);
         session.inbound = match self.revived.gaps {
             0 => Inbound::restore(restored.markers),

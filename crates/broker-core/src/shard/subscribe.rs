@@ -24,7 +24,7 @@ use unbroken_mqtt_proto::{
     SubscriptionOptions, Unsubscribe, Version,
 };
 
-use crate::connection::Answer;
+use crate::connection::{Answer, Connection};
 use crate::durability::WaitFor;
 use crate::filter_size::FilterSize;
 use crate::ids::{ConnectionId, LogId, SessionId, ShardId, StoreId};
@@ -34,6 +34,7 @@ use crate::routing::{Grant, Granted, PendingSubAck, Subscriber};
 use crate::session::Session;
 use crate::settings::ShardOptions;
 use crate::shard::Shard;
+use crate::shard::mount::mounted_filters;
 use crate::shared::GroupMessage;
 use crate::telemetry::Event;
 
@@ -60,9 +61,13 @@ impl Shard {
         let most = self.options.limits.subscriptions_per_session_max;
         let filters_max = most.max(FILTERS_AT_LEAST) as usize;
         let levels_max = self.options.limits.filter_levels_per_session_max;
+        let own = subscribe.filters.iter().map(|(filter, _)| filter);
+        let mounted = mounted_filters(connection, own, filters_max);
         let (mut answer, mut all) = (Answers::default(), FilterSize::default());
         // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5, MQTT311-3.8.4-4].
-        for (text, mut options) in &subscribe.filters {
+        for (number, (text, mut options)) in subscribe.filters.iter().enumerate() {
+            let mounted = mounted.as_ref().and_then(|them| them.get(number));
+            let text = mounted.map_or(text, |mounted| mounted);
             let filter = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
             all.add(FilterSize::of(filter.filter()));
             if answer.codes.len() >= filters_max || all.levels > levels_max {
@@ -197,8 +202,8 @@ impl Shard {
                 "No Local on a shared subscription",
             ));
         }
-        let (access, filter) = (&self.access, request.filter.filter());
-        if access.subscribe(request.session, filter).is_denied() {
+        let filter = request.filter.filter();
+        if self.judge_filter(request.session, filter).is_denied() {
             return Ok(Err(ReasonCode::NotAuthorized));
         }
         if !self.has_room_for_past(request) {
@@ -348,7 +353,14 @@ impl Shard {
         let mut codes = Vec::new();
         let mut stored = StoreId::NOTHING;
         // [MQTT-3.10.4-6, MQTT311-3.10.4-6]
+        let mount = self
+            .connections
+            .get(id)
+            .and_then(Connection::mount)
+            .cloned();
         for text in &unsubscribe.filters {
+            let mounted = mount.as_ref().map(|mount| mount.filter(text));
+            let text = mounted.as_deref().unwrap_or(text);
             // The same character for character. [MQTT-3.10.4-1, MQTT311-3.10.4-1]
             let code = if let Some(asked) = self.end_subscription_to(session_id, text) {
                 self.tell_unsubscribed(session_id, text);

@@ -48,6 +48,7 @@ pub(crate) fn policy(generation: u64, lines: &[(&str, &str, &str)]) -> Arc<Polic
                 filter: (*filter).into(),
                 origin: "test".into(),
             }],
+            mount_point: None,
         }
     });
     Arc::new(Policy::compile(generation, vec![RuleSet::of(roles.collect())]).unwrap())

@@ -90,6 +90,7 @@ impl AclFile {
             members: vec![member],
             connect: Effect::Allow,
             rules,
+            mount_point: None,
         };
         let named = named.into_iter().map(|(user, rules)| match user {
             Some(user) => role(format!("user {user}").into(), Member::user(user), rules),

@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use unbroken_broker_core::{Admission, ClientIdRules, Credentials, Grant};
+use unbroken_broker_core::{Admission, ClientIdRules, Credentials, Grant, MountPoint};
 use unbroken_mqtt_proto::ReasonCode;
 
 use super::http_hook::HttpHook;
@@ -35,6 +35,8 @@ pub(crate) struct ListenerAuth {
     pub(crate) label: Arc<str>,
     /// What it asks of client ids, which the shards decide by.
     pub(crate) client_ids: ClientIdRules,
+    /// In which part of the topic tree its clients live, which the shards decide by.
+    pub(crate) mount_point: Option<MountPoint>,
     methods: Box<[Method]>,
 }
 
@@ -48,6 +50,7 @@ pub(crate) struct AuthSources {
     pub(crate) hooks: Vec<Arc<HttpHook>>,
     pub(crate) allow_anonymous: bool,
     pub(crate) client_ids: ClientIdRules,
+    pub(crate) mount_point: Option<MountPoint>,
 }
 
 /// One authenticator.
@@ -137,6 +140,7 @@ impl ListenerAuth {
         Self {
             label,
             client_ids: sources.client_ids,
+            mount_point: sources.mount_point,
             methods: methods.into(),
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use unbroken_broker_core::{ClientIdRules, ClientIdSource};
+use unbroken_broker_core::{ClientIdRules, ClientIdSource, MountPoint};
 
 use super::Network;
 
@@ -45,6 +45,8 @@ pub struct Listener {
     pub takeover: Takeover,
     /// An access control list of Mosquitto for its clients; `None`: there is none.
     pub acl_file: Option<PathBuf>,
+    /// The part of the topic tree in which its clients live, unless a role names another one.
+    pub mount_point: Option<MountPoint>,
     /// Open connections of this listener; `None`: only `limits.connections_max` applies.
     pub max_connections: Option<u32>,
     /// Proxies whose connections begin with a header of the PROXY protocol.
@@ -180,6 +182,7 @@ impl Default for Listener {
             client_id: None,
             takeover: Takeover::default(),
             acl_file: None,
+            mount_point: None,
             max_connections: None,
             trusted_proxies: Vec::new(),
             forwarded_header: ForwardedHeader::Off,

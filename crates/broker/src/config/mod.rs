@@ -57,7 +57,7 @@ pub use rates::{RateRule, RatedBy};
 pub(crate) use roles::rule_of;
 pub use roles::{Role, RoleError};
 pub use tokens::Jwt;
-pub use unbroken_broker_core::ClientIdSource;
+pub use unbroken_broker_core::{ClientIdSource, MountPoint};
 pub use units::parse_duration;
 pub use written::{FlagValue, Origin};
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use unbroken_broker_core::{self as core, Action, Actions, Effect, Member, Policy, Rule, RuleSet};
+use unbroken_broker_core::{
+    self as core, Action, Actions, Effect, Member, MountPoint, Policy, Rule, RuleSet,
+};
 
 use super::{Listener, Network};
 
@@ -29,6 +31,8 @@ pub struct Role {
     pub allow: Vec<String>,
     /// What they may not do.
     pub deny: Vec<String>,
+    /// The part of the topic tree in which its clients live; `None`: it names none.
+    pub mount_point: Option<MountPoint>,
     /// A list that says whose it is is there and empty: it is no client's.
     pub is_for_none: bool,
     /// Where `allow` is written.
@@ -50,6 +54,7 @@ impl Default for Role {
             connect: Effect::Allow,
             allow: Vec::new(),
             deny: Vec::new(),
+            mount_point: None,
             is_for_none: false,
             allow_origin: String::new(),
             deny_origin: String::new(),
@@ -86,6 +91,7 @@ impl Role {
             },
             connect: self.connect,
             rules: [allow, deny].concat(),
+            mount_point: self.mount_point.clone(),
         })
     }
 }
@@ -216,6 +222,7 @@ fn compile(rule: &Rule) -> Result<(), String> {
             origin: "its filter".into(),
             ..rule.clone()
         }],
+        mount_point: None,
     };
     let compiled = Policy::compile(0, vec![RuleSet::of(vec![role])]);
     compiled.map(drop).map_err(|error| error.to_string())

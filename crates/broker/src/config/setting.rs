@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unbroken_broker_core::{AuditAction, Effect, QueueFull, StoreFull};
+use unbroken_broker_core::{AuditAction, Effect, MountPoint, QueueFull, StoreFull};
 
 use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
@@ -142,6 +142,15 @@ impl Setting for FileMode {
     }
     fn from_value(value: Value) -> Option<Self> {
         Self::parse(&String::from_value(value)?)
+    }
+}
+
+impl Setting for MountPoint {
+    fn to_value(&self) -> Value {
+        Value::Text(self.as_str().to_owned())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        Self::parse(&String::from_value(value)?).ok()
     }
 }
 

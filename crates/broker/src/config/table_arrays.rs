@@ -134,6 +134,16 @@ pub(super) const ROLE_KEYS: &[Key<Role>] = &[
         ["The same, whatever other roles allow."],
         deny
     ),
+    key!(
+        "mount_point",
+        Kind::MountPoint,
+        Live,
+        [
+            "As a listener's, and instead of it. One of a role with users counts before those of other",
+            "roles; a client whose roles name different ones is refused."
+        ],
+        mount_point
+    ),
 ];
 
 /// The keys of one `[[listeners]]` table.
@@ -301,6 +311,18 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
             "on SIGHUP."
         ],
         acl_file
+    ),
+    key!(
+        "mount_point",
+        Kind::MountPoint,
+        Live,
+        [
+            "The part of the topic tree in which its clients live without knowing it, such as",
+            "\"plant-a/{user}/\": it is put in front of their topics and filters, and taken off what they",
+            "get. {user}, {client}, {role} and {claim.NAME} as in rules; it ends with /. Access rules are",
+            "about whole topics. Clients whose mount point changes are disconnected."
+        ],
+        mount_point
     ),
     key!(
         "max_connections",

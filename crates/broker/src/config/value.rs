@@ -5,6 +5,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use unbroken_broker_core::MountPoint;
+
 use super::units::{parse_duration, parse_size, show_duration, show_size};
 use super::{Bind, FileMode};
 
@@ -44,6 +46,8 @@ pub(super) enum Kind {
     },
     /// Free text; empty is absent.
     Text,
+    /// A mount point; empty is absent.
+    MountPoint,
     /// A file; empty is absent. Relative to the directory of the config file that names it.
     Path,
     /// Files, as [`Self::Path`]; none if empty.
@@ -123,8 +127,12 @@ impl Kind {
                 let path = (!text.is_empty()).then(|| text.to_owned());
                 Ok(Value::List(path.into_iter().collect()))
             }
-            Self::Text | Self::Path if form != Form::Text => wrong(),
-            Self::Text | Self::Path if text.is_empty() => Ok(Value::Absent),
+            Self::Text | Self::MountPoint | Self::Path if form != Form::Text => wrong(),
+            Self::Text | Self::MountPoint | Self::Path if text.is_empty() => Ok(Value::Absent),
+            Self::MountPoint => match MountPoint::parse(text) {
+                Ok(_) => Ok(Value::Text(text.to_owned())),
+                Err(why) => Err(format!("`{text}` is not {}: {why}", self.expects())),
+            },
             Self::Text | Self::Path => Ok(Value::Text(text.to_owned())),
             Self::Addresses => addresses(text, form).map_or_else(wrong, |list| {
                 Ok(Value::List(list.iter().map(IpAddr::to_string).collect()))
@@ -171,6 +179,7 @@ impl Kind {
                 or(absent)
             ),
             Self::Text => "a text in quotes".to_owned(),
+            Self::MountPoint => "the beginning of topics, such as \"plant-a/{user}/\"".to_owned(),
             Self::Path => "a file name in quotes".to_owned(),
             Self::Networks => {
                 "an IP address or a network such as \"10.0.0.0/8\", or an array of them".to_owned()

@@ -165,6 +165,7 @@ fn records_written_after_a_suspend_have_the_right_age() {
         client_id: Arc::clone(&client_id),
         expiry_s: 2 * 3_600,
         user: None,
+        mount: None,
         new: true,
     };
     let gone = Record::Progress {
@@ -180,6 +181,7 @@ fn records_written_after_a_suspend_have_the_right_age() {
                 is_here: false,
                 expiry_s: 2 * 3_600,
                 user: None,
+                mount: None,
             }),
             maybe_sent: None,
         }),

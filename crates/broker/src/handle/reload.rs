@@ -335,6 +335,7 @@ impl Shared {
             hooks: rule.http_auth.iter().filter_map(hook).collect(),
             allow_anonymous: rule.allow_anonymous,
             client_ids: rule.client_id_rules(),
+            mount_point: rule.mount_point.clone(),
         };
         Ok(Arc::new(ListenerAuth::new(label.into(), sources)))
     }

@@ -81,6 +81,7 @@ pub(super) fn settings(config: &Config, auth_rules: &AuthRules) -> Settings {
     settings.sys_interval = config.broker.sys_interval;
     settings.durable = config.storage.place().is_some();
     settings.client_ids = auth_rules.client_ids();
+    settings.mount_points = auth_rules.mount_points();
     settings.audit.enabled = config.audit.stamping;
     settings.audit.rules.clone_from(&config.audit.rules);
     settings.audit.prefix.clone_from(&config.audit.prefix);

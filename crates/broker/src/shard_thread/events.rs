@@ -49,12 +49,15 @@ pub(super) fn handle_event(
             applied,
         } => {
             let client_ids = auth_rules.client_ids();
+            let mount_points = auth_rules.mount_points();
             let before = std::mem::replace(&mut driver.auth_rules, auth_rules);
             if let Some(NewPolicy(policy)) = policy {
                 input(shard, driver, now, Input::PolicyReplaced(policy));
             }
             input(shard, driver, now, Input::Reconfigured(limits));
             input(shard, driver, now, Input::ClientIdRulesReplaced(client_ids));
+            // Behind the policy, with which it decides.
+            input(shard, driver, now, Input::MountPointsReplaced(mount_points));
             renew_rates(shard, driver, now, &before.rates);
             drop(applied);
         }

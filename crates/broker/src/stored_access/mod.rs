@@ -154,6 +154,7 @@ fn core_role(name: &str, role: &Role) -> Result<core::Role, RoleError> {
         members,
         connect: Effect::Allow,
         rules: rules.collect::<Result<_, _>>()?,
+        mount_point: None,
     })
 }
 

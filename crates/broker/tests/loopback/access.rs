@@ -22,6 +22,7 @@ fn role(member: Member, connect: Effect, rules: &[(Effect, Action, &str)]) -> Ro
         members: vec![member],
         connect,
         rules: rules.iter().map(rule).collect(),
+        mount_point: None,
     }
 }
 

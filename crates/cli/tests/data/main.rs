@@ -58,6 +58,7 @@ impl Filled {
                 expiry_s: NonZeroU32::new(seconds).unwrap(),
                 offline_since_ms,
                 user: None,
+                mount: None,
             };
             put(client, Part::Head, head.encode());
         }
@@ -103,6 +104,7 @@ impl Filled {
             expiry_s: NonZeroU32::MAX,
             offline_since_ms: Some(THEN_MS),
             user: None,
+            mount: None,
         };
         let filter = "silent/#";
         let subscription = subscription(filter, Sequence(1));

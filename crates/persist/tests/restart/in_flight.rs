@@ -52,6 +52,7 @@ fn give(store: &Memory, client_id: &str, given: &[Position]) {
         expiry_s: NonZeroU32::MAX,
         offline_since_ms: None,
         user: None,
+        mount: None,
     };
     batch.put(Space::Sessions, key(client_id, Part::Head), head.encode());
     for (number, at) in (1..).zip(given) {

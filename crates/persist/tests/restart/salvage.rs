@@ -31,6 +31,7 @@ fn filled(from: &Memory, to: &Embedded) {
                 expiry_s: NonZeroU32::MAX,
                 offline_since_ms: None,
                 user: None,
+                mount: None,
             };
             let message = MessageRecord::plain("t", 1, &[7; 1_000]).encode();
             let outbound = Outbound {

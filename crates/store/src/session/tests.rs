@@ -78,13 +78,16 @@ fn values_read_as_they_were_written() {
     let expiry_s = NonZeroU32::new(u32::MAX).unwrap();
     for offline_since_ms in [None, Some(1_790_000_000_000)] {
         for user in [None, Some("ann".to_owned())] {
-            let head = Head {
-                client_id: "sensor".into(),
-                expiry_s,
-                offline_since_ms,
-                user,
-            };
-            check(head, Head::encode, Head::decode);
+            for mount in [None, Some("plant-a/".to_owned())] {
+                let head = Head {
+                    client_id: "sensor".into(),
+                    expiry_s,
+                    offline_since_ms,
+                    user: user.clone(),
+                    mount,
+                };
+                check(head, Head::encode, Head::decode);
+            }
         }
     }
     let subscription = Subscription {

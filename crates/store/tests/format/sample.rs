@@ -81,6 +81,7 @@ pub(crate) fn fill(store: &dyn Store) {
         expiry_s: NonZeroU32::MAX,
         offline_since_ms: Some(1_790_000_000_000),
         user: None,
+        mount: None,
     };
     let subscription = Subscription {
         filter: "plant/+".into(),
@@ -228,6 +229,7 @@ pub(crate) fn fill_with_access(store: &dyn Store) {
         expiry_s: NonZeroU32::MIN,
         offline_since_ms: Some(1_790_000_000_000),
         user: Some("ann".into()),
+        mount: None,
     };
     batch.put(Space::Sessions, key("desk", Part::Head), head.encode());
     commit(store, batch);
@@ -244,6 +246,7 @@ fn sessions(batch: &mut Batch) {
         expiry_s: NonZeroU32::MIN,
         offline_since_ms,
         user: None,
+        mount: None,
     };
     let subscription = Subscription {
         filter: "$share/crew/plant/+".into(),

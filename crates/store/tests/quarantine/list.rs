@@ -19,6 +19,7 @@ fn a_bad_block_in_the_list_of_trees_costs_nothing_that_is_in_them() {
         expiry_s: NonZeroU32::MAX,
         offline_since_ms: None,
         user: None,
+        mount: None,
     };
     let mut batch = Batch::new();
     batch

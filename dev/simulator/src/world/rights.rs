@@ -50,6 +50,7 @@ impl Rights {
                 members: vec![Member::client(&format!("c{client}"))],
                 connect: Effect::Allow,
                 rules: vec![rule(Effect::Deny, action.into(), topic)],
+                mount_point: None,
             })
         });
         let everything = ["#", "$audit/#", "$SYS/#"];
@@ -60,6 +61,7 @@ impl Rights {
             rules: everything
                 .map(|filter| rule(Effect::Allow, Actions::ALL, filter))
                 .into(),
+            mount_point: None,
         };
         let policy = Policy::compile(
             self.generation,

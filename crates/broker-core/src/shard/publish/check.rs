@@ -49,7 +49,7 @@ pub(super) fn check_properties(publish: &Publish<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn invalid_topic(error: TopicError) -> Fault {
+pub(in crate::shard) fn invalid_topic(error: TopicError) -> Fault {
     Fault {
         reason: error.reason(),
         detail: error.to_string().into(),

@@ -161,6 +161,7 @@ fn put_head(batch: &mut Batch, client: &str) {
         expiry_s: NonZeroU32::MAX,
         offline_since_ms: None,
         user: None,
+        mount: None,
     };
     let key = session::key(client, Part::Head);
     batch.put(Space::Sessions, key, head.encode());
