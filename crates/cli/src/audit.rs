@@ -158,6 +158,10 @@ struct Source {
     /// The topics are all that any lane goes to: miss each lane that a producer says it has
     #[arg(long, conflicts_with = "part")]
     all_lanes: bool,
+    /// The broker gives clients mount points: compare a message with the topic that its publisher
+    /// knows, if one of the two ends with the other. What stands in front is the broker's word
+    #[arg(long)]
+    mounts: bool,
     #[command(flatten)]
     broker: BrokerArgs,
 }
@@ -284,6 +288,7 @@ fn hear(
         part: source.part,
         expect: &source.expect,
         all_lanes: source.all_lanes,
+        mounts: source.mounts,
         total: seconds.map(Duration::from_secs),
         wanted,
     };

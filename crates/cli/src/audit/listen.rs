@@ -29,6 +29,7 @@ pub(super) struct Listening<'a> {
     pub(super) expect: &'a [LaneId],
     /// Whatever a directory lists is to come.
     pub(super) all_lanes: bool,
+    pub(super) mounts: bool,
     /// Until interrupted, if there is none.
     pub(super) total: Option<Duration>,
     pub(super) wanted: Wanted,
@@ -172,6 +173,9 @@ impl Listening<'_> {
         }
         if self.part {
             lanes = lanes.scope(Scope::Part);
+        }
+        if self.mounts {
+            lanes = lanes.across_mounts();
         }
         if self.all_lanes {
             lanes = lanes.expect_listed();

@@ -15,6 +15,7 @@ mod away;
 mod delivery;
 mod directories;
 mod dropped;
+mod mounts;
 mod options;
 mod origins;
 mod saved;
@@ -79,6 +80,7 @@ pub struct AuditedSubscriber {
     at_most_once: BTreeSet<LaneId>,
     asking: Option<Asking>,
     judges_origins: bool,
+    crosses_mounts: bool,
     expected: Expected,
     /// What the broker kept from this client of lanes of which nothing has come yet.
     early: Vec<DropRecord>,
@@ -325,7 +327,8 @@ impl AuditedSubscriber {
         if received.is_repeated() && self.is_below_next(&property) {
             property.flags.resent = true;
         }
-        let (topic, payload) = (received.topic().as_bytes(), received.payload());
+        let topic = mounts::signed_topic(received, self.crosses_mounts).as_bytes();
+        let payload = received.payload();
         if self.origins.contains(&property.lane) && property.fits(&self.hasher, topic, payload) {
             self.hear_itself(&property);
         }

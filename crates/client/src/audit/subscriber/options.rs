@@ -42,6 +42,7 @@ pub struct SubscriberOptions {
     acknowledging: Acknowledging,
     asks: bool,
     judges_origins: bool,
+    crosses_mounts: bool,
     saved: Option<Vec<u8>>,
 }
 
@@ -67,6 +68,7 @@ impl SubscriberOptions {
             acknowledging: Acknowledging::Automatic,
             asks: true,
             judges_origins: true,
+            crosses_mounts: false,
             saved: None,
         }
     }
@@ -144,6 +146,16 @@ impl SubscriberOptions {
         self
     }
 
+    /// The broker gives clients mount points, and the producers know their topics by other names than
+    /// this subscriber: with or without what stands in front. A message is judged by the topic in
+    /// its user property `audit-topic`, if one of the two topics ends with the other, behind a `/`.
+    /// What stands in front of that is then the broker's word, which no stamp covers.
+    #[must_use]
+    pub fn across_mounts(mut self) -> Self {
+        self.crosses_mounts = true;
+        self
+    }
+
     /// Goes on from the [bytes](Saved::bytes) that [`AuditedSubscriber::save`] gave.
     #[must_use]
     pub fn restore(mut self, saved: Vec<u8>) -> Self {
@@ -206,6 +218,7 @@ impl SubscriberOptions {
             at_most_once: BTreeSet::new(),
             asking: self.asks.then(Asking::default),
             judges_origins: self.judges_origins,
+            crosses_mounts: self.crosses_mounts,
             early: Vec::new(),
             next_look: Duration::ZERO,
             next_poll: Duration::ZERO,
