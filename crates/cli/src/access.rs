@@ -63,7 +63,8 @@ struct Explain {
     json: bool,
     /// What the client wants to do
     action: Asked,
-    /// The topic; for subscribe a topic filter
+    /// The topic; for subscribe a topic filter. Whole, with the mount point of the client, if it has
+    /// one
     topic: Option<String>,
 }
 
@@ -154,6 +155,7 @@ fn explain(args: &Explain) -> Result<ExitCode, Failure> {
             "reason": explanation.reason,
             "rule": explanation.rule,
             "role": explanation.role,
+            "mount": explanation.mount,
         });
         writeln!(out, "{object}")
     } else {

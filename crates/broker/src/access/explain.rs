@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use unbroken_broker_core::{
-    Action, Claims, Decision, Identity, Peer, Policy, TooManyClaims, Verdict,
+    Action, Claims, Decision, Denial, Identity, MountError, MountPoint, Peer, Policy,
+    TooManyClaims, Verdict,
 };
 use unbroken_mqtt_proto::{SubscriptionFilter, TopicName};
 
@@ -19,6 +20,8 @@ use crate::stored_access::StoredAccess;
 pub struct AccessRules {
     policy: Policy,
     has_rules: bool,
+    /// By the position of the listener in the configuration.
+    mount_points: Vec<Option<MountPoint>>,
 }
 
 /// Whether a client may do something.
@@ -38,7 +41,8 @@ pub struct Question {
     pub address: Option<SocketAddr>,
     /// What it wants to do; `None`: to connect.
     pub action: Option<Action>,
-    /// The topic, or for [`Action::Subscribe`] the topic filter.
+    /// The topic, or for [`Action::Subscribe`] the topic filter; whole, with the client's mount
+    /// point.
     pub topic: String,
 }
 
@@ -52,7 +56,9 @@ pub struct Explanation {
     /// Where the rule is written that decided, if one did.
     pub rule: Option<String>,
     /// Why, in a few words.
-    pub reason: &'static str,
+    pub reason: String,
+    /// What the client's topics begin with, if it has a mount point.
+    pub mount: Option<String>,
 }
 
 /// A line of a table of expectations: `allow|deny USER CLIENT ACTION TOPIC`.
@@ -107,6 +113,11 @@ impl AccessRules {
         Ok(Self {
             has_rules: !sets.is_empty(),
             policy: Policy::compile(0, sets)?,
+            mount_points: config
+                .listeners
+                .iter()
+                .map(|listener| listener.mount_point.clone())
+                .collect(),
         })
     }
 
@@ -135,21 +146,59 @@ impl AccessRules {
             }
             _ => connect,
         };
-        self.explanation(decision)
+        let explanation = self.explanation(decision);
+        match self.mount(&identity) {
+            Err(error) if explanation.is_allowed => Explanation {
+                is_allowed: false,
+                role: None,
+                rule: None,
+                reason: format!("it may not connect: {error}"),
+                mount: None,
+            },
+            mount => Explanation {
+                mount: mount.ok().flatten(),
+                ..explanation
+            },
+        }
+        .outside_mount(question.action, &question.topic, self.has_rules)
+    }
+
+    /// What the topics of such a client begin with, if it has a mount point.
+    fn mount(&self, identity: &Identity) -> Result<Option<String>, MountError> {
+        let of_role = self.policy.mount_point(identity)?;
+        let of_listener = self.mount_points.get(usize::from(identity.peer.listener));
+        let point = of_role.or(of_listener.and_then(Option::as_ref));
+        point.map(|point| point.expand(identity)).transpose()
     }
 
     fn explanation(&self, decision: Decision<'_>) -> Explanation {
         Explanation {
+            mount: None,
             is_allowed: !decision.verdict.is_denied(),
             role: decision.role.map(|role| role.name.to_string()),
             rule: decision.rule.map(|rule| rule.origin.to_string()),
-            reason: match decision.verdict {
+            reason: String::from(match decision.verdict {
                 Verdict::Denied(denial) => denial.detail(),
                 Verdict::Allowed if !self.has_rules => "there are no access rules",
                 Verdict::Allowed if decision.rule.is_some() => "an access rule allows it",
                 Verdict::Allowed => "no access rule is against it",
-            },
+            }),
         }
+    }
+}
+
+impl Explanation {
+    /// What begins with `$` is outside of a mount point: only rules open it, and only for reading.
+    fn outside_mount(mut self, action: Option<Action>, topic: &str, has_rules: bool) -> Self {
+        let filter = SubscriptionFilter::parse(topic);
+        let topic = filter.map_or(topic, |filter| filter.filter().as_str());
+        let is_outside = self.mount.is_some() && action.is_some() && topic.starts_with('$');
+        if self.is_allowed && is_outside && (action == Some(Action::Publish) || !has_rules) {
+            self.is_allowed = false;
+            self.reason = Denial::OutsideMount.detail().to_owned();
+            (self.role, self.rule) = (None, None);
+        }
+        self
     }
 }
 
@@ -161,6 +210,10 @@ impl fmt::Display for Explanation {
             (Some(rule), Some(role)) => write!(f, ": {rule}, role {role}"),
             (None, Some(role)) => write!(f, ": role {role}"),
             _ => Ok(()),
+        }?;
+        match &self.mount {
+            Some(mount) => write!(f, "; the client knows topics without `{mount}`"),
+            None => Ok(()),
         }
     }
 }

@@ -56,6 +56,7 @@ pub(crate) fn head(head: &Head) -> Map<String, Value> {
         "expiry_s": expiry_s(head),
         "away_since": head.offline_since_ms.map(time),
         "user": head.user,
+        "mount": head.mount,
     }))
 }
 

@@ -215,6 +215,7 @@ fn json(session: &Session, backlog: Option<Queued>) -> Value {
         .collect();
     let mut object = json!({
         "client": head.client_id,
+        "mount": head.mount,
         "away_since": head.offline_since_ms.map(human_format::time),
         "expiry_s": record::expiry_s(head),
         "expires": session.ends_ms().map(human_format::time),

@@ -303,6 +303,7 @@ fn sessions_are_listed_with_what_they_hold() {
     let objects = store.run(&["sessions", "ls", "--json"]).well().objects();
     let expected = json!({
         "client": "desk",
+        "mount": null,
         "away_since": "2026-09-21T14:13:20Z",
         "expiry_s": null,
         "expires": null,
