@@ -181,3 +181,21 @@ Feature: Configuration
     Then phone receives "a great secret" on "letters"
     And the broker's log mentions "phone"
     And the broker's log does not mention "a great secret"
+
+  Scenario: A mistake in a mount point is found with its place
+    Given a file "broker.toml":
+      """
+      [[listeners]]
+      mount_point = "plant-a"
+      """
+    When I run `unbroken check -c broker.toml`
+    Then it ends with code 1
+    And its errors mention "broker.toml:2"
+    And its errors mention "write `plant-a/`"
+    When in the file "broker.toml" `"plant-a"` becomes `"plant/{user}/"`
+    And I run `unbroken check -c broker.toml`
+    Then it ends with code 0
+    And its output mentions "listeners.0.mount_point"
+    And its output mentions "plant/{user}/"
+    When I run `unbroken access explain -c broker.toml --user ann publish plant/ann/t`
+    Then its output mentions "the client knows topics without `plant/ann/`"

@@ -24,8 +24,8 @@ pub use stream::Stream;
 const CERTIFICATE: &str = "door.pem";
 const KEY: &str = "door.key";
 const SOCKET: &str = "door.sock";
-/// Keys that say who may come in: the second listener has those of the first.
-const ADMISSION: [&str; 10] = [
+/// Keys that say who may come in, and where to: the second listener has those of the first.
+const ADMISSION: [&str; 11] = [
     "acl_file",
     "allow_anonymous",
     "client_id",
@@ -33,6 +33,7 @@ const ADMISSION: [&str; 10] = [
     "http_auth",
     "jwt",
     "max_connections",
+    "mount_point",
     "password_file",
     "stored_users",
     "takeover",
