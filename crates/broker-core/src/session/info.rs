@@ -69,7 +69,7 @@ pub struct SessionInfo {
     pub client_id: Arc<str>,
     /// Whether its client is connected.
     pub is_connected: bool,
-    /// The mount of its last client; `None`: it had none.
+    /// The mount that it is of; `None`: it has none.
     pub mount: Option<Box<str>>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
     pub expiry_s: u32,

@@ -61,7 +61,7 @@ pub(crate) struct Session {
     connection: Option<u32>,
     /// The user whose it is; `None`: its clients had no name.
     user: Option<Arc<str>>,
-    /// The mount of its last client, with which its subscriptions begin.
+    /// The mount that it is of, with which its subscriptions begin.
     mount: Option<Mount>,
     /// From where its client connected last, since the broker started.
     address: Option<Network>,
@@ -154,16 +154,14 @@ impl Session {
         is_another
     }
 
-    /// The mount of its last client.
+    /// The mount that it is of.
     pub(crate) const fn mount(&self) -> Option<&Mount> {
         self.mount.as_ref()
     }
 
-    /// Its client has this mount from now on. Answers whether it was another one.
-    pub(crate) fn set_mount(&mut self, mount: Option<Mount>) -> bool {
-        let is_another = self.mount != mount;
+    /// It is of this mount.
+    pub(crate) fn set_mount(&mut self, mount: Option<Mount>) {
         self.mount = mount;
-        is_another
     }
 
     /// What its client calls a topic that the client has published to.

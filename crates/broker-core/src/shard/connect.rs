@@ -243,9 +243,10 @@ impl Shard {
             self.deliverer(now).catch_up(session);
         }
         // [MQTT-3.1.4-4, MQTT311-3.1.4-3, MQTT311-3.1.2-6]
-        if request.clean_start
-            && let Some(session) = existing.take()
+        if let Some(session) = existing
+            && (request.clean_start || self.is_of_other_mount(session, mount.as_ref()))
         {
+            existing = None;
             self.end_session(now, session, DropReason::SessionEnded); // [MQTT-3.1.2-4]
         }
         // [MQTT-3.2.2-2, MQTT-3.2.2-3] [MQTT311-3.2.2-1, MQTT311-3.2.2-2, MQTT311-3.2.2-3]
@@ -258,12 +259,9 @@ impl Shard {
             }
         };
         let will = request.will(now, || self.identity(id, &client_id));
-        let moves = self.set_mount(session_id, mount);
-        self.attach(id, (session_id, present), request, terms, (will, moves));
+        self.set_mount(session_id, mount);
+        self.attach(id, (session_id, present), request, terms, will);
         self.store_will(session_id);
-        if moves {
-            self.end_other_mount(session_id);
-        }
         self.take_subject(session_id, subject);
         self.accept_connection(now, id, session_id, request, terms);
         self.gate_output(id, session_id, present);
@@ -321,15 +319,14 @@ impl Shard {
         Err(Fault::new(ReasonCode::NotAuthorized, detail))
     }
 
-    /// The session has this connection from now on. `present`: it is not new. `moves`: its client
-    /// has another mount than before.
+    /// The session has this connection from now on. `present`: it is not new.
     fn attach(
         &mut self,
         id: ConnectionId,
         (session_id, present): (SessionId, bool),
         request: &ConnectRequest,
         terms: Agreement,
-        (will, moves): (Option<Box<Will>>, bool),
+        will: Option<Box<Will>>,
     ) {
         let absence = self.numbers.issue();
         let Self {
@@ -364,7 +361,7 @@ impl Shard {
         if terms.expiry_s == 0 && !session.is_behind() {
             session.persist_end(gate);
         } else if self.options.settings.durable
-            && (!session.is_durable() || terms.expiry_s != expiry_before || is_anothers || moves)
+            && (!session.is_durable() || terms.expiry_s != expiry_before || is_anothers)
         {
             session.become_durable(gate.log_ends().all());
             let mount = session.mount().map(|mount| mount.as_str().into());

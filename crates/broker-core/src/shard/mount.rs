@@ -6,6 +6,9 @@
 //!                                                                          as long as it is here
 //! ```
 //!
+//! A session is of one mount. A client that comes with another one begins a new session: it learns
+//! so by CONNACK, and what waited is dropped by name, since it was for other topics.
+//!
 //! Topics of deliveries are converted where they are written (`delivery`). Everything between knows
 //! whole topics: rules, routes, retained messages, the logs and the audit's rules.
 //!
@@ -209,31 +212,33 @@ impl Shard {
         self.access.subscribe(id, filter)
     }
 
-    /// The client of a session has this mount. Answers whether it had another one.
-    pub(super) fn set_mount(&mut self, id: SessionId, mount: Option<Mount>) -> bool {
-        let session = self.sessions.get_mut(id);
-        session.is_some_and(|session| session.set_mount(mount))
+    /// The client of a session has this mount.
+    pub(super) fn set_mount(&mut self, id: SessionId, mount: Option<Mount>) {
+        if let Some(session) = self.sessions.get_mut(id) {
+            session.set_mount(mount);
+        }
     }
 
-    /// The client of a session has come with another mount: its subscriptions are not what it would
-    /// call so now.
-    #[cold]
-    pub(super) fn end_other_mount(&mut self, id: SessionId) {
+    /// Whether a session is one of another mount than its client has now: its subscriptions, and
+    /// what waits for it, are not what the client would call so. Reports the subscriptions.
+    pub(super) fn is_of_other_mount(&mut self, id: SessionId, mount: Option<&Mount>) -> bool {
         let Some(session) = self.sessions.get(id) else {
-            return;
+            return false;
         };
+        if session.mount() == mount {
+            return false;
+        }
         let client_id = Arc::clone(&session.client_id);
         let filters = session.subscriptions.iter();
         let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter.into()).collect();
         for filter in filters {
-            if self.end_subscription_to(id, &filter).is_some() {
-                self.event(Event::SubscriptionRevoked {
-                    client_id: Arc::clone(&client_id),
-                    filter,
-                    why: Denial::MountChanged,
-                });
-            }
+            self.event(Event::SubscriptionRevoked {
+                client_id: Arc::clone(&client_id),
+                filter,
+                why: Denial::MountChanged,
+            });
         }
+        true
     }
 }
 
