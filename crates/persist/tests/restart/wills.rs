@@ -309,6 +309,7 @@ fn all_but(member: Member) -> Arc<Policy> {
         name: "r".into(),
         members: vec![member],
         connect: Effect::Allow,
+        mount_point: None,
         rules: vec![Rule {
             effect,
             actions: Actions::ALL,
