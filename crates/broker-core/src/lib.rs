@@ -57,13 +57,13 @@ pub use durability::{
 };
 pub use ids::{ConnectionId, Errand, GroupId, HandOver, LogId, SessionId, ShardId, StoreId};
 pub use input::{Admission, Clients, Forget, Input, Operation, OwnMessage};
-pub use limits::{Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};
+pub use limits::{DeniedPublish, Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};
 pub use mesh::ShardMessage;
 pub use message::{MarkParts, Message, MessageParts};
 pub use output::{Credentials, Output};
 pub use policy::{
-    Action, Actions, Claims, Combining, Decision, Denial, Effect, Grant, Identity, Member, Peer,
-    Policy, PolicyError, Role, Rule, RuleSet, TooManyClaims, Verdict,
+    Action, Actions, Ceiling, Claims, Combining, Decision, Denial, Effect, Grant, Identity, Member,
+    Peer, Policy, PolicyError, Role, Rule, RuleSet, TooManyClaims, Verdict,
 };
 pub use position::{Frontier, Position};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};

@@ -44,7 +44,7 @@ use self::write_buffer::WriteBuffer;
 use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::limits::{Limits, UNCOUNTED_BYTES};
-use crate::policy::{Claims, Grant, Peer};
+use crate::policy::{Ceiling, Claims, Grant, Peer};
 use crate::reason::Fault;
 use crate::shares::{Full, Network, Reserved};
 
@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     in_line: bool,
     /// Its CONNECT has the bit by which Mosquitto's bridges make themselves known.
     is_bridge: bool,
+    /// What its CONNACK has said of how it may publish.
+    announced: Ceiling,
     /// The client's Maximum Packet Size [MQTT-3.1.2-24].
     packet_bytes_max: u32,
     /// One and a half times the keep alive in force [MQTT-3.1.2-22].
@@ -134,6 +136,8 @@ pub(crate) struct Terms {
     pub(crate) aliases_in_max: Option<u16>,
     /// How many it lets the broker use.
     pub(crate) aliases_out_max: u16,
+    /// What CONNACK says of how it may publish.
+    pub(crate) announced: Ceiling,
 }
 
 impl Connection {
@@ -156,6 +160,7 @@ impl Connection {
             paused: false,
             in_line: false,
             is_bridge: false,
+            announced: Ceiling::NONE,
             packet_bytes_max: u32::MAX,
             keep_alive: None,
             login: Login::default(),
@@ -193,6 +198,11 @@ impl Connection {
 
     pub(crate) const fn is_bridge(&self) -> bool {
         self.is_bridge
+    }
+
+    /// How the client may publish as its CONNACK says: more is a protocol error.
+    pub(crate) const fn announced(&self) -> Ceiling {
+        self.announced
     }
 
     pub(crate) const fn packet_bytes_max(&self) -> u32 {
@@ -328,6 +338,7 @@ impl Connection {
     /// Lets the client in.
     pub(crate) fn accept(&mut self, now: Instant, terms: &Terms) {
         self.handshake = Handshake::Admitted(terms.session);
+        self.announced = terms.announced;
         self.keep_alive = terms.keep_alive;
         self.input.heard(now);
         if let Some(most) = terms.aliases_in_max {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Action, Actions, Effect, Identity};
+use super::{Action, Actions, Ceiling, Effect, Identity};
 use crate::name_pattern::is_like;
 
 /// Rules that decide together. Each set that is about a client must allow what it does.
@@ -52,6 +52,9 @@ pub struct Role {
     pub members: Vec<Member>,
     /// Whether they may connect.
     pub connect: Effect,
+    /// What limits all that they publish and subscribe to, whatever other roles allow. Clients of
+    /// 5.0 are told it in CONNACK [MQTT-3.2.2-9].
+    pub ceiling: Ceiling,
     /// What they may do then. Their order does not matter.
     pub rules: Vec<Rule>,
 }
@@ -87,6 +90,8 @@ pub struct Rule {
     /// For [`Action::Subscribe`], with each filter that asks for nothing but these topics. What a
     /// broader filter brings is up to the rules for [`Action::Receive`].
     pub filter: Box<str>,
+    /// What limits that, if it is allowed, whatever other rules allow; not used by a denial.
+    pub ceiling: Ceiling,
     /// Where it is written, for explanations: a file and a line, or a command.
     pub origin: Arc<str>,
 }

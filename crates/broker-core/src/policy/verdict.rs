@@ -1,5 +1,7 @@
 //! What is asked, and what the answer is.
 
+use unbroken_mqtt_proto::{QoS, ReasonCode};
+
 /// What a client wants to do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -97,6 +99,47 @@ pub enum Denial {
     /// A rule is about the client's own name, and the name has a character in it that means
     /// something in a topic filter.
     UnusableName,
+    /// It may, but not at so high a QoS.
+    QoS,
+    /// It may, but nothing retained.
+    Retained,
+}
+
+/// How a client may do what it may: each limit that is about it holds, so the lowest of several.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ceiling {
+    /// The highest QoS of a message that it publishes, or of a subscription that it is granted.
+    pub max_qos: QoS,
+    /// Whether it may publish retained messages.
+    pub retain: bool,
+}
+
+impl Ceiling {
+    /// Without a limit.
+    pub const NONE: Self = Self {
+        max_qos: QoS::ExactlyOnce,
+        retain: true,
+    };
+
+    /// Under this one and another one.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            max_qos: self.max_qos.min(other.max_qos),
+            retain: self.retain && other.retain,
+        }
+    }
+
+    /// Why a message is above it, if it is.
+    pub fn denial(self, qos: QoS, retain: bool) -> Option<Denial> {
+        if qos > self.max_qos {
+            Some(Denial::QoS)
+        } else if retain && !self.retain {
+            Some(Denial::Retained)
+        } else {
+            None
+        }
+    }
 }
 
 impl Denial {
@@ -108,6 +151,19 @@ impl Denial {
             Self::Rule => "denied-by-rule",
             Self::NoRule => "no-rule-allows",
             Self::UnusableName => "unusable-name",
+            Self::QoS => "qos-too-high",
+            Self::Retained => "retained",
+        }
+    }
+
+    /// The reason code for a client that was told so in CONNACK, or is with its refusal.
+    pub(crate) const fn announced(self) -> ReasonCode {
+        match self {
+            Self::QoS => ReasonCode::QoSNotSupported,
+            Self::Retained => ReasonCode::RetainNotSupported,
+            Self::ReservedTopic | Self::NoRole | Self::Rule | Self::NoRule | Self::UnusableName => {
+                ReasonCode::NotAuthorized
+            }
         }
     }
 
@@ -122,6 +178,8 @@ impl Denial {
                 "an access rule is about the client's own name, which contains '+', '#' or '/', or \
                  begins with '$'"
             }
+            Self::QoS => "an access rule limits it to a lower QoS",
+            Self::Retained => "an access rule allows it only without retain",
         }
     }
 }

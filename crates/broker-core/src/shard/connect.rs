@@ -17,7 +17,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::connection::keepalive;
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
-    ConnAck, Connect, Frame, Packet, Property, PropertyBuf, ReasonCode, Version,
+    ConnAck, Connect, Frame, Packet, Property, PropertyBuf, QoS, ReasonCode, Version,
 };
 
 use super::{places::no_place, store};
@@ -34,6 +34,7 @@ use crate::limits::{PATIENCE_WITHOUT_PLACE, WINDOW_INITIAL};
 use crate::message::add;
 use crate::output::{Credentials, Output};
 use crate::placement;
+use crate::policy::Ceiling;
 use crate::reason::{DropReason, Fault};
 use crate::session::Session;
 use crate::settings::ShardOptions;
@@ -215,7 +216,10 @@ impl Shard {
             Ok(subject) => subject,
             Err(fault) => return self.refuse(now, id, request.caller_as(client_id), fault),
         };
-        let terms = self.agree(request);
+        let ceiling = subject
+            .as_ref()
+            .map_or(Ceiling::NONE, |subject| subject.ceiling());
+        let terms = self.agree(request, ceiling);
         let Some(announced) = self.announced(id, request, &client_id, terms) else {
             let fault = Fault::new(
                 ReasonCode::PacketTooLarge,
@@ -260,7 +264,7 @@ impl Shard {
         let will = request.will(now, || self.identity(id, &client_id));
         self.attach(id, (session_id, present), request, terms, will);
         self.store_will(session_id);
-        self.take_subject(session_id, subject);
+        self.take_subject(now, id, session_id, subject);
         self.accept_connection(now, id, session_id, request, terms);
         self.gate_output(id, session_id, present);
         // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
@@ -391,6 +395,7 @@ impl Shard {
             keep_alive,
             aliases_in_max: v5.then_some(limits.topic_aliases_in_max),
             aliases_out_max: if v5 { aliases_out_max } else { 0 },
+            announced: terms.ceiling,
         };
         if let Some(connection) = self.connections.get_mut(id) {
             connection.accept(now, &terms);
@@ -423,7 +428,8 @@ impl Shard {
     }
 
     /// What the two sides agree on where CONNECT leaves it to the server.
-    fn agree(&self, request: &ConnectRequest) -> Agreement {
+    /// `ceiling`: how the client may publish at all.
+    fn agree(&self, request: &ConnectRequest, ceiling: Ceiling) -> Agreement {
         let wanted = match request.version {
             Version::V5 => request.session_expiry_s.unwrap_or(0),
             // 3.x knows only "ends with the connection" [MQTT311-3.1.2-6] and "stays"
@@ -438,6 +444,10 @@ impl Shard {
             wanted_expiry_s: wanted,
             expiry_s: wanted.min(self.options.limits.session_expiry_max_s),
             server_keep_alive,
+            ceiling: match request.version {
+                Version::V5 => ceiling,
+                Version::V3_1 | Version::V3_1_1 => Ceiling::NONE,
+            },
         }
     }
 
@@ -469,6 +479,12 @@ impl Shard {
             // [MQTT-3.2.2-16] [MQTT-3.1.3-7]
             let assigned = Property::AssignedClientIdentifier(client_id);
             add(&mut announced, assigned);
+        }
+        if terms.ceiling.max_qos < QoS::ExactlyOnce {
+            add(&mut announced, Property::MaximumQoS(terms.ceiling.max_qos)); // [MQTT-3.2.2-9]
+        }
+        if !terms.ceiling.retain {
+            add(&mut announced, Property::RetainAvailable(false));
         }
         if let Some(seconds) = terms.server_keep_alive {
             add(&mut announced, Property::ServerKeepAlive(seconds)); // [MQTT-3.2.2-21]
@@ -561,6 +577,8 @@ struct Agreement {
     wanted_expiry_s: u32,
     expiry_s: u32,
     server_keep_alive: Option<u16>,
+    /// What CONNACK says of how the client may publish.
+    ceiling: Ceiling,
 }
 
 /// SplitMix64's output function: one-to-one, so that distinct inputs give distinct ids.

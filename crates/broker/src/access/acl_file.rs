@@ -15,7 +15,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unbroken_broker_core::{Action, Actions, Combining, Effect, Member, Role, Rule, RuleSet};
+use unbroken_broker_core::{
+    Action, Actions, Ceiling, Combining, Effect, Member, Role, Rule, RuleSet,
+};
 use unbroken_mosquitto_files::acl::{self, Access, Acl, Part, Who};
 use unbroken_mosquitto_files::{Mistakes, Remark};
 
@@ -89,6 +91,7 @@ impl AclFile {
             name,
             members: vec![member],
             connect: Effect::Allow,
+            ceiling: Ceiling::NONE,
             rules,
         };
         let named = named.into_iter().map(|(user, rules)| match user {
@@ -119,6 +122,7 @@ fn names_client() -> Rule {
         effect: Effect::Deny,
         actions: Actions::NONE,
         filter: "{user}/{client}".into(),
+        ceiling: Ceiling::NONE,
         origin: "patterns".into(),
     }
 }
@@ -141,6 +145,7 @@ fn rule(line: &acl::Rule) -> Rule {
         effect,
         actions,
         filter: parts.collect::<String>().into(),
+        ceiling: Ceiling::NONE,
         origin: line.place.to_string().into(),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use unbroken_broker_core::{
-    Action, Actions, Effect, Input, Member, Policy, Role, Rule, RuleSet, Shard,
+    Action, Actions, Ceiling, Effect, Input, Member, Policy, Role, Rule, RuleSet, Shard,
 };
 
 use super::World;
@@ -49,6 +49,7 @@ impl Rights {
                 name: "denied".into(),
                 members: vec![Member::client(&format!("c{client}"))],
                 connect: Effect::Allow,
+                ceiling: Ceiling::NONE,
                 rules: vec![rule(Effect::Deny, action.into(), topic)],
             })
         });
@@ -57,6 +58,7 @@ impl Rights {
             name: "all".into(),
             members: vec![Member::ANYBODY],
             connect: Effect::Allow,
+            ceiling: Ceiling::NONE,
             rules: everything
                 .map(|filter| rule(Effect::Allow, Actions::ALL, filter))
                 .into(),
@@ -75,6 +77,7 @@ fn rule(effect: Effect, actions: Actions, filter: &str) -> Rule {
         effect,
         actions,
         filter: filter.into(),
+        ceiling: Ceiling::NONE,
         origin: "simulator".into(),
     }
 }
