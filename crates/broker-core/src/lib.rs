@@ -52,8 +52,8 @@ pub use audit::clean_shutdown::EPOCHS_AHEAD_MAX;
 pub use client_ids::{ClientIdRules, ClientIdSource};
 pub use connection::{AuthExchange, AuthStep, LastWords};
 pub use durability::{
-    Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReadAnswer, ReadRequest,
-    ReceivedEntry, Record, StoreRequest, StoreSize, StoredSubscription, Will,
+    Entry, LaneState, LaneTold, LaneUser, Marker, MaybeSent, Presence, Progress, ReadAnswer,
+    ReadRequest, ReceivedEntry, Record, StoreRequest, StoreSize, StoredSubscription, Will,
 };
 pub use ids::{ConnectionId, Errand, GroupId, HandOver, LogId, SessionId, ShardId, StoreId};
 pub use input::{Admission, Clients, Forget, Input, Operation, OwnMessage};

@@ -322,6 +322,9 @@ impl Shard {
         let terms = (item.publication.qos, item.publication.retain);
         if access.publish(publisher, topic, terms).is_denied()
             || poses_as_record(audit.topics(), topic, properties)
+            || self
+                .auditor(item.publication.stamp)
+                .is_another_users(publisher, &item.publication)
         {
             let why = DropReason::NotAuthorized;
             return Some(Refusal { why, full: None });

@@ -31,6 +31,8 @@ impl Shard {
         let until = item.until;
         if *why == DropReason::NotAuthorized {
             // Answered before 5.0, too, since its client would send it again.
+            self.auditor(now)
+                .name_other_user(session_id, &item.publication);
             self.drop_denied(now, session_id, &item.publication);
             let connection = self.connections.get(id);
             let announced = connection.map_or(Ceiling::NONE, Connection::announced);
