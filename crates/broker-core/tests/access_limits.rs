@@ -39,6 +39,7 @@ fn rules(generation: u64, of_ann: Ceiling, topics: &[(&str, Ceiling)]) -> Arc<Po
         members: vec![member],
         connect: Effect::Allow,
         ceiling,
+        client_id: None,
         rules,
     };
     let mut all = vec![rule("#", Ceiling::NONE)];
@@ -285,6 +286,7 @@ fn a_limit_is_about_the_actions_of_its_rule() {
         members: vec![Member::ANYBODY],
         connect: Effect::Allow,
         ceiling: Ceiling::NONE,
+        client_id: None,
         rules: vec![
             rule(Actions::ALL, Ceiling::NONE),
             rule(Action::Subscribe.into(), UP_TO_1),

@@ -89,6 +89,7 @@ fn roles() -> Policy {
         }],
         connect: Effect::Allow,
         ceiling: Ceiling::NONE,
+        client_id: None,
         rules: filters
             .iter()
             .map(|filter| Rule {

@@ -83,11 +83,13 @@ pub(crate) struct Disk {
 
 /// Changes what commands ask the control socket to change, and has the configuration read again.
 #[derive(Debug)]
-struct Operator {
-    requests: Requests,
-    access: Arc<AccessInForce>,
-    failure: Failure,
-    notify: Sender<Notice>,
+pub(crate) struct Operator {
+    pub(crate) requests: Requests,
+    pub(crate) access: Arc<AccessInForce>,
+    pub(crate) failure: Failure,
+    pub(crate) notify: Sender<Notice>,
+    /// Whether what it changes ends with the process.
+    pub(crate) is_in_memory: bool,
 }
 
 impl control::Operator for Operator {
@@ -133,6 +135,10 @@ impl control::Operator for Operator {
 
     fn failure(&self) -> Option<&str> {
         self.failure.cause()
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.is_in_memory
     }
 }
 
@@ -394,6 +400,7 @@ impl OpenedStore {
             access: Arc::clone(&access),
             failure: failure.clone(),
             notify: notify_operator,
+            is_in_memory: false,
         };
         let store = Arc::clone(&self.store);
         let control = control::start(store, &self.directory, Box::new(operator));

@@ -33,11 +33,13 @@ use crate::authenticator::{HookError, TokenError, Verifier};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
+use crate::control::Control;
 use crate::disk::{Disk, DiskError, OpenedStore};
 use crate::handle::{
     BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
 use crate::listener::{self, Acceptor, ConnectionPermits, Layers, OpenSocket, OpenedListener};
+use crate::memory_control::{self, ControlError};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
@@ -63,6 +65,8 @@ pub struct Server {
     ended: Receiver<ShardThread>,
     /// `None`: all data is in memory. Ends after the shards.
     disk: Option<Disk>,
+    /// Of a broker without a disk, if it has one.
+    control: Option<Control>,
     /// Why the store has failed, if it has.
     store_failure: Option<String>,
 }
@@ -124,6 +128,9 @@ pub enum StartError {
     /// The data directory cannot be opened or used.
     #[error("{0}")]
     Disk(#[from] DiskError),
+    /// A broker that stores nothing cannot have its control socket.
+    #[error("{0}")]
+    Control(#[from] ControlError),
     /// The system refused a thread, a poll or a random number.
     #[error("cannot start the broker's threads: {0}")]
     System(#[from] io::Error),
@@ -205,6 +212,7 @@ impl Server {
             shards_running: 0,
             ended: left,
             disk: None,
+            control: None,
             store_failure: None,
         };
         let ended = ended; // dropped before the server when the start fails
@@ -214,6 +222,11 @@ impl Server {
         put_in_force(policy.as_ref(), &mut shards);
         if let Some(opened) = opened {
             server.start_disk(opened, &config, &mut shards, &mut wiring)?;
+        } else if let Some(directory) = config.storage.memory_control() {
+            let access = Arc::clone(server.handle.access());
+            let (requests, notify) = (server.handle.requests(), server.notifier());
+            let control = memory_control::start(directory, requests, access, notify)?;
+            server.control = Some(control);
         }
         let mut threads = Vec::new();
         let mut acceptor = Some(acceptor);
@@ -342,6 +355,7 @@ impl Server {
         for thread in self.threads.drain(..) {
             let _ = thread.join(); // a panic was reported by a notice
         }
+        drop(self.control.take());
         let ended = self.disk.take().map_or(Ok(()), |mut disk| disk.end());
         self.store_failure.take().map_or(ended, Err)
     }

@@ -263,6 +263,7 @@ impl Random {
             members,
             connect: Effect::Allow,
             ceiling: self.ceiling(),
+            client_id: None,
             rules,
         }
     }
@@ -449,6 +450,7 @@ fn a_rule_that_cannot_be_meant_is_refused() {
             members: vec![Member::ANYBODY],
             connect: Effect::Allow,
             ceiling: Ceiling::NONE,
+            client_id: None,
             rules: vec![rule],
         };
         let compiled = Policy::compile(1, vec![RuleSet::of(vec![role])]);
@@ -483,6 +485,7 @@ fn a_decision_names_the_rule_that_made_it() {
         members: vec![member],
         connect,
         ceiling: Ceiling::NONE,
+        client_id: None,
         rules,
     };
     let policy = Policy::compile(

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Action, Actions, Ceiling, Effect, Identity};
-use crate::name_pattern::is_like;
+use crate::name_pattern::{USER, is_like, is_like_for};
 
 /// Rules that decide together. Each set that is about a client must allow what it does.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,6 +55,9 @@ pub struct Role {
     /// What limits all that they publish and subscribe to, whatever other roles allow. Clients of
     /// 5.0 are told it in CONNACK [MQTT-3.2.2-9].
     pub ceiling: Ceiling,
+    /// What the client id of each of them must be like: `*` stands for any characters, `{user}` for
+    /// the client's user name. `None`: any.
+    pub client_id: Option<Arc<str>>,
     /// What they may do then. Their order does not matter.
     pub rules: Vec<Rule>,
 }
@@ -94,6 +97,17 @@ pub struct Rule {
     pub ceiling: Ceiling,
     /// Where it is written, for explanations: a file and a line, or a command.
     pub origin: Arc<str>,
+}
+
+impl Role {
+    /// Whether a client that has the role may have its id.
+    pub(super) fn allows_id(&self, identity: &Identity) -> bool {
+        self.client_id.as_deref().is_none_or(|pattern| {
+            let user = identity.user.as_deref();
+            let is_bound = !pattern.contains(USER) || user.is_some();
+            is_bound && is_like_for(pattern, user.unwrap_or_default(), &identity.client_id)
+        })
+    }
 }
 
 impl Rule {

@@ -143,7 +143,9 @@ impl Policy {
     /// Whether such a client may connect.
     pub fn connect(&self, identity: &Identity) -> Decision<'_> {
         let subject = self.subject(identity);
-        let denying = |compiled: &&Compiled| compiled.role.connect == Effect::Deny;
+        let denying = |Compiled { role, .. }: &&Compiled| {
+            role.connect == Effect::Deny || !role.allows_id(identity)
+        };
         let roles = || subject.roles.iter().filter_map(|at| self.role(*at));
         let role = roles().find(denying).or_else(|| roles().next());
         Decision {
@@ -251,7 +253,7 @@ impl Policy {
         let mut verdicts = subject
             .sets
             .iter()
-            .map(|set| self.connect_by(*set, &subject));
+            .map(|set| self.connect_by(*set, &subject, identity));
         subject.connect = verdicts
             .find(|verdict| verdict.is_denied())
             .unwrap_or(Verdict::Allowed);
@@ -259,7 +261,7 @@ impl Policy {
     }
 
     /// What one set says of the connection of a client.
-    fn connect_by(&self, set: u8, subject: &Subject) -> Verdict {
+    fn connect_by(&self, set: u8, subject: &Subject, identity: &Identity) -> Verdict {
         let mut roles = self.roles_of(set, subject).peekable();
         let combining = self.sets[usize::from(set)].combining;
         if roles.peek().is_none() {
@@ -271,6 +273,9 @@ impl Policy {
         for Compiled { role, tree, .. } in roles {
             if role.connect == Effect::Deny {
                 return Verdict::Denied(Denial::Rule);
+            }
+            if !role.allows_id(identity) {
+                return Verdict::Denied(Denial::ClientId);
             }
             if combining == Combining::DenyOverrides && subject.is_unusable_in(tree) {
                 return Verdict::Denied(Denial::UnusableName);

@@ -190,6 +190,7 @@ mod tests {
             members: vec![Member::user(user)],
             connect: crate::policy::Effect::Allow,
             ceiling: Ceiling::NONE,
+            client_id: None,
             rules: Vec::new(),
         };
         let policy =

@@ -103,6 +103,8 @@ pub enum Denial {
     QoS,
     /// It may, but nothing retained.
     Retained,
+    /// A role of the client's asks for another client id.
+    ClientId,
 }
 
 /// How a client may do what it may: each limit that is about it holds, so the lowest of several.
@@ -153,14 +155,17 @@ impl Denial {
             Self::UnusableName => "unusable-name",
             Self::QoS => "qos-too-high",
             Self::Retained => "retained",
+            Self::ClientId => "client-id",
         }
     }
 
-    /// The reason code for a client that was told so in CONNACK, or is with its refusal.
-    pub(crate) const fn announced(self) -> ReasonCode {
+    /// The reason code of a connection that is refused for it, or ends although its CONNACK has
+    /// said so.
+    pub(crate) const fn code(self) -> ReasonCode {
         match self {
             Self::QoS => ReasonCode::QoSNotSupported,
             Self::Retained => ReasonCode::RetainNotSupported,
+            Self::ClientId => ReasonCode::ClientIdentifierNotValid,
             Self::ReservedTopic | Self::NoRole | Self::Rule | Self::NoRule | Self::UnusableName => {
                 ReasonCode::NotAuthorized
             }
@@ -180,6 +185,7 @@ impl Denial {
             }
             Self::QoS => "an access rule limits it to a lower QoS",
             Self::Retained => "an access rule allows it only without retain",
+            Self::ClientId => "its client id is not one that a role of the client allows",
         }
     }
 }

@@ -222,7 +222,7 @@ impl Shard {
         let subject = self.access.subject(|| self.identity(id, client_id));
         let access = &mut self.access;
         if let Some(Verdict::Denied(why)) = subject.as_ref().map(|subject| subject.connect()) {
-            return Err(Fault::new(ReasonCode::NotAuthorized, why.detail()));
+            return Err(Fault::new(why.code(), why.detail()));
         }
         if let Some(will) = request.will.as_deref() {
             let terms = (will.qos, will.retain);
@@ -233,7 +233,7 @@ impl Shard {
                 // [MQTT-3.2.2-12] [MQTT-3.2.2-13]
                 let detail = "the client may not publish such a will: its QoS is too high, or it is \
                               retained";
-                return Err(Fault::new(denial.announced(), detail));
+                return Err(Fault::new(denial.code(), detail));
             }
             if access
                 .will(subject.as_ref(), &will.topic, terms)

@@ -204,7 +204,7 @@ impl Shard {
         let Ok(max_qos) = access.subscribe(request.session, filter) else {
             return Ok(Err(ReasonCode::NotAuthorized));
         };
-        request.options.qos = request.options.qos.min(max_qos);
+        request.options.qos = request.options.qos.min(max_qos); // [MQTT-3.2.2-10]
         if !self.has_room_for_past(request) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }

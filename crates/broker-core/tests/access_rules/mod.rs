@@ -43,6 +43,7 @@ pub(crate) fn policy(generation: u64, lines: &[(&str, &str, &str)]) -> Arc<Polic
                 Effect::Allow
             },
             ceiling: Ceiling::NONE,
+            client_id: None,
             rules: vec![Rule {
                 effect,
                 actions,

@@ -92,6 +92,7 @@ impl AclFile {
             members: vec![member],
             connect: Effect::Allow,
             ceiling: Ceiling::NONE,
+            client_id: None,
             rules,
         };
         let named = named.into_iter().map(|(user, rules)| match user {

@@ -33,6 +33,9 @@ pub struct Role {
     pub max_qos: u8,
     /// Whether its clients may publish retained messages, whatever other roles allow.
     pub retain: bool,
+    /// What the ids of its clients must be like, with `{user}` for the client's user name; `None`:
+    /// any.
+    pub client_id: Option<String>,
     /// What they may do, as `ACTION,ACTION FILTER`, with `max_qos=N` and `retain=false` among the
     /// actions where that is limited.
     pub allow: Vec<String>,
@@ -59,6 +62,7 @@ impl Default for Role {
             connect: Effect::Allow,
             max_qos: 2,
             retain: true,
+            client_id: None,
             allow: Vec::new(),
             deny: Vec::new(),
             is_for_none: false,
@@ -100,6 +104,7 @@ impl Role {
                 max_qos: QoS::try_from(self.max_qos).unwrap_or_default(),
                 retain: self.retain,
             },
+            client_id: self.client_id.as_deref().map(Into::into),
             rules: [allow, deny].concat(),
         })
     }
@@ -264,6 +269,7 @@ fn compile(rule: &Rule) -> Result<(), String> {
         members: Vec::new(),
         connect: Effect::Allow,
         ceiling: Ceiling::NONE,
+        client_id: None,
         rules: vec![Rule {
             origin: "its filter".into(),
             ..rule.clone()

@@ -467,6 +467,16 @@ pub(super) const SECTIONS: &[Section] = &[
                 storage.directory
             ),
             key!(
+                "control",
+                Kind::Path,
+                Restart,
+                [
+                    "With in_memory: a directory for the control socket, by which `unbroken user`, `role`,",
+                    "`rule` and `ban` change what ends with the broker. Empty: there is none."
+                ],
+                storage.control
+            ),
+            key!(
                 "durability",
                 Kind::Choice(&["strict", "relaxed", "off"]),
                 Restart,

@@ -116,6 +116,16 @@ pub(super) const ROLE_KEYS: &[Key<Role>] = &[
         connect
     ),
     key!(
+        "client_id",
+        Kind::Text,
+        Live,
+        [
+            "What the ids of its clients must be like, as listeners.client_id, which must hold too:",
+            "others are refused with 0x85 (before 5.0: 2). `clients` says who has the role."
+        ],
+        client_id
+    ),
+    key!(
         "max_qos",
         Kind::Count {
             min: 0,

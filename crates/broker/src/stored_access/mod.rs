@@ -154,6 +154,7 @@ fn core_role(name: &str, role: &Role) -> Result<core::Role, RoleError> {
         members,
         connect: Effect::Allow,
         ceiling: Ceiling::NONE,
+        client_id: None,
         rules: rules.collect::<Result<_, _>>()?,
     })
 }

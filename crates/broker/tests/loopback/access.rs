@@ -25,6 +25,7 @@ fn role(member: Member, connect: Effect, rules: &[(Effect, Action, &str)]) -> Ro
         members: vec![member],
         connect,
         ceiling: Ceiling::NONE,
+        client_id: None,
         rules: rules.iter().map(rule).collect(),
     }
 }

@@ -310,6 +310,7 @@ fn all_but(member: Member) -> Arc<Policy> {
         members: vec![member],
         connect: Effect::Allow,
         ceiling: Ceiling::NONE,
+        client_id: None,
         rules: vec![Rule {
             effect,
             actions: Actions::ALL,

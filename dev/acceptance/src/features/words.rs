@@ -26,6 +26,8 @@ pub(crate) fn reason_code(words: &str) -> u8 {
         "the topic alias is not valid" => reason::TOPIC_ALIAS_INVALID,
         "a packet was too large" => reason::PACKET_TOO_LARGE,
         "a quota is exceeded" => reason::QUOTA_EXCEEDED,
+        "retained messages are not supported" => reason::RETAIN_NOT_SUPPORTED,
+        "its QoS is not supported" => reason::QOS_NOT_SUPPORTED,
         "the store has failed" => reason::IMPLEMENTATION_SPECIFIC_ERROR,
         "the broker is unavailable" => reason::SERVER_UNAVAILABLE,
         other => panic!("no reason is called {other:?}"),

@@ -50,6 +50,7 @@ impl Rights {
                 members: vec![Member::client(&format!("c{client}"))],
                 connect: Effect::Allow,
                 ceiling: Ceiling::NONE,
+                client_id: None,
                 rules: vec![rule(Effect::Deny, action.into(), topic)],
             })
         });
@@ -59,6 +60,7 @@ impl Rights {
             members: vec![Member::ANYBODY],
             connect: Effect::Allow,
             ceiling: Ceiling::NONE,
+            client_id: None,
             rules: everything
                 .map(|filter| rule(Effect::Allow, Actions::ALL, filter))
                 .into(),

@@ -115,7 +115,7 @@ pub(super) struct Refusal {
 #[cold]
 fn above(announced: Ceiling, publication: &Publication<'_>) -> Option<Fault> {
     let denial = announced.denial(publication.qos, publication.retain)?;
-    Some(Fault::new(denial.announced(), denial.detail()))
+    Some(Fault::new(denial.code(), denial.detail()))
 }
 
 /// Why the connection of a client ends that has published what it may not.
