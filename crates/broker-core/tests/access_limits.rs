@@ -7,7 +7,7 @@ mod shard_bus;
 
 use std::sync::Arc;
 
-use access_rules::{balances, denied, dropped, join, set, stay, try_join};
+use access_rules::{balances, denied, dropped, join, ruled, set, stay, try_join};
 use shard_bus::{Broker, Client, connect, publish, retained, subscribe};
 use unbroken_broker_core::{
     Action, Actions, Ceiling, DeniedPublish, Effect, Limits, Member, Policy, Role, Rule, RuleSet,
@@ -267,6 +267,59 @@ fn a_denied_publish_may_end_the_connection_behind_its_answer() {
         let ann = join(&mut broker, "ann", "a");
         broker.send(ann, publish("low", "no", QoS::ExactlyOnce, 2));
         assert_eq!(broker.take(ann), ["PUBREC #2 87"]);
+        balances(&broker);
+    }
+}
+
+/// Checkpoints and the like are messages; what the broker says is read by rules of its own topics.
+#[test]
+fn topics_of_the_broker_and_of_the_audit_obey_the_rules() {
+    let rules = [
+        ("*", "+psr", "#"),
+        ("ann", "+sr", "$audit/#"),
+        ("ann", "+sr", "$SYS/#"),
+        ("bob", "-psr", "audit/#"),
+    ];
+    for shards in [1, 3] {
+        let mut broker = ruled(shards, &rules);
+        let ann = join(&mut broker, "ann", "a");
+        let bob = join(&mut broker, "bob", "b");
+        for (filter, of_bob) in [
+            ("$audit/#", "87"),
+            ("$SYS/#", "87"),
+            ("audit/#", "87"),
+            ("#", "00"),
+        ] {
+            for (client, code) in [(ann, "00"), (bob, of_bob)] {
+                subscribe(&mut broker, client, filter, QoS::AtMostOnce);
+                assert_eq!(
+                    broker.take(client),
+                    [format!("SUBACK #1 [{code}]")],
+                    "{filter}"
+                );
+            }
+        }
+        let checkpoint = "audit/checkpoint/0000000000000007";
+        for (topic, of_ann) in [
+            (checkpoint, "00"),
+            ("$audit/7/fault", "87"),
+            ("$SYS/x", "87"),
+        ] {
+            broker.send(bob, publish(topic, "no", QoS::AtLeastOnce, 1));
+            assert_eq!(broker.take(bob), ["PUBACK #1 87"], "{topic}");
+            assert_eq!(broker.take(ann), [""; 0], "{topic}");
+            broker.send(ann, publish(topic, "x", QoS::AtLeastOnce, 1));
+            let answers = broker.take(ann);
+            assert!(
+                answers.contains(&format!("PUBACK #1 {of_ann}")),
+                "{answers:?}"
+            );
+            assert_eq!(
+                broker.take(bob),
+                [""; 0],
+                "{topic}: its broad filter brings nothing"
+            );
+        }
         balances(&broker);
     }
 }

@@ -23,6 +23,7 @@
 
 mod answerer;
 mod log_reader;
+pub(crate) mod memory_control;
 mod space;
 mod store_handle;
 #[cfg(test)]
@@ -43,6 +44,7 @@ use unbroken_store::{Batch, Committer, Durability, LogId, Options, StoreError, s
 
 use self::answerer::Answerer;
 use self::log_reader::{Job, LogReader};
+pub use self::memory_control::ControlError;
 use self::space::DiskSpace;
 pub(crate) use self::store_handle::StoreHandle;
 use self::store_handle::Token;
@@ -83,13 +85,29 @@ pub(crate) struct Disk {
 
 /// Changes what commands ask the control socket to change, and has the configuration read again.
 #[derive(Debug)]
-pub(crate) struct Operator {
-    pub(crate) requests: Requests,
-    pub(crate) access: Arc<AccessInForce>,
-    pub(crate) failure: Failure,
-    pub(crate) notify: Sender<Notice>,
+struct Operator {
+    requests: Requests,
+    access: Arc<AccessInForce>,
+    failure: Failure,
+    notify: Sender<Notice>,
     /// Whether what it changes ends with the process.
-    pub(crate) is_in_memory: bool,
+    is_in_memory: bool,
+}
+
+impl Operator {
+    fn new(
+        (requests, access): (Requests, &Arc<AccessInForce>),
+        failure: Failure,
+        notify: Sender<Notice>,
+    ) -> Self {
+        Self {
+            requests,
+            access: Arc::clone(access),
+            failure,
+            notify,
+            is_in_memory: false,
+        }
+    }
 }
 
 impl control::Operator for Operator {
@@ -395,13 +413,7 @@ impl OpenedStore {
         let committer = Arc::new(self.start_committer(storage, answerer)?);
         let writer = Writer::new(&committer, &space);
         access.set_disk(Box::new(writer));
-        let operator = Operator {
-            requests,
-            access: Arc::clone(&access),
-            failure: failure.clone(),
-            notify: notify_operator,
-            is_in_memory: false,
-        };
+        let operator = Operator::new((requests, &access), failure.clone(), notify_operator);
         let store = Arc::clone(&self.store);
         let control = control::start(store, &self.directory, Box::new(operator));
         let control = control.inspect_err(|error| {

@@ -33,7 +33,6 @@ pub mod handle;
 mod listener;
 mod log;
 mod logging;
-mod memory_control;
 mod open_files;
 pub mod passwords;
 mod proxy;
@@ -56,10 +55,9 @@ pub use authenticator::{
     HookError, HttpClientError, KeyError, TokenError, check_hook, check_tokens,
 };
 pub use broker_store::BrokerStore;
-pub use disk::DiskError;
+pub use disk::{ControlError, DiskError};
 pub use handle::{BrokerHandle, ReloadError};
 pub use logging::LogError;
-pub use memory_control::ControlError;
 pub use serve::{ServeError, serve};
 pub use server::{OpenListener, Server, ServerError, ServerOptions, StartError};
 pub use tls::{CertificateInfo, Expiring, Expiry, TlsError, certificates_of, check_certificates};

@@ -34,12 +34,11 @@ use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
 use crate::control::Control;
-use crate::disk::{Disk, DiskError, OpenedStore};
+use crate::disk::{ControlError, Disk, DiskError, OpenedStore, memory_control};
 use crate::handle::{
     BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
 use crate::listener::{self, Acceptor, ConnectionPermits, Layers, OpenSocket, OpenedListener};
-use crate::memory_control::{self, ControlError};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
@@ -220,14 +219,7 @@ impl Server {
         let settings = settings(&config, &auth_rules);
         let mut shards = new_shards(settings, &config, count, &totals, was_killed)?;
         put_in_force(policy.as_ref(), &mut shards);
-        if let Some(opened) = opened {
-            server.start_disk(opened, &config, &mut shards, &mut wiring)?;
-        } else if let Some(directory) = config.storage.memory_control() {
-            let access = Arc::clone(server.handle.access());
-            let (requests, notify) = (server.handle.requests(), server.notifier());
-            let control = memory_control::start(directory, requests, access, notify)?;
-            server.control = Some(control);
-        }
+        server.start_disk(opened, &config, &mut shards, &mut wiring)?;
         let mut threads = Vec::new();
         let mut acceptor = Some(acceptor);
         for ((endpoints, authenticator), shard) in
@@ -250,14 +242,25 @@ impl Server {
         Ok(server)
     }
 
-    /// Restores the shards and starts the store's threads.
+    /// Restores the shards and starts the store's threads; without a store the control socket, if
+    /// there is to be one.
     fn start_disk(
         &mut self,
-        mut opened: OpenedStore,
+        opened: Option<OpenedStore>,
         config: &Config,
         shards: &mut [Shard],
         wiring: &mut Wiring,
     ) -> Result<(), StartError> {
+        let Some(mut opened) = opened else {
+            let directory = config.storage.memory_control();
+            let start = |directory| {
+                let access = Arc::clone(self.handle.access());
+                let (requests, notify) = (self.handle.requests(), self.notifier());
+                memory_control::start(directory, requests, access, notify)
+            };
+            self.control = directory.map(start).transpose()?;
+            return Ok(());
+        };
         opened.restore(shards, &config.limits)?;
         let (stored, read) = (wiring.event_channels(), wiring.event_channels());
         let commands = (self.handle.requests(), Arc::clone(self.handle.access()));

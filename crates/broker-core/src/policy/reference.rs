@@ -471,15 +471,18 @@ fn a_rule_that_cannot_be_meant_is_refused() {
     assert_eq!(compile(&"a/".repeat(200)), Err(deep.to_owned()));
 }
 
-#[test]
-fn a_decision_names_the_rule_that_made_it() {
-    let rule = |effect, filter: &str, line: u32| Rule {
+fn rule(effect: Effect, filter: &str, line: u32) -> Rule {
+    Rule {
         effect,
         actions: Actions::ALL,
         filter: filter.into(),
         ceiling: Ceiling::NONE,
         origin: format!("acl:{line}").into(),
-    };
+    }
+}
+
+#[test]
+fn a_decision_names_the_rule_that_made_it() {
     let role = |name: &str, connect, member, rules| Role {
         name: name.into(),
         members: vec![member],

@@ -34,7 +34,7 @@ use crate::limits::{PATIENCE_WITHOUT_PLACE, WINDOW_INITIAL};
 use crate::message::add;
 use crate::output::{Credentials, Output};
 use crate::placement;
-use crate::policy::Ceiling;
+use crate::policy::{Ceiling, Subject};
 use crate::reason::{DropReason, Fault};
 use crate::session::Session;
 use crate::settings::ShardOptions;
@@ -216,10 +216,7 @@ impl Shard {
             Ok(subject) => subject,
             Err(fault) => return self.refuse(now, id, request.caller_as(client_id), fault),
         };
-        let ceiling = subject
-            .as_ref()
-            .map_or(Ceiling::NONE, |subject| subject.ceiling());
-        let terms = self.agree(request, ceiling);
+        let terms = self.agree(request, subject.as_deref());
         let Some(announced) = self.announced(id, request, &client_id, terms) else {
             let fault = Fault::new(
                 ReasonCode::PacketTooLarge,
@@ -428,8 +425,7 @@ impl Shard {
     }
 
     /// What the two sides agree on where CONNECT leaves it to the server.
-    /// `ceiling`: how the client may publish at all.
-    fn agree(&self, request: &ConnectRequest, ceiling: Ceiling) -> Agreement {
+    fn agree(&self, request: &ConnectRequest, subject: Option<&Subject>) -> Agreement {
         let wanted = match request.version {
             Version::V5 => request.session_expiry_s.unwrap_or(0),
             // 3.x knows only "ends with the connection" [MQTT311-3.1.2-6] and "stays"
@@ -444,10 +440,9 @@ impl Shard {
             wanted_expiry_s: wanted,
             expiry_s: wanted.min(self.options.limits.session_expiry_max_s),
             server_keep_alive,
-            ceiling: match request.version {
-                Version::V5 => ceiling,
-                Version::V3_1 | Version::V3_1_1 => Ceiling::NONE,
-            },
+            ceiling: subject
+                .filter(|_| request.version == Version::V5)
+                .map_or(Ceiling::NONE, Subject::ceiling),
         }
     }
 

@@ -205,12 +205,7 @@ impl Shard {
         let Some(outcome) = outcome? else {
             return Ok(Flow::Requeue);
         };
-        self.answer_publish(now, id, publish, &outcome, is_reserved);
-        if outcome.is_last {
-            // Behind the acknowledgement: its client does not send the message again.
-            return Err(denied());
-        }
-        Ok(Flow::Done)
+        self.answer_publish(now, id, publish, &outcome, is_reserved)
     }
 
     /// With what a message of QoS 2 is stored: its client, coming back under this id, is recognized
@@ -250,7 +245,7 @@ impl Shard {
         publish: &Publish<'_>,
         outcome: &Outcome,
         is_reserved: bool,
-    ) {
+    ) -> Result<Flow, Fault> {
         // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
         if let Some(packet_id) = publish.packet_id {
             let reason = self.expressible(id, outcome.reason);
@@ -265,6 +260,11 @@ impl Shard {
                 self.deliverer(now).answer(id, outcome.until, answer);
             }
         }
+        if outcome.is_last {
+            // Behind the acknowledgement: its client does not send the message again.
+            return Err(denied());
+        }
+        Ok(Flow::Done)
     }
 
     /// Whether a message is taken in. One that is to be retained has its room then.

@@ -260,20 +260,17 @@ impl StoredHash {
             Scheme::ScramSha512 => return Ok(scram_entry(ScramHash::Sha512, password, &salt)),
             Scheme::Argon2id | Scheme::Pbkdf2 | Scheme::Argon2idAndScram => {}
         }
-        let (work, prefix, length) = match scheme {
-            Scheme::Argon2id => {
-                let params = Params::new(NEW_ARGON2_KIB, NEW_ARGON2_PASSES, 1, None)
-                    .expect("these constants are within Argon2's ranges");
-                let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-                let prefix = format!("$argon2id$v=19$m={NEW_ARGON2_KIB},t={NEW_ARGON2_PASSES},p=1");
-                (Work::Argon2id(Box::new(argon2)), prefix, 32)
-            }
-            _ => {
-                let work = Work::Pbkdf2 {
-                    iterations: NEW_ITERATIONS,
-                };
-                (work, format!("$7${NEW_ITERATIONS}"), SHA512_BYTES)
-            }
+        let (work, prefix, length) = if scheme == Scheme::Argon2id {
+            let params = Params::new(NEW_ARGON2_KIB, NEW_ARGON2_PASSES, 1, None)
+                .expect("these constants are within Argon2's ranges");
+            let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+            let prefix = format!("$argon2id$v=19$m={NEW_ARGON2_KIB},t={NEW_ARGON2_PASSES},p=1");
+            (Work::Argon2id(Box::new(argon2)), prefix, 32)
+        } else {
+            let work = Work::Pbkdf2 {
+                iterations: NEW_ITERATIONS,
+            };
+            (work, format!("$7${NEW_ITERATIONS}"), SHA512_BYTES)
         };
         let mut hash = vec![0; length];
         assert!(

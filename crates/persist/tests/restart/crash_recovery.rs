@@ -5,8 +5,7 @@ use std::time::Duration;
 use unbroken_broker_core::{Limits, PublishersTotals, QueueFull};
 use unbroken_merkle_log::{Checkpoint, EpochEnd, Property, Tree, Xxh3};
 use unbroken_mqtt_proto::{
-    Ack, Connect, Packet, PacketId, Properties, Property as mqtt, PropertyBuf, Publish, QoS,
-    Version, Will,
+    Ack, Packet, PacketId, Properties, Property as mqtt, PropertyBuf, Publish, QoS, Version, Will,
 };
 use unbroken_store::lane::{Lane, LaneUser, Own, is_crash_recovery};
 use unbroken_store::{Batch, Kv, Space, Store};
@@ -586,47 +585,4 @@ fn what_is_sent_again_after_a_crash_says_nothing_of_what_came_before_it() {
     let faults = (found.lost, found.reordered, found.duplicated);
     assert_eq!(faults, (0, 0, 0), "{found:?}");
     assert_eq!((found.windows_proven, found.windows_faulty), (0, 0));
-}
-
-#[test]
-fn a_lane_is_its_users_after_a_crash_and_after_a_clean_stop() {
-    let come = |world: &mut World, user: &str, client_id: &str| {
-        let client = world.broker.open(Version::V5);
-        let mut properties = PropertyBuf::new();
-        properties.push(mqtt::SessionExpiryInterval(100)).unwrap();
-        let packet = Connect {
-            user_name: Some(user),
-            clean_start: false,
-            properties: properties.as_properties(),
-            ..connect(client_id)
-        };
-        world.broker.send(client, Packet::Connect(packet));
-        world.broker.stored();
-        world.broker.take(client);
-        client
-    };
-    for is_clean in [false, true] {
-        let mut world = World::new(1);
-        let client = come(&mut world, "ann", "p");
-        let mut producer = Producer::new();
-        let first = producer.issue("x");
-        send(&mut world, client, true, &first);
-        world.broker.advance(Duration::from_secs(1));
-        world.broker.stored();
-        if is_clean {
-            stop(&mut world);
-        }
-        world.restart();
-        let second = producer.issue("x");
-        let mallory = come(&mut world, "mallory", "m");
-        send_at(&mut world, mallory, (QOS1, 2), ("t", b"x"), Some(&second));
-        assert_eq!(world.broker.take(mallory), ["PUBACK #2 87"], "{is_clean}");
-        let client = come(&mut world, "ann", "p");
-        send_at(&mut world, client, (QOS1, 3), ("t", b"x"), Some(&second));
-        world.broker.stored();
-        let answers = world.broker.take(client);
-        assert!(answers.contains(&"PUBACK #3 10".to_owned()), "{answers:?}");
-        let found = found(&mut world);
-        assert_eq!((found.intruded, found.duplicated), (1, 0));
-    }
 }

@@ -11,8 +11,8 @@ use std::sync::mpsc::Sender;
 
 use unbroken_store::{Batch, Embedded, Memory, Store};
 
+use super::Operator;
 use crate::control::{self, Control};
-use crate::disk::Operator;
 use crate::failure::Failure;
 use crate::handle::{AccessInForce, Requests, WriteBatch};
 use crate::server::Notice;
@@ -73,11 +73,8 @@ pub(crate) fn start(
     let store = Arc::new(Memory::new());
     access.set_disk(Box::new(Writer(Arc::clone(&store))));
     let operator = Operator {
-        requests,
-        access,
-        failure: Failure::new(directory),
-        notify,
         is_in_memory: true,
+        ..Operator::new((requests, &access), Failure::new(directory), notify)
     };
     let started = control::start(store, directory, Box::new(operator));
     started.map_err(|source| ControlError::Io {
