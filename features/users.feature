@@ -62,6 +62,44 @@ Feature: Users and roles in the store
     Then it ends with code 1
     And its errors mention "there is no user bob"
 
+  Scenario: Users, roles and bans of a broker that stores nothing end with it
+    When I run `unbroken user add --control . ann` with the input:
+      """
+      wonderland
+      """
+    Then it ends with code 69
+    And its errors mention "no broker answers in"
+    Given a broker beside these files, with listeners of its own:
+      """
+      [storage]
+      in_memory = true
+      control = "./"
+
+      [[listeners]]
+      bind = "127.0.0.1"
+      port = 0
+      stored_users = true
+      """
+    When I run `unbroken user add --control . ann` with the input:
+      """
+      wonderland
+      """
+    Then it ends with code 0
+    And its output is "added user ann"
+    And its errors mention "the broker stores nothing: this change ends with it"
+    When ann connects with the user "ann" and "wonderland"
+    Then ann is still connected
+    When I run `unbroken user list --control .`
+    Then its output mentions "ann"
+    When I run `unbroken role add --control . readers`
+    And I run `unbroken rule add --control . readers allow subscribe,receive '#'`
+    And I run `unbroken role grant --control . --everyone readers`
+    Then it ends with code 0
+    And ann learns that it is not authorized when it publishes "1" to "plant/t" at QoS 1
+    When I run `unbroken ban add --control . --user ann`
+    Then it ends with code 0
+    And the broker tells ann that an operator ended its connection
+
   Scenario: A role of the store holds for clients that are connected
     Given a durable broker
     And screen connects

@@ -53,17 +53,17 @@ pub use audit::clean_shutdown::EPOCHS_AHEAD_MAX;
 pub use client_ids::{ClientIdRules, ClientIdSource};
 pub use connection::{AuthExchange, AuthStep, LastWords};
 pub use durability::{
-    Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReadAnswer, ReadRequest,
-    ReceivedEntry, Record, StoreRequest, StoreSize, StoredSubscription, Will,
+    Entry, LaneState, LaneTold, LaneUser, Marker, MaybeSent, Presence, Progress, ReadAnswer,
+    ReadRequest, ReceivedEntry, Record, StoreRequest, StoreSize, StoredSubscription, Will,
 };
 pub use ids::{ConnectionId, Errand, GroupId, HandOver, LogId, SessionId, ShardId, StoreId};
 pub use input::{Admission, Clients, Forget, Input, Operation, OwnMessage};
-pub use limits::{Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};
+pub use limits::{DeniedPublish, Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};
 pub use mesh::ShardMessage;
 pub use message::{MarkParts, Message, MessageParts};
 pub use output::{Credentials, Output};
 pub use policy::{
-    Action, Actions, Claims, Combining, Decision, Denial, Effect, Grant, Identity, Member,
+    Action, Actions, Ceiling, Claims, Combining, Decision, Denial, Effect, Grant, Identity, Member,
     MountError, MountPoint, MountPointError, Peer, Policy, PolicyError, Role, Rule, RuleSet,
     TooManyClaims, Verdict,
 };

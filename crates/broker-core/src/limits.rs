@@ -60,6 +60,8 @@ pub struct Limits {
     pub queue_bytes_max: u64,
     /// What happens at `queue_messages_max` and `queue_bytes_max`.
     pub queue_full: QueueFull,
+    /// What happens to a client that publishes what it may not.
+    pub denied_publish: DeniedPublish,
     /// Longest time a message waits in a session, counted from when the broker took it, in
     /// seconds; `u32::MAX` is without end. A session that stays keeps its log from being
     /// trimmed for at most so long. Beyond it the message is dropped, also one that was sent
@@ -126,6 +128,16 @@ pub struct Limits {
     pub rate_patience: Option<Duration>,
 }
 
+/// What happens to a client that publishes what it may not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeniedPublish {
+    /// Its message is acknowledged: with 0x87, before 5.0 without an error [MQTT311-3.3.5-2].
+    #[default]
+    Acknowledge,
+    /// The same, and then its connection ends with 0x87.
+    Disconnect,
+}
+
 /// What happens when a session is at the limit of what may wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum QueueFull {
@@ -186,6 +198,7 @@ impl Default for Limits {
             queue_messages_max: 100_000,
             queue_bytes_max: 64 * 1024 * 1024,
             queue_full: QueueFull::DropOldest,
+            denied_publish: DeniedPublish::Acknowledge,
             queue_age_max_s: u32::MAX,
             store_bytes_max: 16 * 1024 * 1024 * 1024,
             store_full: StoreFull::DropOldest,

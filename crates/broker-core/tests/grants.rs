@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use shard_bus::{Broker, Client, connect, join, publish, subscribe};
 use unbroken_broker_core::{
-    Actions, Claims, Effect, Grant, Input, Member, Policy, Role, Rule, RuleSet,
+    Actions, Ceiling, Claims, Effect, Grant, Input, Member, Policy, Role, Rule, RuleSet,
 };
 use unbroken_mqtt_proto::{Connect, Packet, Properties, QoS, Version, Will};
 
@@ -88,12 +88,15 @@ fn roles() -> Policy {
             ..Member::ANYBODY
         }],
         connect: Effect::Allow,
+        ceiling: Ceiling::NONE,
+        client_id: None,
         rules: filters
             .iter()
             .map(|filter| Rule {
                 effect: Effect::Allow,
                 actions: Actions::ALL,
                 filter: (*filter).into(),
+                ceiling: Ceiling::NONE,
                 origin: "test".into(),
             })
             .collect(),

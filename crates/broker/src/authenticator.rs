@@ -173,7 +173,7 @@ impl Authenticator {
             return Decision::Admission(banned(detail));
         }
         let listener_auth = auth_rules.listener(credentials.peer.listener);
-        let Some(passwords) = listener_auth.and_then(|auth| auth.passwords()) else {
+        let Some(auth) = listener_auth.filter(|auth| auth.has_scram()) else {
             return Decision::Admission(refused(ReasonCode::BadAuthenticationMethod));
         };
         let source = Source::of(credentials.peer.address.map(|address| address.ip()));
@@ -182,12 +182,12 @@ impl Authenticator {
         let user_name = credentials.user_name.as_deref();
         let (is_again, mut tag) = (step.is_again, None);
         let may_prove = |user: &str| {
-            let known = enhanced::tag(recent, user, &credentials.peer, passwords);
+            let known = enhanced::tag(recent, user, &credentials.peer, auth);
             tag = Some(known);
             let is_itself = is_again && user_name == Some(user);
             may_fail || is_itself || recent.knows(known, now)
         };
-        let decision = enhanced::take(passwords, user_name, step, may_prove);
+        let decision = enhanced::take(auth, user_name, step, may_prove);
         match (&decision, tag) {
             (Decision::Admission(Admission::Granted(_)), Some(tag)) => recent.remember(tag, now),
             (Decision::Admission(admission), tag) if verifier::is_fault(admission) => {

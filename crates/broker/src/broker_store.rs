@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use unbroken_store::{Embedded, FreeSpace, LogId, Sequence, Store, StoreError};
+use unbroken_store::{Embedded, FreeSpace, LogId, Memory, Sequence, Store, StoreError};
 
 /// A store for a broker.
 pub trait BrokerStore: Store + Debug {
@@ -61,5 +61,34 @@ impl BrokerStore for Embedded {
 
     fn overhead_bytes_max(&self, logs: u64) -> u64 {
         self.overhead_bytes_max(logs)
+    }
+}
+
+/// Has no files.
+impl BrokerStore for Memory {
+    fn release_below(&self, _: LogId, _: Sequence) {}
+
+    fn retire(&self, _: LogId) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    fn generations(&self, _: LogId) -> Vec<Sequence> {
+        Vec::new()
+    }
+
+    fn check_place(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn free_space(&self) -> Option<FreeSpace> {
+        None
+    }
+
+    fn write_out(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn overhead_bytes_max(&self, _: u64) -> u64 {
+        0
     }
 }

@@ -23,6 +23,7 @@
 
 mod answerer;
 mod log_reader;
+pub(crate) mod memory_control;
 mod space;
 mod store_handle;
 #[cfg(test)]
@@ -43,6 +44,7 @@ use unbroken_store::{Batch, Committer, Durability, LogId, Options, StoreError, s
 
 use self::answerer::Answerer;
 use self::log_reader::{Job, LogReader};
+pub use self::memory_control::ControlError;
 use self::space::DiskSpace;
 pub(crate) use self::store_handle::StoreHandle;
 use self::store_handle::Token;
@@ -88,6 +90,24 @@ struct Operator {
     access: Arc<AccessInForce>,
     failure: Failure,
     notify: Sender<Notice>,
+    /// Whether what it changes ends with the process.
+    is_in_memory: bool,
+}
+
+impl Operator {
+    fn new(
+        (requests, access): (Requests, &Arc<AccessInForce>),
+        failure: Failure,
+        notify: Sender<Notice>,
+    ) -> Self {
+        Self {
+            requests,
+            access: Arc::clone(access),
+            failure,
+            notify,
+            is_in_memory: false,
+        }
+    }
 }
 
 impl control::Operator for Operator {
@@ -133,6 +153,10 @@ impl control::Operator for Operator {
 
     fn failure(&self) -> Option<&str> {
         self.failure.cause()
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.is_in_memory
     }
 }
 
@@ -389,12 +413,7 @@ impl OpenedStore {
         let committer = Arc::new(self.start_committer(storage, answerer)?);
         let writer = Writer::new(&committer, &space);
         access.set_disk(Box::new(writer));
-        let operator = Operator {
-            requests,
-            access: Arc::clone(&access),
-            failure: failure.clone(),
-            notify: notify_operator,
-        };
+        let operator = Operator::new((requests, &access), failure.clone(), notify_operator);
         let store = Arc::clone(&self.store);
         let control = control::start(store, &self.directory, Box::new(operator));
         let control = control.inspect_err(|error| {

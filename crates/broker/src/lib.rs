@@ -56,7 +56,7 @@ pub use authenticator::{
     HookError, HttpClientError, KeyError, TokenError, check_hook, check_tokens,
 };
 pub use broker_store::BrokerStore;
-pub use disk::DiskError;
+pub use disk::{ControlError, DiskError};
 pub use handle::{BrokerHandle, ReloadError};
 pub use logging::LogError;
 pub use serve::{ServeError, serve};

@@ -48,6 +48,12 @@ pub struct Passwords {
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Generation([u8; 32]);
 
+impl fmt::Debug for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generation").finish_non_exhaustive()
+    }
+}
+
 impl Generation {
     pub(crate) fn of(text: &str) -> Self {
         Self(Sha256::digest(text).into())
@@ -55,6 +61,13 @@ impl Generation {
 
     pub(crate) const fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Adds an entry to what this names, or takes it away again.
+    pub(crate) fn mix(&mut self, user: &str, entry: &Self) {
+        let mixed = Sha256::new().chain_update(user).chain_update([0]);
+        let mixed = mixed.chain_update(entry.0).finalize();
+        self.0.iter_mut().zip(mixed).for_each(|(to, by)| *to ^= by);
     }
 }
 
@@ -140,43 +153,15 @@ impl Passwords {
         self.users.keys().map(|name| &**name)
     }
 
-    /// The keys by which a client shows that it is `user`, and whether it can: a user that does not
-    /// exist, or whose entry has no such keys, gets those of a stand-in, always the same. Both take
-    /// as long, whatever the length of the file is.
-    pub(crate) fn scram_keys(&self, hash: ScramHash, user: &str) -> (ScramKeys, bool) {
-        // Whoever has the file has all passwords to guess at: its content is the secret.
-        let secret = hash.hmac(self.generation.as_bytes(), user.as_bytes());
-        let known = self.users.get(user).and_then(|at| self.hashes.get(*at));
-        let known = known.filter(|entry| entry.has_scram_keys(hash));
-        let like = self.scram_stand_in(hash, &secret);
-        let keys = known.or(like).and_then(|entry| entry.scram_keys(hash));
-        let (iterations, salt_length) = match keys {
-            Some(keys) if known.is_some() => return (keys, true),
-            Some(keys) => (keys.iterations, keys.salt.len()),
-            None => STAND_IN_COST,
-        };
-        let salt = secret.iter().rev().copied().cycle();
-        let stand_in = ScramKeys {
-            iterations,
-            salt: salt.take(salt_length).collect(),
-            stored_key: secret.clone(),
-            server_key: secret,
-        };
-        (stand_in, false)
-    }
-
     /// The entry whose cost a stand-in shows; `None`: no entry has keys for this hash.
-    fn scram_stand_in(&self, hash: ScramHash, secret: &[u8]) -> Option<&Arc<StoredHash>> {
+    pub(crate) fn scram_stand_in(&self, hash: ScramHash, secret: &[u8]) -> Option<Entry> {
         let [sha256, sha512] = &self.scram;
         let serving = match hash {
             ScramHash::Sha256 => sha256,
             ScramHash::Sha512 => sha512,
         };
-        let number = secret
-            .iter()
-            .fold(0, |sum, byte| (sum * 256 + usize::from(*byte)) % 65_521);
-        let position = serving.get(number % serving.len().max(1))?;
-        self.hashes.get(*position)
+        let position = serving.get(number_of(secret) % serving.len().max(1))?;
+        Some(self.stand_in(*position))
     }
 
     /// How many users there are.
@@ -195,6 +180,38 @@ impl Passwords {
         let entries = entries.max(1) as u64;
         usize::try_from(self.stand_in.hash_one(user) % entries).unwrap_or(0)
     }
+}
+
+/// A number that a secret decides.
+pub(crate) fn number_of(secret: &[u8]) -> usize {
+    let digits = secret.iter().map(|byte| usize::from(*byte));
+    digits.fold(0, |sum, digit| (sum * 256 + digit) % 65_521)
+}
+
+/// The keys by which a client shows that it is a user, and whether it can: one that does not exist,
+/// or whose entry has no such keys, gets those of a stand-in, which `secret` decides. Both take as
+/// long. `like`: the entry whose cost a stand-in shows.
+pub(crate) fn scram_keys(
+    hash: ScramHash,
+    known: Option<&Entry>,
+    like: Option<&Entry>,
+    secret: Vec<u8>,
+) -> (ScramKeys, bool) {
+    let known = known.filter(|entry| entry.has_scram_keys(hash));
+    let keys = known.or(like).and_then(|entry| entry.scram_keys(hash));
+    let (iterations, salt_length) = match keys {
+        Some(keys) if known.is_some() => return (keys, true),
+        Some(keys) => (keys.iterations, keys.salt.len()),
+        None => STAND_IN_COST,
+    };
+    let salt = secret.iter().rev().copied().cycle();
+    let stand_in = ScramKeys {
+        iterations,
+        salt: salt.take(salt_length).collect(),
+        stored_key: secret.clone(),
+        server_key: secret,
+    };
+    (stand_in, false)
 }
 
 /// Rounds and bytes of salt of a stand-in where no entry shows any.
@@ -238,6 +255,16 @@ impl Entry {
 
     pub(crate) const fn generation(&self) -> &Generation {
         &self.generation
+    }
+
+    /// Whether a client can show by SCRAM that it knows the password.
+    pub(crate) fn has_scram_keys(&self, hash: ScramHash) -> bool {
+        let stored = self.hash.as_ref();
+        stored.is_some_and(|stored| stored.has_scram_keys(hash))
+    }
+
+    fn scram_keys(&self, hash: ScramHash) -> Option<ScramKeys> {
+        self.hash.as_ref()?.scram_keys(hash)
     }
 }
 
@@ -348,6 +375,12 @@ mod tests {
         assert!((0..4).all(|entry| picked.contains(&entry)), "{picked:?}");
     }
 
+    fn keys_of(users: &Passwords, hash: ScramHash, user: &str) -> (ScramKeys, bool) {
+        let secret = hash.hmac(users.generation().as_bytes(), user.as_bytes());
+        let like = users.scram_stand_in(hash, &secret);
+        scram_keys(hash, users.find(user).as_ref(), like.as_ref(), secret)
+    }
+
     #[test]
     fn a_stand_in_for_scram_looks_like_an_entry_that_serves_its_hash() {
         let salted = |name: &str, scheme: &str, iterations: u32, bytes: usize| {
@@ -367,7 +400,7 @@ mod tests {
         ];
         let users = passwords(&text.concat()).unwrap();
         let cost = |hash, user: &str| {
-            let (keys, is_known) = users.scram_keys(hash, user);
+            let (keys, is_known) = keys_of(&users, hash, user);
             assert_eq!(keys.stored_key.len(), hash.bytes());
             ((keys.iterations, keys.salt.len()), is_known)
         };
@@ -380,7 +413,7 @@ mod tests {
         let expected = [((101, 12), false), ((6000, 20), false)];
         assert_eq!(seen, HashSet::from(expected));
         let nobody = passwords("# nobody\n").unwrap();
-        let (keys, is_known) = nobody.scram_keys(ScramHash::Sha256, "a");
+        let (keys, is_known) = keys_of(&nobody, ScramHash::Sha256, "a");
         assert_eq!((keys.iterations, keys.salt.len()), STAND_IN_COST);
         assert!(!is_known);
     }

@@ -33,7 +33,8 @@ use crate::authenticator::{HookError, TokenError, Verifier};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
-use crate::disk::{Disk, DiskError, OpenedStore};
+use crate::control::Control;
+use crate::disk::{ControlError, Disk, DiskError, OpenedStore, memory_control};
 use crate::handle::{
     BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
@@ -63,6 +64,8 @@ pub struct Server {
     ended: Receiver<ShardThread>,
     /// `None`: all data is in memory. Ends after the shards.
     disk: Option<Disk>,
+    /// Of a broker without a disk, if it has one.
+    control: Option<Control>,
     /// Why the store has failed, if it has.
     store_failure: Option<String>,
 }
@@ -124,6 +127,9 @@ pub enum StartError {
     /// The data directory cannot be opened or used.
     #[error("{0}")]
     Disk(#[from] DiskError),
+    /// A broker that stores nothing cannot have its control socket.
+    #[error("{0}")]
+    Control(#[from] ControlError),
     /// The system refused a thread, a poll or a random number.
     #[error("cannot start the broker's threads: {0}")]
     System(#[from] io::Error),
@@ -205,6 +211,7 @@ impl Server {
             shards_running: 0,
             ended: left,
             disk: None,
+            control: None,
             store_failure: None,
         };
         let ended = ended; // dropped before the server when the start fails
@@ -212,9 +219,7 @@ impl Server {
         let settings = settings(&config, &auth_rules);
         let mut shards = new_shards(settings, &config, count, &totals, was_killed)?;
         put_in_force(policy.as_ref(), &mut shards);
-        if let Some(opened) = opened {
-            server.start_disk(opened, &config, &mut shards, &mut wiring)?;
-        }
+        server.start_disk(opened, &config, &mut shards, &mut wiring)?;
         let mut threads = Vec::new();
         let mut acceptor = Some(acceptor);
         for ((endpoints, authenticator), shard) in
@@ -237,14 +242,25 @@ impl Server {
         Ok(server)
     }
 
-    /// Restores the shards and starts the store's threads.
+    /// Restores the shards and starts the store's threads; without a store the control socket, if
+    /// there is to be one.
     fn start_disk(
         &mut self,
-        mut opened: OpenedStore,
+        opened: Option<OpenedStore>,
         config: &Config,
         shards: &mut [Shard],
         wiring: &mut Wiring,
     ) -> Result<(), StartError> {
+        let Some(mut opened) = opened else {
+            let directory = config.storage.memory_control();
+            let start = |directory| {
+                let access = Arc::clone(self.handle.access());
+                let (requests, notify) = (self.handle.requests(), self.notifier());
+                memory_control::start(directory, requests, access, notify)
+            };
+            self.control = directory.map(start).transpose()?;
+            return Ok(());
+        };
         opened.restore(shards, &config.limits)?;
         let (stored, read) = (wiring.event_channels(), wiring.event_channels());
         let commands = (self.handle.requests(), Arc::clone(self.handle.access()));
@@ -342,6 +358,7 @@ impl Server {
         for thread in self.threads.drain(..) {
             let _ = thread.join(); // a panic was reported by a notice
         }
+        drop(self.control.take());
         let ended = self.disk.take().map_or(Ok(()), |mut disk| disk.end());
         self.store_failure.take().map_or(ended, Err)
     }

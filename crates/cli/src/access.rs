@@ -36,6 +36,7 @@ Examples:
   unbroken access explain -c broker.toml --user ann --client c1 publish plant/boiler
   unbroken access explain -c broker.toml --client c1 subscribe 'plant/#'
   unbroken access explain -c broker.toml --user ann --client c1 --address 10.0.0.7 connect
+  unbroken access explain -c broker.toml --client c1 publish plant/boiler --qos 2 --retain
   unbroken access explain -c broker.toml --role operators --claim site=north subscribe 'north/#'
 
 A SUBSCRIBE that is granted brings only messages that the client may receive.
@@ -61,6 +62,12 @@ struct Explain {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// The QoS of what the client publishes or subscribes to
+    #[arg(long, value_name = "QOS", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=2))]
+    qos: u8,
+    /// Whether it publishes a retained message
+    #[arg(long)]
+    retain: bool,
     /// What the client wants to do
     action: Asked,
     /// The topic; for subscribe a topic filter. Whole, with the mount point of the client, if it has
@@ -72,8 +79,9 @@ struct Explain {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each line of the table is `allow|deny USER CLIENT publish|subscribe|receive TOPIC`, or
-`allow|deny USER CLIENT connect`; `-` is a client without a user name. Empty lines and lines that
-begin with # are skipped.
+`allow|deny USER CLIENT connect`; `-` is a client without a user name. `publish,qos=1,retain` asks
+about a message of QoS 1 that is retained, `subscribe,qos=2` whether QoS 2 is granted; without them
+it is QoS 0, not retained. Empty lines and lines that begin with # are skipped.
 
 Example:
   printf 'allow ann c1 publish plant/boiler\\ndeny - c2 receive plant/boiler\\n' > expected
@@ -142,6 +150,8 @@ fn explain(args: &Explain) -> Result<ExitCode, Failure> {
         listener,
         address: args.address.map(|address| SocketAddr::new(address, 0)),
         action,
+        qos: args.qos,
+        retain: args.retain,
         topic,
     };
     if let Some(mistake) = question.mistake() {
@@ -156,6 +166,8 @@ fn explain(args: &Explain) -> Result<ExitCode, Failure> {
             "rule": explanation.rule,
             "role": explanation.role,
             "mount": explanation.mount,
+            "max_qos": explanation.max_qos,
+            "retain": explanation.retain,
         });
         writeln!(out, "{object}")
     } else {

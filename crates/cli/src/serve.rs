@@ -17,6 +17,7 @@ Examples:
   unbroken serve -p 0                          any free port, printed after `listening on`
   unbroken serve -c broker.toml --shards 4     a config file, with one value overridden
   unbroken serve --data /srv/mqtt              sessions and messages survive a restart
+  unbroken serve --in-memory --control /run/user/1000   nothing is stored; commands change users
   unbroken serve --bind 0.0.0.0 --insecure --password-file users
   UNBROKEN__LIMITS__CONNECTIONS_MAX=500 unbroken serve
 
@@ -57,6 +58,10 @@ pub(crate) struct Args {
     /// Keep nothing: sessions and messages end with the broker
     #[arg(long, conflicts_with = "data")]
     in_memory: bool,
+    /// With --in-memory: a directory for the control socket, by which `unbroken user`, `role`,
+    /// `rule` and `ban` change what ends with the broker
+    #[arg(long, value_name = "DIR", conflicts_with = "data")]
+    control: Option<String>,
     /// Log more of the broker itself: -v debug, -vv trace
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -104,6 +109,7 @@ impl Args {
             put("storage.in_memory", flag, Some(in_memory.to_string()));
         }
         put("storage.directory", "--data", self.data.clone());
+        put("storage.control", "--control", self.control.clone());
         put("log.format", "--log-format", self.log_format.clone());
         let level = match self.verbose {
             0 => None,
@@ -134,7 +140,10 @@ fn code(error: &ServeError) -> u8 {
             StartError::Passwords(_) | StartError::Tokens(_) | StartError::Hook(_),
         ) => exit::NO_INPUT,
         ServeError::Start(
-            StartError::Bind { .. } | StartError::System(_) | StartError::Disk(_),
+            StartError::Bind { .. }
+            | StartError::System(_)
+            | StartError::Disk(_)
+            | StartError::Control(_),
         )
         | ServeError::Beside(_) => exit::UNAVAILABLE,
         ServeError::Config(_) | ServeError::Log(_) | ServeError::Start(_) => exit::CONFIG,

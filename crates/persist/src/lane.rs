@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unbroken_broker_core::{LaneState, LaneTold};
-use unbroken_store::lane::{Ingress, Lane, Own, Told};
+use unbroken_broker_core::{LaneState, LaneTold, LaneUser};
+use unbroken_store::lane::{self, Ingress, Lane, Own, Told};
 
 pub(crate) fn lane_value(lane: &LaneState) -> Lane {
     match lane {
@@ -25,6 +25,7 @@ pub(crate) fn lane_value(lane: &LaneState) -> Lane {
         }),
         LaneState::Own {
             client_id,
+            user,
             lane,
             epoch,
             connected,
@@ -32,6 +33,11 @@ pub(crate) fn lane_value(lane: &LaneState) -> Lane {
             ledger,
         } => Lane::Own(Own {
             client_id: client_id.to_string(),
+            user: match user {
+                LaneUser::Unknown => lane::LaneUser::Unknown,
+                LaneUser::Anonymous => lane::LaneUser::Anonymous,
+                LaneUser::Named(name) => lane::LaneUser::Named(name.to_string()),
+            },
             lane: *lane,
             epoch: *epoch,
             connected_ms: u64::try_from(connected.as_millis()).unwrap_or(u64::MAX),
@@ -55,6 +61,11 @@ pub(crate) fn lane_state(lane: Lane) -> LaneState {
         },
         Lane::Own(lane) => LaneState::Own {
             client_id: Arc::from(lane.client_id),
+            user: match lane.user {
+                lane::LaneUser::Unknown => LaneUser::Unknown,
+                lane::LaneUser::Anonymous => LaneUser::Anonymous,
+                lane::LaneUser::Named(name) => LaneUser::Named(name.into()),
+            },
             lane: lane.lane,
             epoch: lane.epoch,
             connected: Duration::from_millis(lane.connected_ms),

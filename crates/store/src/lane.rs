@@ -49,6 +49,8 @@ pub struct Told {
 pub struct Own {
     /// Who.
     pub client_id: String,
+    /// As which user.
+    pub user: LaneUser,
     /// The lane.
     pub lane: u64,
     /// Its epoch.
@@ -59,6 +61,18 @@ pub struct Own {
     pub refused: Vec<u64>,
     /// The ledger.
     pub ledger: Vec<u8>,
+}
+
+/// As whom a client was let in that has opened a lane.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum LaneUser {
+    /// It was not connected.
+    #[default]
+    Unknown,
+    /// Without a name.
+    Anonymous,
+    /// Under this name.
+    Named(String),
 }
 
 /// The first epoch that a run of the broker may begin.
@@ -186,8 +200,15 @@ impl Lane {
                 }
             }
             Self::Own(lane) => {
-                out.push(OWN);
+                out.push(match lane.user {
+                    LaneUser::Unknown => OWN,
+                    LaneUser::Anonymous => OWN_OF_ANONYMOUS,
+                    LaneUser::Named(_) => OWN_OF_USER,
+                });
                 put_string(&mut out, lane.client_id.as_bytes());
+                if let LaneUser::Named(user) = &lane.user {
+                    put_string(&mut out, user.as_bytes());
+                }
                 out.extend_from_slice(&lane.lane.to_be_bytes());
                 put_number(&mut out, lane.epoch.into());
                 put_number(&mut out, lane.connected_ms);
@@ -236,8 +257,13 @@ impl Lane {
                     told,
                 }))
             }
-            OWN => Ok(Self::Own(Own {
+            OWN | OWN_OF_ANONYMOUS | OWN_OF_USER => Ok(Self::Own(Own {
                 client_id,
+                user: match kind {
+                    OWN_OF_ANONYMOUS => LaneUser::Anonymous,
+                    OWN_OF_USER => LaneUser::Named(reader.text("user")?.to_owned()),
+                    _ => LaneUser::Unknown,
+                },
                 lane: u64::from_be_bytes(reader.array("lane")?),
                 epoch: reader.small("epoch")?,
                 connected_ms: reader.number("time connected")?,
@@ -260,6 +286,9 @@ impl Lane {
 
 const INGRESS: u8 = 0;
 const OWN: u8 = 1;
+/// The same in values, with the user.
+const OWN_OF_ANONYMOUS: u8 = 2;
+const OWN_OF_USER: u8 = 3;
 const INGRESS_CRASH_RECOVERY: u8 = 3;
 const OWN_CRASH_RECOVERY: u8 = 4;
 
@@ -285,15 +314,25 @@ mod tests {
                 told,
             })
         };
-        let own = Lane::Own(Own {
-            client_id: "sensor".into(),
-            lane: u64::MAX,
-            epoch: 3,
-            connected_ms: 1_000,
-            refused: Vec::new(),
-            ledger: vec![4, 5],
-        });
-        for lane in [ingress(None), ingress(Some(told)), own] {
+        let own = |user| {
+            Lane::Own(Own {
+                client_id: "sensor".into(),
+                user,
+                lane: u64::MAX,
+                epoch: 3,
+                connected_ms: 1_000,
+                refused: Vec::new(),
+                ledger: vec![4, 5],
+            })
+        };
+        let named = LaneUser::Named("ann".into());
+        for lane in [
+            ingress(None),
+            ingress(Some(told)),
+            own(LaneUser::Unknown),
+            own(LaneUser::Anonymous),
+            own(named),
+        ] {
             let (key, bytes) = (lane.key(), lane.encode());
             assert_eq!(Lane::decode(&key, &bytes), Ok(lane.clone()));
             assert!(is_clean_shutdown(&key) && !is_crash_recovery(&key));

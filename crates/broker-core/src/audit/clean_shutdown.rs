@@ -25,7 +25,7 @@ use unbroken_merkle_log::{Algorithm, CompactRange, Epoch, LaneId, Xxh3};
 use super::beacon::Beacon;
 use super::lane::{IngressLane, lane_of};
 use super::ledger::Ledger;
-use super::owners::{Sender, User};
+use super::owners::Sender;
 use super::watch::Wants;
 use super::{Audit, verify};
 use crate::durability::{LaneState, LaneTold};
@@ -75,6 +75,7 @@ impl Audit {
     ) {
         let LaneState::Own {
             client_id,
+            user,
             lane,
             epoch,
             connected,
@@ -89,7 +90,7 @@ impl Audit {
         {
             let owner = Sender {
                 client_id: Arc::clone(client_id),
-                user: User::Unknown,
+                user: user.clone(),
             };
             let mut restored = verify::Lane::new(owner, ledger, *connected);
             if is_cut {

@@ -38,6 +38,7 @@ use super::json::Object;
 use super::known::KnownEpochs;
 use super::lane::lane_of;
 use super::watch::Watch;
+use crate::durability::LaneUser;
 use crate::ids::ShardId;
 use crate::limits::{INTRUSIONS_TOLD_MAX, LANES_CLOSED_MAX, VERIFIED_LANES_MAX};
 use crate::placement;
@@ -48,32 +49,13 @@ use crate::telemetry::{Event, Telemetry};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sender {
     pub(crate) client_id: Arc<str>,
-    pub(crate) user: User,
-}
-
-/// As whom a client was let in.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum User {
-    /// It is not connected: it is its will, or was there before the broker started.
-    Unknown,
-    Anonymous,
-    Named(Arc<str>),
-}
-
-impl User {
-    fn name(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Named(name) => Some(name),
-            Self::Unknown | Self::Anonymous => None,
-        }
-    }
+    pub(crate) user: LaneUser,
 }
 
 impl Sender {
     /// Whether this may be the one that another message came from.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let is_unknown = self.user == User::Unknown || other.user == User::Unknown;
-        self.client_id == other.client_id && (is_unknown || self.user == other.user)
+        self.client_id == other.client_id && !self.user.differs(&other.user)
     }
 }
 
@@ -84,7 +66,7 @@ pub(crate) struct LaneOwners {
     /// Lanes whose owner's session has ended, the oldest first; some may be open again.
     closed: VecDeque<LaneId>,
     /// Lanes of clients of other shards of which clients here have sent something.
-    elsewhere: BTreeMap<LaneId, Arc<str>>,
+    elsewhere: BTreeMap<LaneId, Sender>,
     /// Ingress lanes of sessions here that receivers get stamps of.
     forwarded: BTreeMap<LaneId, Arc<str>>,
     /// Producers whose directories clients here send.
@@ -94,7 +76,7 @@ pub(crate) struct LaneOwners {
 
 #[derive(Debug)]
 struct Claim {
-    client_id: Arc<str>,
+    owner: Sender,
     shard: ShardId,
     /// When its shard read the message that opened the lane.
     at: Instant,
@@ -114,7 +96,7 @@ impl Claim {
 #[derive(Debug)]
 pub(crate) struct NewClaim {
     lane: LaneId,
-    client_id: Arc<str>,
+    owner: Sender,
     /// When its shard read the message that opened it.
     at: Instant,
 }
@@ -150,7 +132,12 @@ impl LaneOwners {
     pub(super) fn owner(&self, lane: LaneId) -> Option<&Arc<str>> {
         let forwarded = self.forwarded.get(&lane);
         let here = forwarded.or_else(|| self.producers.get(&lane));
-        here.or_else(|| self.elsewhere.get(&lane))
+        here.or_else(|| Some(&self.elsewhere.get(&lane)?.client_id))
+    }
+
+    /// The client of another shard whose lane this is, if clients here have sent something of it.
+    pub(super) fn elsewhere(&self, lane: LaneId) -> Option<&Sender> {
+        self.elsewhere.get(&lane)
     }
 
     /// Whose ingress lane this is, if that is a session here.
@@ -182,7 +169,7 @@ pub(crate) enum LaneMessage {
     /// It is not any more.
     Released { lane: LaneId },
     /// The lane that you claimed, or spoke of, is this client's.
-    Held { lane: LaneId, owner: Arc<str> },
+    Held { lane: LaneId, owner: Sender },
     /// It has no owner any more.
     Free { lane: LaneId },
     /// My client says of these lanes what only their owners say; answer `Held` for those of others.
@@ -195,8 +182,9 @@ impl LaneMessage {
     /// Bytes in it, about.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Claimed(NewClaim { client_id: id, .. }) | Self::Held { owner: id, .. } => {
-                id.len() as u64
+            Self::Claimed(NewClaim { owner, .. }) | Self::Held { owner, .. } => {
+                let user = owner.user.name().map_or(0, |name| name.len());
+                (owner.client_id.len() + user) as u64
             }
             Self::SpokenOf(spoken) => size_of_val(spoken.spots.as_slice()) as u64,
             Self::Released { .. } | Self::Free { .. } | Self::EpochOpened { .. } => 0,
@@ -228,13 +216,9 @@ impl Audit {
         telemetry: &mut Telemetry,
         at: Instant,
         lane: LaneId,
-        client_id: &Arc<str>,
+        owner: Sender,
     ) {
-        let claim = NewClaim {
-            lane,
-            client_id: Arc::clone(client_id),
-            at,
-        };
+        let claim = NewClaim { lane, owner, at };
         let home = of_lane(lane, self.shards);
         if home == self.shard {
             self.take_claim(telemetry, home, claim);
@@ -248,7 +232,11 @@ impl Audit {
         let lane = lane_of(client_id);
         let forwarded = &mut self.owners.forwarded;
         if forwarded.insert(lane, Arc::clone(client_id)).is_none() {
-            self.claim_lane(telemetry, self.start, lane, client_id);
+            let owner = Sender {
+                client_id: Arc::clone(client_id),
+                user: LaneUser::Unknown,
+            };
+            self.claim_lane(telemetry, self.start, lane, owner);
         }
     }
 
@@ -292,14 +280,10 @@ impl Audit {
     }
 
     fn take_claim(&mut self, telemetry: &mut Telemetry, from: ShardId, claim: NewClaim) {
-        let NewClaim {
-            lane,
-            client_id,
-            at,
-        } = claim;
+        let NewClaim { lane, owner, at } = claim;
         let Some(claim) = self.owners.claims.get_mut(&lane) else {
             let claim = Claim {
-                client_id,
+                owner,
                 shard: from,
                 at,
                 is_open: true,
@@ -308,30 +292,31 @@ impl Audit {
             self.owners.claims.insert(lane, claim);
             return;
         };
-        let is_same = claim.client_id == client_id;
-        let known = Claim::rank(lane, &claim.client_id, claim.at);
-        if claim.is_open && !is_same && Claim::rank(lane, &client_id, at) < known {
+        let is_same = claim.owner.client_id == owner.client_id;
+        let known = Claim::rank(lane, &claim.owner.client_id, claim.at);
+        if claim.is_open && !is_same && Claim::rank(lane, &owner.client_id, at) < known {
             // The client whose claim came before is an intruder.
             claim
                 .refused
                 .insert(std::mem::replace(&mut claim.shard, from));
             claim.at = at;
-            claim.client_id = Arc::clone(&client_id);
+            claim.owner = owner.clone();
             for shard in claim.refused.clone() {
-                self.refuse_claim(telemetry, shard, lane, Arc::clone(&client_id));
+                self.refuse_claim(telemetry, shard, lane, owner.clone());
             }
             return;
         }
         if claim.is_open && !is_same {
             claim.refused.insert(from);
-            let owner = Arc::clone(&claim.client_id);
+            let owner = claim.owner.clone();
             return self.refuse_claim(telemetry, from, lane, owner);
         }
         claim.at = if claim.is_open { claim.at.min(at) } else { at };
         (claim.shard, claim.is_open) = (from, true);
-        let before = std::mem::replace(&mut claim.client_id, Arc::clone(&client_id));
+        let client_id = Arc::clone(&owner.client_id);
+        let before = std::mem::replace(&mut claim.owner, owner);
         if !is_same {
-            self.report_owner(telemetry, lane, client_id, before);
+            self.report_owner(telemetry, lane, client_id, before.client_id);
         }
     }
 
@@ -356,7 +341,7 @@ impl Audit {
         telemetry: &mut Telemetry,
         from: ShardId,
         lane: LaneId,
-        owner: Arc<str>,
+        owner: Sender,
     ) {
         if from == self.shard {
             self.lane_is_held(telemetry, lane, owner);
@@ -366,13 +351,14 @@ impl Audit {
     }
 
     /// A lane that was opened here, or spoken of, is another client's.
-    fn lane_is_held(&mut self, telemetry: &mut Telemetry, lane: LaneId, owner: Arc<str>) {
+    fn lane_is_held(&mut self, telemetry: &mut Telemetry, lane: LaneId, owner: Sender) {
         self.owners.producers.remove(&lane);
+        let client_id = Arc::clone(&owner.client_id);
         if self.owners.elsewhere.len() < VERIFIED_LANES_MAX {
-            self.owners.elsewhere.insert(lane, Arc::clone(&owner));
+            self.owners.elsewhere.insert(lane, owner);
         }
         if let Some((sender, spot)) = self.publishers.drop_lane(lane) {
-            self.intrude(telemetry, &sender, spot, (Sent::Message, None), owner);
+            self.intrude(telemetry, &sender, spot, (Sent::Message, None), client_id);
         }
     }
 
@@ -435,15 +421,15 @@ impl Audit {
         for spot in spots {
             let claim = self.owners.claims.get_mut(&spot.lane);
             let Some(claim) =
-                claim.filter(|claim| claim.is_open && claim.client_id != sender.client_id)
+                claim.filter(|claim| claim.is_open && claim.owner.client_id != sender.client_id)
             else {
                 continue;
             };
-            let owner = Arc::clone(&claim.client_id);
+            let owner = claim.owner.clone();
             if from != claim.shard && claim.refused.insert(from) {
-                self.refuse_claim(telemetry, from, spot.lane, Arc::clone(&owner));
+                self.refuse_claim(telemetry, from, spot.lane, owner.clone());
             }
-            self.intrude(telemetry, sender, *spot, (*sent, None), owner);
+            self.intrude(telemetry, sender, *spot, (*sent, None), owner.client_id);
         }
     }
 
@@ -451,7 +437,7 @@ impl Audit {
     /// follows of the same kind from the same client in the same lane once a second. `sent`: what,
     /// and its topic if that is known.
     #[cold]
-    fn intrude(
+    pub(super) fn intrude(
         &mut self,
         telemetry: &mut Telemetry,
         sender: &Sender,

@@ -8,8 +8,8 @@
 //! Invariants:
 //! - A lane is opened by a message that is judged here, and belongs to the client that sent this
 //!   message: [`super::owners`]. What another client sends of it is not judged, and its sender is
-//!   named, as is a client that speaks of the lane in its owner's place. What processors pass on,
-//!   with `audit-through`, is left to its receivers.
+//!   named, as is a client that speaks of the lane in its owner's place; of another user it is
+//!   refused ([`bound`]). What processors pass on, with `audit-through`, is left to its receivers.
 //! - A number that may have come is never called lost. Of a lane of which the rules leave out
 //!   messages the others are judged one by one, and a window with holes is unproven.
 //! - A message that is refused is named with its reason, and is not lost; it may still come.
@@ -24,6 +24,7 @@
 //! - At most [`VERIFIED_LANES_MAX`] lanes a shard, and a share of them a client: [`shares`].
 
 mod announced;
+mod bound;
 mod lane;
 mod publishers;
 mod shares;
@@ -41,8 +42,8 @@ pub(super) use self::lane::Lane;
 pub(crate) use self::publishers::Publishers;
 use super::Audit;
 use super::known::Origin;
-use super::owners::{Sender, Spot, User};
-use crate::durability::{LaneState, Record};
+use super::owners::{Sender, Spot};
+use crate::durability::{LaneState, LaneUser, Record};
 use crate::message::Publication;
 use crate::reason::{DropReason, FaultKind};
 use crate::telemetry::Telemetry;
@@ -118,7 +119,7 @@ impl Audit {
         topic: &str,
     ) -> Option<(LaneId, Epoch)> {
         let lane = self.publishers.lanes.get_mut(&key)?;
-        if lane.owner.user == User::Unknown {
+        if lane.owner.user == LaneUser::Unknown {
             lane.owner.user.clone_from(&sender.user);
         }
         let limits = &self.publishers.limits.0;

@@ -46,7 +46,7 @@ use self::write_buffer::WriteBuffer;
 use crate::durability::CommitGate;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::limits::{Limits, UNCOUNTED_BYTES};
-use crate::policy::{Claims, Grant, Mount, Peer};
+use crate::policy::{Ceiling, Claims, Grant, Mount, Peer};
 use crate::rates::Rates;
 use crate::reason::Fault;
 use crate::shares::{Full, Network, Reserved};
@@ -74,6 +74,8 @@ pub(crate) struct Connection {
     in_line: bool,
     /// Its CONNECT has the bit by which Mosquitto's bridges make themselves known.
     is_bridge: bool,
+    /// What its CONNACK has said of how it may publish.
+    announced: Ceiling,
     /// The client's Maximum Packet Size [MQTT-3.1.2-24].
     packet_bytes_max: u32,
     /// One and a half times the keep alive in force [MQTT-3.1.2-22].
@@ -141,6 +143,8 @@ pub(crate) struct Terms {
     pub(crate) aliases_out_max: u16,
     /// Its mount, if it has one.
     pub(crate) mount: Option<Mount>,
+    /// What CONNACK says of how it may publish.
+    pub(crate) announced: Ceiling,
 }
 
 impl Connection {
@@ -163,6 +167,7 @@ impl Connection {
             paused: false,
             in_line: false,
             is_bridge: false,
+            announced: Ceiling::NONE,
             packet_bytes_max: u32::MAX,
             keep_alive: None,
             login: Login::default(),
@@ -201,6 +206,11 @@ impl Connection {
 
     pub(crate) const fn is_bridge(&self) -> bool {
         self.is_bridge
+    }
+
+    /// How the client may publish as its CONNACK says: more is a protocol error.
+    pub(crate) const fn announced(&self) -> Ceiling {
+        self.announced
     }
 
     pub(crate) const fn packet_bytes_max(&self) -> u32 {
@@ -336,6 +346,7 @@ impl Connection {
     /// Lets the client in.
     pub(crate) fn accept(&mut self, now: Instant, terms: &Terms) {
         self.handshake = Handshake::Admitted(terms.session);
+        self.announced = terms.announced;
         self.keep_alive = terms.keep_alive;
         self.input.heard(now);
         if let Some(most) = terms.aliases_in_max {

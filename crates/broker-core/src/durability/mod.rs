@@ -13,8 +13,8 @@ mod wait;
 
 pub use read::{ReadAnswer, ReadRequest};
 pub use record::{
-    Entry, LaneState, LaneTold, Marker, MaybeSent, Presence, Progress, ReceivedEntry, Record,
-    StoredSubscription, Will,
+    Entry, LaneState, LaneTold, LaneUser, Marker, MaybeSent, Presence, Progress, ReceivedEntry,
+    Record, StoredSubscription, Will,
 };
 pub use request::StoreRequest;
 pub use retention::StoreSize;

@@ -444,6 +444,31 @@ impl Will {
     }
 }
 
+/// As whom a client was let in that sends messages of a lane.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LaneUser {
+    /// It is not connected: it is its will, or was there before the broker started.
+    Unknown,
+    /// Without a name.
+    Anonymous,
+    /// Under this name.
+    Named(Arc<str>),
+}
+
+impl LaneUser {
+    pub(crate) fn name(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::Unknown | Self::Anonymous => None,
+        }
+    }
+
+    /// Whether both are known, and not the same.
+    pub(crate) fn differs(&self, other: &Self) -> bool {
+        *self != Self::Unknown && *other != Self::Unknown && self != other
+    }
+}
+
 /// A lane as it is put on disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LaneState {
@@ -462,6 +487,8 @@ pub enum LaneState {
     Own {
         /// Who.
         client_id: Arc<str>,
+        /// As which user.
+        user: LaneUser,
         /// The lane; not 0.
         lane: u64,
         /// Its epoch.

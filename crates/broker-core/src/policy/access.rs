@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use unbroken_mqtt_proto::TopicFilter;
+use unbroken_mqtt_proto::{QoS, TopicFilter};
 
-use super::table::VerdictTable;
-use super::{Action, Denial, Identity, Policy, Subject, Verdict};
+use super::table::{Answer, VerdictTable};
+use super::{Action, Ceiling, Denial, Identity, Policy, Subject, Verdict};
 use crate::ids::SessionId;
 
 /// The policy in force on one shard, what it has to know of the sessions' clients, and recent
@@ -75,27 +75,33 @@ impl AccessControl {
         self.subjects.get(id.index())?.as_ref()
     }
 
-    /// Whether the client of a session may publish to this topic.
+    /// Whether the client of a session may publish such a message to this topic.
     #[inline]
-    pub(crate) fn publish(&mut self, id: SessionId, topic: &str) -> Verdict {
+    pub(crate) fn publish(&mut self, id: SessionId, topic: &str, terms: (QoS, bool)) -> Verdict {
         if is_reserved(topic) {
             Verdict::Denied(Denial::ReservedTopic)
         } else if self.policy.is_none() {
             Verdict::Allowed
         } else {
-            self.judge(id, Action::Publish, topic)
+            self.judge(id, Action::Publish, topic).of_message(terms)
         }
     }
 
     /// Whether the will of a client that connects may be published to this topic.
-    pub(crate) fn will(&mut self, subject: Option<&Arc<Subject>>, topic: &str) -> Verdict {
+    pub(crate) fn will(
+        &mut self,
+        subject: Option<&Arc<Subject>>,
+        topic: &str,
+        terms: (QoS, bool),
+    ) -> Verdict {
         if is_reserved(topic) {
             Verdict::Denied(Denial::ReservedTopic)
         } else {
             let Self {
                 policy, verdicts, ..
             } = self;
-            judge(policy.as_deref(), verdicts, subject, Action::Publish, topic)
+            let answer = judge(policy.as_deref(), verdicts, subject, Action::Publish, topic);
+            answer.of_message(terms)
         }
     }
 
@@ -105,29 +111,33 @@ impl AccessControl {
         &mut self,
         id: SessionId,
         topic: &str,
+        terms: (QoS, bool),
         author: Option<&Identity>,
     ) -> Verdict {
         if self.knows(self.client_of(id)) {
-            return self.publish(id, topic);
+            return self.publish(id, topic, terms);
         }
         match (self.policy.as_deref(), author) {
-            (Some(policy), Some(author)) => policy.decide(author, Action::Publish, topic).verdict,
+            (Some(policy), Some(author)) => policy.decide_publish(author, topic, terms).verdict,
             _ => Verdict::Allowed,
         }
     }
 
-    /// Whether the client of a session may subscribe to this filter, of a shared subscription the
-    /// one behind the group's name.
-    pub(crate) fn subscribe(&self, id: SessionId, filter: TopicFilter<'_>) -> Verdict {
+    /// Up to which QoS the client of a session may subscribe to this filter, of a shared
+    /// subscription the one behind the group's name.
+    pub(crate) fn subscribe(&self, id: SessionId, filter: TopicFilter<'_>) -> Result<QoS, Denial> {
         let Some(policy) = &self.policy else {
-            return Verdict::Allowed;
+            return Ok(Ceiling::NONE.max_qos);
         };
         match self.client_of(id).filter(|client| self.knows(Some(client))) {
             Some(subject) => {
                 let decision = policy.decide_for(subject, Action::Subscribe, filter.as_str());
-                decision.verdict
+                match decision.verdict {
+                    Verdict::Allowed => Ok(decision.ceiling.max_qos),
+                    Verdict::Denied(why) => Err(why),
+                }
             }
-            None => Verdict::Denied(Denial::NoRole),
+            None => Err(Denial::NoRole),
         }
     }
 
@@ -138,7 +148,7 @@ impl AccessControl {
         if self.policy.is_none() {
             Verdict::Allowed
         } else {
-            self.judge(id, Action::Receive, topic)
+            self.judge(id, Action::Receive, topic).verdict
         }
     }
 
@@ -149,7 +159,7 @@ impl AccessControl {
     pub(crate) fn may_receive(&mut self, id: SessionId, topic: &str) -> bool {
         self.policy.is_none()
             || !self.knows(self.client_of(id))
-            || !self.judge(id, Action::Receive, topic).is_denied()
+            || !self.judge(id, Action::Receive, topic).verdict.is_denied()
     }
 
     /// The same for a member of a group, whose session may be on another shard.
@@ -164,8 +174,8 @@ impl AccessControl {
         let Self {
             policy, verdicts, ..
         } = self;
-        let verdict = judge(policy.as_deref(), verdicts, client, Action::Receive, topic);
-        !verdict.is_denied()
+        let answer = judge(policy.as_deref(), verdicts, client, Action::Receive, topic);
+        !answer.verdict.is_denied()
     }
 
     /// Whether this is a client that the rules in force have been asked about.
@@ -175,7 +185,7 @@ impl AccessControl {
     }
 
     /// Denies everything to a client that the rules in force have not been asked about.
-    fn judge(&mut self, id: SessionId, action: Action, topic: &str) -> Verdict {
+    fn judge(&mut self, id: SessionId, action: Action, topic: &str) -> Answer {
         let client = self.subjects.get(id.index());
         let client = client.and_then(Option::as_ref);
         judge(
@@ -194,16 +204,26 @@ fn judge(
     client: Option<&Arc<Subject>>,
     action: Action,
     topic: &str,
-) -> Verdict {
+) -> Answer {
     let Some(policy) = policy else {
-        return Verdict::Allowed;
+        return Verdict::Allowed.into();
     };
     let is_known = |client: &&Arc<Subject>| client.generation() == policy.generation();
     let Some(client) = client.filter(is_known) else {
-        return Verdict::Denied(Denial::NoRole);
+        return Verdict::Denied(Denial::NoRole).into();
     };
-    let judge = || policy.decide_for(client, action, topic).verdict;
+    let judge = || policy.decide_for(client, action, topic).into();
     verdicts.find_or(client, action, topic, judge)
+}
+
+impl Answer {
+    /// What it says of a message of this QoS, retained or not.
+    fn of_message(self, (qos, retain): (QoS, bool)) -> Verdict {
+        match self.ceiling.denial(qos, retain) {
+            Some(denial) if !self.verdict.is_denied() => Verdict::Denied(denial),
+            _ => self.verdict,
+        }
+    }
 }
 
 /// Whether the broker alone publishes to this topic: a client's word in `$SYS` or `$audit` would be

@@ -19,6 +19,8 @@
 //!   allowed.
 //! - In a set by [`Combining::DenyOverrides`] a denial beats any permission, and what no rule
 //!   allows is denied.
+//! - A [`Ceiling`] holds whatever other rules allow: of a role for all that its clients do, of a
+//!   rule for what it is about.
 //! - A verdict is found only by the policy, the roles and the names it was made for: never by
 //!   another client's. It is not kept with a route, except for the receivers in it, and these are
 //!   judged again when the policy or a session's subject changes.
@@ -49,4 +51,4 @@ pub(crate) use role::lies_in;
 pub use role::{Combining, Member, Role, Rule, RuleSet};
 pub(crate) use rules::Subject;
 pub use rules::{Decision, Policy, PolicyError};
-pub use verdict::{Action, Actions, Denial, Effect, Verdict};
+pub use verdict::{Action, Actions, Ceiling, Denial, Effect, Verdict};

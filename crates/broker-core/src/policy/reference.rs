@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use unbroken_mqtt_proto::{TopicFilter, TopicName};
+use unbroken_mqtt_proto::{QoS, TopicFilter, TopicName};
 
 use crate::ids::SessionId;
 
 use super::{
-    AccessControl, Action, Actions, Claims, Combining, Denial, Effect, Identity, Member, Peer,
-    Policy, Role, Rule, RuleSet, Verdict,
+    AccessControl, Action, Actions, Ceiling, Claims, Combining, Denial, Effect, Identity, Member,
+    Peer, Policy, Role, Rule, RuleSet, Verdict,
 };
 
 /// What the sets say, one by one.
@@ -36,6 +36,34 @@ fn undecided(set: &RuleSet, action: Action, denial: Denial) -> Verdict {
     } else {
         Verdict::Denied(denial)
     }
+}
+
+/// The lowest limit of the roles, and of the rules that allow it.
+fn ceiling(sets: &[RuleSet], identity: &Identity, action: Action, filter: &str) -> Ceiling {
+    let is_about = |set: &&RuleSet| {
+        let listeners = set.listeners.as_ref();
+        listeners.is_none_or(|listeners| listeners.contains(&identity.peer.listener))
+    };
+    let mut lowest = Ceiling::NONE;
+    for set in sets.iter().filter(is_about) {
+        let is_first = set.combining == Combining::FirstApplicable;
+        let mut is_decided = false;
+        for role in roles_of(set, identity) {
+            lowest = lowest.and(role.ceiling);
+            let rules: Vec<_> = role.rules.iter().collect();
+            let is_cut =
+                is_first && names_one_that(&rules, identity, |name| name.contains(['+', '#']));
+            is_decided |= is_cut;
+            for rule in rules.into_iter().filter(|_| !is_decided) {
+                if says(&[rule], identity, action, filter, Effect::Allow) {
+                    lowest = lowest.and(rule.ceiling);
+                }
+            }
+            let all: Vec<_> = role.rules.iter().collect();
+            is_decided |= is_first && says(&all, identity, action, filter, Effect::Allow);
+        }
+    }
+    lowest
 }
 
 /// What the rules say, read one by one.
@@ -225,6 +253,7 @@ impl Random {
                 effect: [Effect::Allow, Effect::Allow, Effect::Deny][self.below(3)],
                 actions: chosen,
                 filter: self.text(RULE_LEVELS, &["#"]).into(),
+                ceiling: self.ceiling(),
                 origin: format!("rules:{line}").into(),
             }
         });
@@ -233,8 +262,22 @@ impl Random {
             name: format!("role{number}").into(),
             members,
             connect: Effect::Allow,
+            ceiling: self.ceiling(),
+            client_id: None,
             rules,
             mount_point: None,
+        }
+    }
+
+    /// None as often as some.
+    fn ceiling(&mut self) -> Ceiling {
+        let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
+        match self.below(6) {
+            0..=2 => Ceiling::NONE,
+            _ => Ceiling {
+                max_qos: qos[self.below(3)],
+                retain: self.below(2) > 0,
+            },
         }
     }
 }
@@ -292,9 +335,12 @@ const RULE_LEVELS: &[&str] = &[
 const TOPIC_LEVELS: &[&str] = &["a", "b", "ab", "", "x-a", "x-b", "$SYS"];
 const FILTER_LEVELS: &[&str] = &["a", "b", "ab", "", "x-a", "x-b", "$SYS", "+"];
 
+/// A message that no limit is about.
+const LEAST: (QoS, bool) = (QoS::AtMostOnce, false);
+
 #[test]
 fn trees_and_tables_say_what_the_rules_say_one_by_one() {
-    let mut allowed = 0;
+    let (mut allowed, mut limited) = (0, 0);
     for seed in 0..400 {
         let mut random = Random(seed);
         let sets = random.sets();
@@ -330,18 +376,36 @@ fn trees_and_tables_say_what_the_rules_say_one_by_one() {
             if let (Ok(_), Ok(filter)) = (TopicName::parse(&topic), TopicFilter::parse(&filter)) {
                 for _ in 0..2 {
                     if !super::is_reserved(&topic) {
-                        let found = access.publish(id, &topic);
+                        let found = access.publish(id, &topic, LEAST);
                         allowed += check(Action::Publish, &topic, found);
+                        let ceiling = ceiling(&sets, &identity, Action::Publish, &topic);
+                        for terms in [(QoS::AtLeastOnce, false), (QoS::ExactlyOnce, true)] {
+                            let expected = match ceiling.denial(terms.0, terms.1) {
+                                Some(why) if !found.is_denied() => Verdict::Denied(why),
+                                _ => found,
+                            };
+                            limited += u32::from(expected != found);
+                            let decided = policy.decide_publish(&identity, &topic, terms);
+                            let found = access.publish(id, &topic, terms);
+                            assert_eq!((found, decided.verdict), (expected, expected), "{seed}");
+                        }
                     }
                     let found = access.receive(id, &topic);
                     allowed += check(Action::Receive, &topic, found);
                 }
                 let found = access.subscribe(id, filter);
-                allowed += check(Action::Subscribe, filter.as_str(), found);
+                let verdict = found.map_or_else(Verdict::Denied, |_| Verdict::Allowed);
+                allowed += check(Action::Subscribe, filter.as_str(), verdict);
+                if let Ok(max_qos) = found {
+                    let text = filter.as_str();
+                    let ceiling = ceiling(&sets, &identity, Action::Subscribe, text);
+                    assert_eq!(max_qos, ceiling.max_qos, "{seed}");
+                }
             }
         }
     }
     assert!(allowed > 3_000, "{allowed} were allowed: too few to tell");
+    assert!(limited > 500, "{limited} were limited: too few to tell");
 }
 
 /// A rule that allows a filter allows each topic of it.
@@ -379,12 +443,15 @@ fn a_rule_that_cannot_be_meant_is_refused() {
             effect: Effect::Allow,
             actions: Actions::ALL,
             filter: filter.into(),
+            ceiling: Ceiling::NONE,
             origin: "acl:7".into(),
         };
         let role = Role {
             name: "r".into(),
             members: vec![Member::ANYBODY],
             connect: Effect::Allow,
+            ceiling: Ceiling::NONE,
+            client_id: None,
             rules: vec![rule],
             mount_point: None,
         };
@@ -406,18 +473,24 @@ fn a_rule_that_cannot_be_meant_is_refused() {
     assert_eq!(compile(&"a/".repeat(200)), Err(deep.to_owned()));
 }
 
-#[test]
-fn a_decision_names_the_rule_that_made_it() {
-    let rule = |effect, filter: &str, line: u32| Rule {
+fn rule(effect: Effect, filter: &str, line: u32) -> Rule {
+    Rule {
         effect,
         actions: Actions::ALL,
         filter: filter.into(),
+        ceiling: Ceiling::NONE,
         origin: format!("acl:{line}").into(),
-    };
+    }
+}
+
+#[test]
+fn a_decision_names_the_rule_that_made_it() {
     let role = |name: &str, connect, member, rules| Role {
         name: name.into(),
         members: vec![member],
         connect,
+        ceiling: Ceiling::NONE,
+        client_id: None,
         rules,
         mount_point: None,
     };

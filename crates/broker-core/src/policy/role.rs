@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Action, Actions, Effect, Identity, MountPoint};
-use crate::name_pattern::is_like;
+use super::{Action, Actions, Ceiling, Effect, Identity, MountPoint};
+use crate::name_pattern::{USER, is_like, is_like_for};
 
 /// Rules that decide together. Each set that is about a client must allow what it does.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +52,12 @@ pub struct Role {
     pub members: Vec<Member>,
     /// Whether they may connect.
     pub connect: Effect,
+    /// What limits all that they publish and subscribe to, whatever other roles allow. Clients of
+    /// 5.0 are told it in CONNACK [MQTT-3.2.2-9].
+    pub ceiling: Ceiling,
+    /// What the client id of each of them must be like: `*` stands for any characters, `{user}` for
+    /// the client's user name. `None`: any.
+    pub client_id: Option<Arc<str>>,
     /// What they may do then. Their order does not matter.
     pub rules: Vec<Rule>,
     /// The part of the topic tree that they live in; `None`: this role names none. Rules are about
@@ -98,8 +104,21 @@ pub struct Rule {
     /// For [`Action::Subscribe`], with each filter that asks for nothing but these topics. What a
     /// broader filter brings is up to the rules for [`Action::Receive`].
     pub filter: Box<str>,
+    /// What limits that, if it is allowed, whatever other rules allow; not used by a denial.
+    pub ceiling: Ceiling,
     /// Where it is written, for explanations: a file and a line, or a command.
     pub origin: Arc<str>,
+}
+
+impl Role {
+    /// Whether a client that has the role may have its id.
+    pub(super) fn allows_id(&self, identity: &Identity) -> bool {
+        self.client_id.as_deref().is_none_or(|pattern| {
+            let user = identity.user.as_deref();
+            let is_bound = !pattern.contains(USER) || user.is_some();
+            is_bound && is_like_for(pattern, user.unwrap_or_default(), &identity.client_id)
+        })
+    }
 }
 
 impl Rule {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
-use unbroken_mqtt_proto::TopicFilter;
+use unbroken_mqtt_proto::{QoS, TopicFilter};
 
 use super::access::is_reserved;
 use super::role::{Combining, RuleSet};
 use super::tree::{Names, RuleTree};
 use super::{
-    Action, Actions, Claims, Denial, Effect, Identity, MountError, MountPoint, Role, Rule, Verdict,
+    Action, Actions, Ceiling, Claims, Denial, Effect, Identity, MountError, MountPoint, Role, Rule,
+    Verdict,
 };
 use crate::limits::{LEVELS_MAX, ROLES_MAX, RULE_SETS_MAX, RULES_MAX};
 
@@ -86,6 +87,8 @@ pub(crate) struct Subject {
     claims: Option<Arc<Claims>>,
     hash: u64,
     connect: Verdict,
+    /// That of all its roles.
+    ceiling: Ceiling,
 }
 
 /// An answer, and the rule that gave it.
@@ -93,6 +96,8 @@ pub(crate) struct Subject {
 pub struct Decision<'a> {
     /// The answer.
     pub verdict: Verdict,
+    /// How it may, if it may.
+    pub ceiling: Ceiling,
     /// The role that decided, if one did.
     pub role: Option<&'a Role>,
     /// The rule of it, if one did: of several that say the same, the first that was found.
@@ -145,11 +150,14 @@ impl Policy {
     /// Whether such a client may connect.
     pub fn connect(&self, identity: &Identity) -> Decision<'_> {
         let subject = self.subject(identity);
-        let denying = |compiled: &&Compiled| compiled.role.connect == Effect::Deny;
+        let denying = |Compiled { role, .. }: &&Compiled| {
+            role.connect == Effect::Deny || !role.allows_id(identity)
+        };
         let roles = || subject.roles.iter().filter_map(|at| self.role(*at));
         let role = roles().find(denying).or_else(|| roles().next());
         Decision {
             verdict: subject.connect,
+            ceiling: subject.ceiling,
             role: role.map(|compiled| &compiled.role),
             rule: None,
         }
@@ -203,6 +211,41 @@ impl Policy {
         self.has_mount_points
     }
 
+    /// Whether such a client may publish a message of this QoS to a topic. If only its QoS or
+    /// retain is in the way, the role and the rule are those that limit it.
+    pub fn decide_publish(
+        &self,
+        identity: &Identity,
+        topic: &str,
+        (qos, retain): (QoS, bool),
+    ) -> Decision<'_> {
+        let decision = self.decide(identity, Action::Publish, topic);
+        let is_above = |ceiling: Ceiling| ceiling.denial(qos, retain);
+        let Some(denial) = is_above(decision.ceiling).filter(|_| !decision.verdict.is_denied())
+        else {
+            return decision;
+        };
+        let subject = self.subject(identity);
+        let roles = || subject.roles.iter().filter_map(|at| self.role(*at));
+        let of_role = roles().find(|compiled| is_above(compiled.role.ceiling).is_some());
+        let (role, rule) = match of_role {
+            Some(compiled) => (Some(&compiled.role), None),
+            None => roles()
+                .find_map(|compiled| {
+                    let limits = |rule: &Rule| is_above(rule.ceiling).is_some();
+                    let rule = compiled.limiting(&subject, topic, limits)?;
+                    Some((Some(&compiled.role), Some(rule)))
+                })
+                .unwrap_or_default(),
+        };
+        Decision {
+            verdict: Verdict::Denied(denial),
+            role,
+            rule,
+            ..decision
+        }
+    }
+
     /// Tells a policy from others of this broker.
     pub(crate) const fn generation(&self) -> u64 {
         self.generation
@@ -247,11 +290,16 @@ impl Policy {
             client_id,
             claims: claims.map(Arc::new),
             connect: Verdict::Allowed,
+            ceiling: Ceiling::NONE,
         };
+        let of_roles = subject.roles.iter().filter_map(|at| self.role(*at));
+        subject.ceiling = of_roles
+            .map(|compiled| compiled.role.ceiling)
+            .fold(Ceiling::NONE, Ceiling::and);
         let mut verdicts = subject
             .sets
             .iter()
-            .map(|set| self.connect_by(*set, &subject));
+            .map(|set| self.connect_by(*set, &subject, identity));
         subject.connect = verdicts
             .find(|verdict| verdict.is_denied())
             .unwrap_or(Verdict::Allowed);
@@ -259,7 +307,7 @@ impl Policy {
     }
 
     /// What one set says of the connection of a client.
-    fn connect_by(&self, set: u8, subject: &Subject) -> Verdict {
+    fn connect_by(&self, set: u8, subject: &Subject, identity: &Identity) -> Verdict {
         let mut roles = self.roles_of(set, subject).peekable();
         let combining = self.sets[usize::from(set)].combining;
         if roles.peek().is_none() {
@@ -271,6 +319,9 @@ impl Policy {
         for Compiled { role, tree, .. } in roles {
             if role.connect == Effect::Deny {
                 return Verdict::Denied(Denial::Rule);
+            }
+            if !role.allows_id(identity) {
+                return Verdict::Denied(Denial::ClientId);
             }
             if combining == Combining::DenyOverrides && subject.is_unusable_in(tree) {
                 return Verdict::Denied(Denial::UnusableName);
@@ -287,6 +338,7 @@ impl Policy {
         filter: &str,
     ) -> Decision<'_> {
         let mut last = Decision::by_default(Verdict::Allowed);
+        let mut ceiling = subject.ceiling;
         for set in &subject.sets {
             last = match self.sets[usize::from(*set)].combining {
                 Combining::DenyOverrides => self.deny_overrides(*set, subject, action, filter),
@@ -295,8 +347,9 @@ impl Policy {
             if last.verdict.is_denied() {
                 break;
             }
+            ceiling = ceiling.and(last.ceiling);
         }
-        last
+        Decision { ceiling, ..last }
     }
 
     /// A rule that denies decides, else one that allows.
@@ -311,15 +364,19 @@ impl Policy {
         if roles.any(|role| subject.is_unusable_in(&role.tree)) {
             return Decision::by_default(Verdict::Denied(Denial::UnusableName));
         }
-        let mut allowing = None;
+        let mut allowing: Option<Decision<'_>> = None;
         let mut why = Denial::NoRole;
         for compiled in self.roles_of(set, subject) {
-            let decision = compiled.decide(subject, action, filter);
-            if decision.is_some_and(|it| it.verdict.is_denied()) {
-                return decision.unwrap_or(Decision::by_default(Verdict::Denied(Denial::Rule)));
-            }
-            allowing = allowing.or(decision);
             why = Denial::NoRule;
+            let Some(decision) = compiled.decide(subject, action, filter) else {
+                continue;
+            };
+            if decision.verdict.is_denied() {
+                return decision;
+            }
+            let first = allowing.unwrap_or(decision);
+            let ceiling = first.ceiling.and(decision.ceiling);
+            allowing = Some(Decision { ceiling, ..first });
         }
         allowing.unwrap_or_else(|| self.undecided(set, action, why))
     }
@@ -384,6 +441,7 @@ impl Decision<'_> {
         let (role, rule) = (None, None);
         Self {
             verdict,
+            ceiling: Ceiling::NONE,
             role,
             rule,
         }
@@ -419,12 +477,16 @@ impl Compiled {
     fn decide(&self, subject: &Subject, action: Action, filter: &str) -> Option<Decision<'_>> {
         let Self { role, tree, .. } = self;
         let (mut allowing, mut denying) = (None, None);
+        let mut ceiling = Ceiling::NONE;
         tree.covering(filter, subject.names(), |at| {
             let rule = role.rules.get(at as usize);
             match rule.filter(|rule| rule.is_about(action)) {
                 Some(rule) if rule.effect == Effect::Deny => denying = Some(rule),
-                Some(rule) if allowing.is_none() => allowing = Some(rule),
-                _ => {}
+                Some(rule) => {
+                    ceiling = ceiling.and(rule.ceiling);
+                    allowing = allowing.or(Some(rule));
+                }
+                None => {}
             }
             denying.is_none()
         });
@@ -434,9 +496,29 @@ impl Compiled {
         };
         Some(Decision {
             verdict,
+            ceiling,
             role: Some(role),
             rule: Some(denying.or(allowing)?),
         })
+    }
+
+    /// The first rule that allows to publish to a topic and is like this.
+    fn limiting(
+        &self,
+        subject: &Subject,
+        topic: &str,
+        is_like: impl Fn(&Rule) -> bool,
+    ) -> Option<&Rule> {
+        let mut found = None;
+        self.tree.covering(topic, subject.names(), |at| {
+            let rule = self.role.rules.get(at as usize);
+            let is_about = |rule: &&Rule| {
+                rule.effect == Effect::Allow && rule.is_about(Action::Publish) && is_like(rule)
+            };
+            found = rule.filter(is_about);
+            found.is_none()
+        });
+        found
     }
 
     fn is_of(&self, identity: &Identity) -> bool {
@@ -448,6 +530,11 @@ impl Subject {
     /// Whether the client may connect.
     pub(crate) const fn connect(&self) -> Verdict {
         self.connect
+    }
+
+    /// What limits all that the client does.
+    pub(crate) const fn ceiling(&self) -> Ceiling {
+        self.ceiling
     }
 
     pub(super) const fn generation(&self) -> u64 {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use super::{Action, Subject, Verdict};
+use super::{Action, Ceiling, Decision, Subject, Verdict};
 use crate::limits::{VERDICT_TOPIC_MAX, VERDICTS_MAX};
 
 #[derive(Debug, Default)]
@@ -36,33 +36,56 @@ struct Place {
 struct Known {
     subject: Arc<Subject>,
     action: Action,
-    verdict: Verdict,
+    answer: Answer,
+}
+
+/// A decision, without what made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Answer {
+    pub(super) verdict: Verdict,
+    pub(super) ceiling: Ceiling,
+}
+
+impl From<Decision<'_>> for Answer {
+    fn from(decision: Decision<'_>) -> Self {
+        Self {
+            verdict: decision.verdict,
+            ceiling: decision.ceiling,
+        }
+    }
+}
+
+impl From<Verdict> for Answer {
+    fn from(verdict: Verdict) -> Self {
+        let ceiling = Ceiling::NONE;
+        Self { verdict, ceiling }
+    }
 }
 
 impl VerdictTable {
-    /// The verdict that is known, or the one that is found now.
+    /// The answer that is known, or the one that is found now.
     pub(super) fn find_or(
         &mut self,
         subject: &Arc<Subject>,
         action: Action,
         topic: &str,
-        judge: impl FnOnce() -> Verdict,
-    ) -> Verdict {
+        judge: impl FnOnce() -> Answer,
+    ) -> Answer {
         if topic.len() > VERDICT_TOPIC_MAX {
             return judge();
         }
         let tag = self.hasher.hash_one((subject.hash(), action, topic)) | 1;
         if let Some(known) = self.find(tag, subject, action, topic) {
-            return known.verdict;
+            return known.answer;
         }
-        let verdict = judge();
+        let answer = judge();
         let known = Known {
             subject: Arc::clone(subject),
             action,
-            verdict,
+            answer,
         };
         self.insert(tag, topic, known);
-        verdict
+        answer
     }
 
     fn find(
@@ -166,6 +189,8 @@ mod tests {
             name: user.into(),
             members: vec![Member::user(user)],
             connect: crate::policy::Effect::Allow,
+            ceiling: Ceiling::NONE,
+            client_id: None,
             rules: Vec::new(),
             mount_point: None,
         };
@@ -183,7 +208,7 @@ mod tests {
     #[test]
     fn a_verdict_is_found_by_all_that_it_depends_on_and_by_nothing_less() {
         let mut table = VerdictTable::default();
-        let denied = Verdict::Denied(super::super::Denial::Rule);
+        let denied = Answer::from(Verdict::Denied(super::super::Denial::Rule));
         let [a, b] = subjects(1);
         let [later, _] = subjects(2);
         assert_eq!(table.find_or(&a, Action::Publish, "t", || denied), denied);
@@ -191,7 +216,7 @@ mod tests {
         assert_eq!(table.find_or(&a, Action::Publish, "t", known), denied);
         let [same, _] = subjects(1);
         assert_eq!(table.find_or(&same, Action::Publish, "t", known), denied);
-        let allowed = || Verdict::Allowed;
+        let allowed = || Answer::from(Verdict::Allowed);
         let others = [
             (&b, Action::Publish, "t"),
             (&a, Action::Receive, "t"),
@@ -200,7 +225,7 @@ mod tests {
         ];
         for (subject, action, topic) in others {
             let found = table.find_or(subject, action, topic, allowed);
-            assert_eq!(found, Verdict::Allowed);
+            assert_eq!(found, allowed());
         }
     }
 
@@ -209,8 +234,8 @@ mod tests {
         let mut table = VerdictTable::default();
         let [a, _] = subjects(1);
         let verdict_of = |n: usize| match n % 3 {
-            0 => Verdict::Allowed,
-            _ => Verdict::Denied(super::super::Denial::NoRule),
+            0 => Answer::from(Verdict::Allowed),
+            _ => Verdict::Denied(super::super::Denial::NoRule).into(),
         };
         for round in 0..2 {
             for n in 0..20_000 {
@@ -222,8 +247,8 @@ mod tests {
         assert!(table.places.len() <= VERDICTS_MAX);
         assert_eq!(table.places.len(), table.tags.len());
         let long = "x".repeat(VERDICT_TOPIC_MAX + 1);
-        table.find_or(&a, Action::Publish, &long, || Verdict::Allowed);
-        let denied = Verdict::Denied(super::super::Denial::Rule);
+        table.find_or(&a, Action::Publish, &long, || Verdict::Allowed.into());
+        let denied = Answer::from(Verdict::Denied(super::super::Denial::Rule));
         let again = table.find_or(&a, Action::Publish, &long, || denied);
         assert_eq!(again, denied, "what is so long is judged each time");
     }

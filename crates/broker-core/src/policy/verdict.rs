@@ -1,5 +1,7 @@
 //! What is asked, and what the answer is.
 
+use unbroken_mqtt_proto::{QoS, ReasonCode};
+
 /// What a client wants to do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -101,6 +103,49 @@ pub enum Denial {
     OutsideMount,
     /// The client has another mount point than when it subscribed.
     MountChanged,
+    /// It may, but not at so high a QoS.
+    QoS,
+    /// It may, but nothing retained.
+    Retained,
+    /// A role of the client's asks for another client id.
+    ClientId,
+}
+
+/// How a client may do what it may: each limit that is about it holds, so the lowest of several.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ceiling {
+    /// The highest QoS of a message that it publishes, or of a subscription that it is granted.
+    pub max_qos: QoS,
+    /// Whether it may publish retained messages.
+    pub retain: bool,
+}
+
+impl Ceiling {
+    /// Without a limit.
+    pub const NONE: Self = Self {
+        max_qos: QoS::ExactlyOnce,
+        retain: true,
+    };
+
+    /// Under this one and another one.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            max_qos: self.max_qos.min(other.max_qos),
+            retain: self.retain && other.retain,
+        }
+    }
+
+    /// Why a message is above it, if it is.
+    pub fn denial(self, qos: QoS, retain: bool) -> Option<Denial> {
+        if qos > self.max_qos {
+            Some(Denial::QoS)
+        } else if retain && !self.retain {
+            Some(Denial::Retained)
+        } else {
+            None
+        }
+    }
 }
 
 impl Denial {
@@ -114,6 +159,26 @@ impl Denial {
             Self::UnusableName => "unusable-name",
             Self::OutsideMount => "outside-mount-point",
             Self::MountChanged => "mount-point-changed",
+            Self::QoS => "qos-too-high",
+            Self::Retained => "retained",
+            Self::ClientId => "client-id",
+        }
+    }
+
+    /// The reason code of a connection that is refused for it, or ends although its CONNACK has
+    /// said so.
+    pub(crate) const fn code(self) -> ReasonCode {
+        match self {
+            Self::QoS => ReasonCode::QoSNotSupported,
+            Self::Retained => ReasonCode::RetainNotSupported,
+            Self::ClientId => ReasonCode::ClientIdentifierNotValid,
+            Self::ReservedTopic
+            | Self::NoRole
+            | Self::Rule
+            | Self::NoRule
+            | Self::UnusableName
+            | Self::OutsideMount
+            | Self::MountChanged => ReasonCode::NotAuthorized,
         }
     }
 
@@ -132,6 +197,9 @@ impl Denial {
                 "it lies outside the client's mount point, and no access rule allows it"
             }
             Self::MountChanged => "the client's mount point has changed since it subscribed",
+            Self::QoS => "an access rule limits it to a lower QoS",
+            Self::Retained => "an access rule allows it only without retain",
+            Self::ClientId => "its client id is not one that a role of the client allows",
         }
     }
 }

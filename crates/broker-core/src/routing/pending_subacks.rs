@@ -21,7 +21,8 @@ pub(crate) struct PendingSubAck {
     pub(crate) session: SessionId,
     /// Which one of that number: see [`crate::session::Session::serial`].
     pub(crate) serial: u64,
-    pub(crate) packet_id: PacketId,
+    /// That of its SUBSCRIBE; none if no client waits for it.
+    pub(crate) packet_id: Option<PacketId>,
     pub(crate) codes: Vec<u8>,
     /// What is granted and was not in force everywhere, in the order of its barriers.
     pub(crate) filters: Vec<Granted>,
@@ -174,7 +175,7 @@ mod tests {
                 serial: 0,
             },
             session: SessionId(0),
-            packet_id: PacketId::FIRST,
+            packet_id: Some(PacketId::FIRST),
             serial: 0,
             codes: Vec::new(),
             filters: Vec::new(),

@@ -10,14 +10,14 @@ use unbroken_mqtt_proto::PropertyBuf;
 use crate::audit::Audit;
 use crate::audit::finding::Finding;
 use crate::audit::lane::IngressLane;
-use crate::audit::owners::{LaneMessage, Sender, User};
+use crate::audit::owners::{LaneMessage, Sender};
 use crate::audit::receipt::News;
 use crate::audit::statement;
 use crate::audit::verify::LaneSession;
 use crate::audit::watch::Wants;
 use crate::connection::{Connection, Connections};
 use crate::delivery::Item;
-use crate::durability::{CommitGate, Record};
+use crate::durability::{CommitGate, LaneUser, Record};
 use crate::ids::{SessionId, ShardId};
 use crate::mesh::{Mesh, MeshMessage};
 use crate::message::Publication;
@@ -101,6 +101,36 @@ impl Auditor<'_> {
         audit.verify_publisher(telemetry, &sender, ledger, again, publication, said_on)
     }
 
+    /// Whether a message is of a lane of another user, whose clients alone may send it.
+    #[inline]
+    pub(super) fn is_another_users(
+        &self,
+        id: SessionId,
+        publication: &Publication<'_>,
+        said_on: &str,
+    ) -> bool {
+        self.audit.says_something(publication, said_on)
+            && self.sender(id).is_some_and(|sender| {
+                let said = publication.on(said_on);
+                self.audit.is_another_users(&sender, &said)
+            })
+    }
+
+    /// A message is refused. If it is of a lane of another user its sender is named.
+    #[cold]
+    pub(super) fn name_other_user(&mut self, id: SessionId, publication: &Publication<'_>) {
+        let Some((sender, session)) = self.sender(id).zip(self.sessions.get(id)) else {
+            return;
+        };
+        let said = publication.on(session.own_topic(publication.topic));
+        if self.audit.says_something(publication, said.topic) {
+            let Self {
+                audit, telemetry, ..
+            } = self;
+            audit.name_other_user(telemetry, &sender, &said);
+        }
+    }
+
     /// A message is not taken in: of a publisher that stamps itself it is not lost, it is refused.
     #[cold]
     pub(super) fn note_refused(
@@ -131,9 +161,9 @@ impl Auditor<'_> {
         Some(Sender {
             client_id: Arc::clone(&session.client_id),
             user: match connection.map(Connection::user) {
-                None => User::Unknown,
-                Some(None) => User::Anonymous,
-                Some(Some(name)) => User::Named(Arc::clone(name)),
+                None => LaneUser::Unknown,
+                Some(None) => LaneUser::Anonymous,
+                Some(Some(name)) => LaneUser::Named(Arc::clone(name)),
             },
         })
     }

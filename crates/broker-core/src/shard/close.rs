@@ -463,8 +463,9 @@ impl Shard {
         };
         let (client_id, address) = (Arc::clone(&session.client_id), session.address());
         let author = will.author.as_deref();
-        let verdict = self.access.due_will(id, will.message.topic(), author);
         let mut publication = will.message.publication();
+        let terms = (publication.qos, publication.retain);
+        let verdict = self.access.due_will(id, publication.topic, terms, author);
         publication.stamp = now;
         if verdict.is_denied() {
             self.drop_denied(now, id, &publication);

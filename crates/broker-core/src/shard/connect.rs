@@ -17,7 +17,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::connection::keepalive;
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
-    ConnAck, Connect, Frame, Packet, Property, PropertyBuf, ReasonCode, Version,
+    ConnAck, Connect, Frame, Packet, Property, PropertyBuf, QoS, ReasonCode, Version,
 };
 
 use super::{places::no_place, store};
@@ -34,6 +34,7 @@ use crate::limits::{PATIENCE_WITHOUT_PLACE, WINDOW_INITIAL};
 use crate::message::add;
 use crate::output::{Credentials, Output};
 use crate::placement;
+use crate::policy::{Ceiling, Subject};
 use crate::reason::{DropReason, Fault};
 use crate::session::Session;
 use crate::settings::ShardOptions;
@@ -215,7 +216,7 @@ impl Shard {
             Ok(rights) => rights,
             Err(fault) => return self.refuse(now, id, request.caller_as(client_id), fault),
         };
-        let terms = self.agree(request);
+        let terms = self.agree(request, subject.as_deref());
         let Some(announced) = self.announced(id, request, &client_id, terms) else {
             let fault = Fault::new(
                 ReasonCode::PacketTooLarge,
@@ -262,7 +263,7 @@ impl Shard {
         self.set_mount(session_id, mount);
         self.attach(id, (session_id, present), request, terms, will);
         self.store_will(session_id);
-        self.take_subject(session_id, subject);
+        self.take_subject(now, id, session_id, subject);
         self.accept_connection(now, id, session_id, request, terms);
         self.gate_output(id, session_id, present);
         // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
@@ -397,6 +398,7 @@ impl Shard {
             keep_alive,
             aliases_in_max: v5.then_some(limits.topic_aliases_in_max),
             aliases_out_max: if v5 { aliases_out_max } else { 0 },
+            announced: terms.ceiling,
         };
         if let Some(connection) = self.connections.get_mut(id) {
             connection.accept(now, &terms);
@@ -429,7 +431,7 @@ impl Shard {
     }
 
     /// What the two sides agree on where CONNECT leaves it to the server.
-    fn agree(&self, request: &ConnectRequest) -> Agreement {
+    fn agree(&self, request: &ConnectRequest, subject: Option<&Subject>) -> Agreement {
         let wanted = match request.version {
             Version::V5 => request.session_expiry_s.unwrap_or(0),
             // 3.x knows only "ends with the connection" [MQTT311-3.1.2-6] and "stays"
@@ -444,6 +446,9 @@ impl Shard {
             wanted_expiry_s: wanted,
             expiry_s: wanted.min(self.options.limits.session_expiry_max_s),
             server_keep_alive,
+            ceiling: subject
+                .filter(|_| request.version == Version::V5)
+                .map_or(Ceiling::NONE, Subject::ceiling),
         }
     }
 
@@ -475,6 +480,12 @@ impl Shard {
             // [MQTT-3.2.2-16] [MQTT-3.1.3-7]
             let assigned = Property::AssignedClientIdentifier(client_id);
             add(&mut announced, assigned);
+        }
+        if terms.ceiling.max_qos < QoS::ExactlyOnce {
+            add(&mut announced, Property::MaximumQoS(terms.ceiling.max_qos)); // [MQTT-3.2.2-9]
+        }
+        if !terms.ceiling.retain {
+            add(&mut announced, Property::RetainAvailable(false));
         }
         if let Some(seconds) = terms.server_keep_alive {
             add(&mut announced, Property::ServerKeepAlive(seconds)); // [MQTT-3.2.2-21]
@@ -567,6 +578,8 @@ struct Agreement {
     wanted_expiry_s: u32,
     expiry_s: u32,
     server_keep_alive: Option<u16>,
+    /// What CONNACK says of how the client may publish.
+    ceiling: Ceiling,
 }
 
 /// SplitMix64's output function: one-to-one, so that distinct inputs give distinct ids.

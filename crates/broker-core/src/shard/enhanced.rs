@@ -203,7 +203,7 @@ impl Shard {
         let session = connection.session();
         self.watch_grant(id);
         if let Some(session) = session
-            && let Err(fault) = self.judge_again(id, session)
+            && let Err(fault) = self.judge_again(now, id, session)
         {
             return self.disconnect(now, id, fault);
         }

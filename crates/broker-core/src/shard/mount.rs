@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
-use unbroken_mqtt_proto::{Publish, ReasonCode};
+use unbroken_mqtt_proto::{Publish, QoS, ReasonCode};
 
 use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId};
-use crate::policy::{Denial, Identity, Mount, MountError, MountPoint, Verdict};
+use crate::policy::{Denial, Identity, Mount, MountError, MountPoint};
 use crate::reason::{Fault, Flow};
 use crate::session::Session;
 use crate::shard::Shard;
@@ -204,10 +204,14 @@ impl Shard {
 
     /// Whether the client of a session may subscribe to this filter, of a shared subscription the
     /// one behind the group's name. What begins with `$` is outside its mount: only rules allow it.
-    pub(super) fn judge_filter(&self, id: SessionId, filter: TopicFilter<'_>) -> Verdict {
+    pub(super) fn judge_filter(
+        &self,
+        id: SessionId,
+        filter: TopicFilter<'_>,
+    ) -> Result<QoS, Denial> {
         if filter.is_dollar() && !self.access.has_rules() && self.leaves_mount(id, filter.as_str())
         {
-            return Verdict::Denied(Denial::OutsideMount);
+            return Err(Denial::OutsideMount);
         }
         self.access.subscribe(id, filter)
     }

@@ -11,7 +11,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::topic::SubscriptionFilter;
 use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName};
 
 use crate::connection::{ConnectRequest, Connection, check_will_topic};
@@ -25,7 +24,7 @@ use crate::reason::{DropReason, Fault};
 use crate::session::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 use crate::shard::Shard;
 use crate::shard::mount::response_too_long;
-use crate::telemetry::{AuditTotals, Event, SleepingTotals, Stats};
+use crate::telemetry::{AuditTotals, SleepingTotals, Stats};
 
 /// Operators.
 impl Shard {
@@ -223,7 +222,7 @@ impl Shard {
     ) -> Result<(Option<Arc<Subject>>, Option<Mount>), Fault> {
         let subject = self.access.subject(|| self.identity(id, client_id));
         if let Some(Verdict::Denied(why)) = subject.as_ref().map(|subject| subject.connect()) {
-            return Err(Fault::new(ReasonCode::NotAuthorized, why.detail()));
+            return Err(Fault::new(why.code(), why.detail()));
         }
         let mount = self.mount_of(&self.identity(id, client_id))?;
         if let Some(mount) = &mount {
@@ -232,10 +231,20 @@ impl Shard {
         }
         if let Some(will) = request.will.as_deref() {
             check_will_topic(&will.topic, &self.options.limits)?;
+            let terms = (will.qos, will.retain);
+            let ceiling = subject.as_ref().map(|subject| subject.ceiling());
+            if request.version.has_properties()
+                && let Some(denial) = ceiling.and_then(|it| it.denial(will.qos, will.retain))
+            {
+                // [MQTT-3.2.2-12] [MQTT-3.2.2-13]
+                let detail = "the client may not publish such a will: its QoS is too high, or it is \
+                              retained";
+                return Err(Fault::new(denial.code(), detail));
+            }
             let leaves_mount = mount.is_some() && will.topic.starts_with('$');
-            let verdict = self.access.will(subject.as_ref(), &will.topic);
+            let verdict = self.access.will(subject.as_ref(), &will.topic, terms);
             if verdict.is_denied() || leaves_mount {
-                let detail = "the client may not publish to its will's topic";
+                let detail = "the client may not publish its will to its topic";
                 return Err(Fault::new(ReasonCode::NotAuthorized, detail));
             }
         }
@@ -251,18 +260,25 @@ impl Shard {
     }
 
     /// A session has a client, maybe another one than before.
-    pub(crate) fn take_subject(&mut self, id: SessionId, subject: Option<Arc<Subject>>) {
-        let is_new = self.access.admit(id, subject);
-        let session = self.sessions.get(id);
+    pub(crate) fn take_subject(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        subject: Option<Arc<Subject>>,
+    ) {
+        let is_new = self.access.admit(session_id, subject);
+        let session = self.sessions.get(session_id);
         if is_new && session.is_some_and(|session| !session.subscriptions.is_empty()) {
             self.router.judge_again();
-            self.revoke_subscriptions(id);
+            self.judge_subscriptions(now, id, session_id);
         }
     }
 
     /// A client has authenticated again, perhaps with other rights.
     pub(crate) fn judge_again(
         &mut self,
+        now: Instant,
         id: ConnectionId,
         session: SessionId,
     ) -> Result<(), Fault> {
@@ -279,36 +295,8 @@ impl Shard {
             return Err(Fault::new(ReasonCode::NotAuthorized, why.detail()));
         }
         self.check_mount(id)?;
-        self.take_subject(session, subject);
+        self.take_subject(now, id, session, subject);
         Ok(())
-    }
-
-    /// Ends the subscriptions of a session that are not allowed any more. What waits by them is
-    /// judged when it leaves.
-    fn revoke_subscriptions(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get(id) else {
-            return;
-        };
-        let subscriptions = session.subscriptions.iter();
-        let denied: Vec<_> = subscriptions
-            .filter_map(|(text, _)| {
-                let parsed = SubscriptionFilter::parse(text).ok()?;
-                match self.judge_filter(id, parsed.filter()) {
-                    Verdict::Allowed => None,
-                    Verdict::Denied(why) => Some((Box::from(text), why)),
-                }
-            })
-            .collect();
-        let client_id = Arc::clone(&session.client_id);
-        for (filter, why) in denied {
-            if self.end_subscription_to(id, &filter).is_some() {
-                self.event(Event::SubscriptionRevoked {
-                    client_id: Arc::clone(&client_id),
-                    filter,
-                    why,
-                });
-            }
-        }
     }
 
     /// Other rules are in force from now on, for what waits too.
@@ -355,7 +343,7 @@ impl Shard {
             let fault = Fault::new(ReasonCode::NotAuthorized, why.detail());
             return self.disconnect(now, id, fault);
         }
-        self.revoke_subscriptions(session_id);
+        self.judge_subscriptions(now, id, session_id);
         self.announcer().announce_to_groups(session_id, true);
     }
 

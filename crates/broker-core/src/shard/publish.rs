@@ -11,6 +11,7 @@
 //! wait, retained by its shard.
 
 mod check;
+mod refuse;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +35,8 @@ use crate::shard::retained::RetainRoom;
 use crate::telemetry::Again;
 
 pub(super) use check::invalid_topic;
-use check::{check_properties, check_topic, refused};
+use check::{check_properties, check_topic};
+use refuse::{Refusal, denied};
 
 impl Shard {
     pub(crate) fn handle_publish(
@@ -205,8 +207,7 @@ impl Shard {
         let Some(outcome) = outcome? else {
             return Ok(Flow::Requeue);
         };
-        self.answer_publish(now, id, publish, &outcome, is_reserved);
-        Ok(Flow::Done)
+        self.answer_publish(now, id, publish, &outcome, is_reserved)
     }
 
     /// With what a message of QoS 2 is stored: its client, coming back under this id, is recognized
@@ -246,7 +247,7 @@ impl Shard {
         publish: &Publish<'_>,
         outcome: &Outcome,
         is_reserved: bool,
-    ) {
+    ) -> Result<Flow, Fault> {
         // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
         if let Some(packet_id) = publish.packet_id {
             let reason = self.expressible(id, outcome.reason);
@@ -261,6 +262,11 @@ impl Shard {
                 self.deliverer(now).answer(id, outcome.until, answer);
             }
         }
+        if outcome.is_last {
+            // Behind the acknowledgement: its client does not send the message again.
+            return Err(denied());
+        }
+        Ok(Flow::Done)
     }
 
     /// Whether a message is taken in. One that is to be retained has its room then.
@@ -314,10 +320,17 @@ impl Shard {
     /// keep it.
     fn refusal(&mut self, item: &Item<'_>, publisher: SessionId) -> Option<Refusal> {
         let (topic, properties) = (item.publication.topic, item.publication.properties);
+        let terms = (item.publication.qos, item.publication.retain);
         let mounted = self.mount_points.are_in_use();
-        if self.access.publish(publisher, topic).is_denied()
+        let own_topic = self.own_topic(publisher, topic);
+        if self.access.publish(publisher, topic, terms).is_denied()
             || poses_as_record(self.audit.topics(), topic, properties, mounted)
             || mounted && self.leaves_mount(publisher, topic)
+            || self.auditor(item.publication.stamp).is_another_users(
+                publisher,
+                &item.publication,
+                own_topic,
+            )
         {
             let why = DropReason::NotAuthorized;
             return Some(Refusal { why, full: None });
@@ -369,68 +382,6 @@ impl Shard {
             || route.staying != 0
             || route.groups.iter().any(|group| self.groups.keeps(*group))
             || receivers.any(|to| to.qos > QoS::AtMostOnce && stays(to.session))
-    }
-
-    /// A publisher before 5.0 cannot be told: without an acknowledgement it keeps its message, and
-    /// sends it again when it has connected again [MQTT311-4.8.0-2].
-    #[cold]
-    fn refuse_publish(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        session_id: SessionId,
-        item: &Item<'_>,
-        packet_id: Option<PacketId>,
-        Refusal { why, full }: &Refusal,
-    ) -> Result<Outcome, Fault> {
-        let until = item.until;
-        if *why == DropReason::NotAuthorized {
-            // Answered before 5.0, too, since its client would send it again.
-            self.drop_denied(now, session_id, &item.publication);
-            let reason = ReasonCode::NotAuthorized;
-            return Ok(Outcome { reason, until });
-        }
-        self.auditor(now)
-            .note_refused(session_id, &item.publication, *why);
-        self.deliverer(now)
-            .drop_for(session_id, &item.publication, *why, full.as_ref());
-        let (reason, detail) = refused(*why);
-        if self.expressible(id, reason) == reason {
-            return Ok(Outcome { reason, until });
-        }
-        // It is not here: when it comes again it is new.
-        self.forget_arrival(session_id, packet_id);
-        Err(Fault::new(reason, detail))
-    }
-
-    /// Whether this client will be disconnected for what it publishes, and is owed answers to what
-    /// it published before. Without them it would send all of that again, be refused again, and
-    /// everybody else would get it once more each time.
-    fn must_answer_first(&self, id: ConnectionId, why: DropReason) -> bool {
-        let connection = self.connections.get(id);
-        // Answers of a store that has failed never come.
-        !matches!(why, DropReason::StoreFailed | DropReason::NotAuthorized)
-            && connection.is_some_and(|connection| {
-                !connection.version().has_properties() && !connection.holds_nothing()
-            })
-    }
-
-    /// The packet is looked at again: then it is new.
-    fn forget_arrival(&mut self, session_id: SessionId, packet_id: Option<PacketId>) {
-        if let Some(packet_id) = packet_id
-            && let Some(session) = self.sessions.get_mut(session_id)
-        {
-            session.inbound.acknowledged(packet_id);
-        }
-    }
-
-    /// The packet is looked at again when everything before it has been answered.
-    #[cold]
-    fn put_back(&mut self, id: ConnectionId, session_id: SessionId, packet_id: Option<PacketId>) {
-        self.forget_arrival(session_id, packet_id);
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.answer_first();
-        }
     }
 
     /// The item stays where it was made: it is large to move. `stamped`: holds its properties, if
@@ -487,7 +438,11 @@ impl Shard {
         } else {
             ReasonCode::NoMatchingSubscribers
         };
-        Outcome { reason, until }
+        Outcome {
+            reason,
+            until,
+            is_last: false,
+        }
     }
 
     /// A message goes to very many: its acknowledgement waits until all have it, and so does what
@@ -583,15 +538,10 @@ enum Judged {
     PutBack,
 }
 
-/// Why a message is not taken in.
-struct Refusal {
-    why: DropReason,
-    /// The session that is full, or the share that is used up, if it is that.
-    full: Option<Arc<str>>,
-}
-
 /// What the publisher is told, and when.
 struct Outcome {
     reason: ReasonCode,
     until: WaitFor,
+    /// Its connection ends behind the answer.
+    is_last: bool,
 }

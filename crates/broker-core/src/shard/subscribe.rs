@@ -12,6 +12,7 @@
 //! that subscriber.
 
 mod in_force;
+mod judged_again;
 mod request;
 
 use std::num::NonZeroU32;
@@ -79,29 +80,34 @@ impl Shard {
             if is_bridge {
                 as_bridge(filter, &mut options);
             }
-            let request = Request {
+            let mut request = Request {
                 session: session_id,
                 text,
                 filter,
                 options,
                 identifier,
             };
-            let code = self.take_request(&request, &mut answer)?;
+            let code = self.take_request(&mut request, &mut answer)?;
             self.report_subscribed(version, &request, code);
             answer.codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
         }
         self.turn.note_levels(all.levels.min(levels_max));
-        self.hold_suback(now, id, session_id, subscribe.packet_id, answer);
+        self.hold_suback(now, id, session_id, Some(subscribe.packet_id), answer);
         self.release_subacks(now);
         Ok(())
     }
 
-    /// One filter: the fault ends the connection, the code is this filter's answer.
+    /// One filter: the fault ends the connection, the code is this filter's answer. The request is
+    /// lowered to the QoS that is allowed.
     fn take_request<'a>(
         &mut self,
-        request: &Request<'a>,
+        request: &mut Request<'a>,
         answer: &mut Answers<'a>,
     ) -> Result<ReasonCode, Fault> {
+        let new = match self.subscribe(request, &mut answer.joins)? {
+            Ok(new) => new,
+            Err(reason) => return Ok(reason),
+        };
         let Request {
             session,
             text,
@@ -109,10 +115,6 @@ impl Shard {
             identifier,
             ..
         } = *request;
-        let new = match self.subscribe(request, &mut answer.joins)? {
-            Ok(new) => new,
-            Err(reason) => return Ok(reason),
-        };
         // Also where it replaces one. [MQTT-3.8.4-4, MQTT311-3.8.4-3] [MQTT311-3.3.1-6]
         let wanted = match options.retain_handling {
             RetainHandling::SendAlways => true, // [MQTT-3.3.1-9]
@@ -153,13 +155,14 @@ impl Shard {
         }
     }
 
-    /// Keeps the SUBACK until its subscriptions are in force everywhere, and stored.
+    /// Keeps the SUBACK until its subscriptions are in force everywhere, and stored. Without a
+    /// packet id there is none, but they are put in force in the same way.
     fn hold_suback(
         &mut self,
         now: Instant,
         connection: ConnectionId,
         session: SessionId,
-        packet_id: PacketId,
+        packet_id: Option<PacketId>,
         answer: Answers<'_>,
     ) {
         // Queries begin with SUBACK: a retained message that was acknowledged before is then found
@@ -189,7 +192,7 @@ impl Shard {
     /// Answers whether the session did not have the filter.
     fn subscribe(
         &mut self,
-        request: &Request<'_>,
+        request: &mut Request<'_>,
         joins: &mut Vec<u64>,
     ) -> Result<Result<bool, ReasonCode>, Fault> {
         if is_too_large(&self.options.limits, request) {
@@ -203,9 +206,10 @@ impl Shard {
             ));
         }
         let filter = request.filter.filter();
-        if self.judge_filter(request.session, filter).is_denied() {
+        let Ok(max_qos) = self.judge_filter(request.session, filter) else {
             return Ok(Err(ReasonCode::NotAuthorized));
-        }
+        };
+        request.options.qos = request.options.qos.min(max_qos); // [MQTT-3.2.2-10]
         if !self.has_room_for_past(request) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
@@ -526,14 +530,16 @@ impl Shard {
 
     /// [MQTT-3.8.4-1, MQTT311-3.8.4-1] [MQTT-3.8.4-6, MQTT311-3.8.4-5]
     fn send_suback(&mut self, suback: &PendingSubAck) {
-        let Some(connection) = self.connections.get(suback.connection) else {
+        let (Some(packet_id), Some(connection)) =
+            (suback.packet_id, self.connections.get(suback.connection))
+        else {
             return;
         };
         let codes = codes_for(connection.version(), &suback.codes);
         // The id of its SUBSCRIBE, and no properties. [MQTT-2.2.1-6, MQTT311-2.3.1-7]
         // [MQTT-3.8.4-2, MQTT311-3.8.4-2] [MQTT-3.9.2-1, MQTT-3.9.2-2]
         let packet = SubAck {
-            packet_id: suback.packet_id,
+            packet_id,
             properties: Properties::EMPTY,
             reasons: &codes,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unbroken_broker_core::{
-    Action, Actions, DropReason, Effect, Event, Input, Member, Policy, Role, Rule, RuleSet,
+    Action, Actions, Ceiling, DropReason, Effect, Event, Input, Member, Policy, Role, Rule, RuleSet,
 };
 use unbroken_mqtt_proto::{Connect, Packet, Property, PropertyBuf, QoS, Version};
 
@@ -42,10 +42,13 @@ pub(crate) fn policy(generation: u64, lines: &[(&str, &str, &str)]) -> Arc<Polic
             } else {
                 Effect::Allow
             },
+            ceiling: Ceiling::NONE,
+            client_id: None,
             rules: vec![Rule {
                 effect,
                 actions,
                 filter: (*filter).into(),
+                ceiling: Ceiling::NONE,
                 origin: "test".into(),
             }],
             mount_point: None,

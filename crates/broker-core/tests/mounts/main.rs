@@ -16,8 +16,8 @@ use std::time::Duration;
 use access_rules::{balances, denied, dropped, policy, set};
 use shard_bus::{Broker, Client, connect, publish, retained, subscribe, unsubscribe};
 use unbroken_broker_core::{
-    Actions, Denial, DropReason, Effect, Event, Input, Limits, Member, MountPoint, Peer, Place,
-    Policy, Role, Rule, RuleSet, Settings,
+    Actions, Ceiling, Denial, DropReason, Effect, Event, Input, Limits, Member, MountPoint, Peer,
+    Place, Policy, Role, Rule, RuleSet, Settings,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, Properties, Property, PropertyBuf, Publish, QoS, Version, Will,
@@ -331,10 +331,13 @@ fn role(name: &str, members: Vec<Member>, point: Option<&str>) -> Role {
         name: name.into(),
         members,
         connect: Effect::Allow,
+        client_id: None,
+        ceiling: Ceiling::NONE,
         rules: vec![Rule {
             effect: Effect::Allow,
             actions: Actions::ALL,
             filter: "#".into(),
+            ceiling: Ceiling::NONE,
             origin: "test".into(),
         }],
         mount_point: point.map(|text| MountPoint::parse(text).unwrap()),

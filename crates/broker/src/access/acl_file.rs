@@ -15,7 +15,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unbroken_broker_core::{Action, Actions, Combining, Effect, Member, Role, Rule, RuleSet};
+use unbroken_broker_core::{
+    Action, Actions, Ceiling, Combining, Effect, Member, Role, Rule, RuleSet,
+};
 use unbroken_mosquitto_files::acl::{self, Access, Acl, Part, Who};
 use unbroken_mosquitto_files::{Mistakes, Remark};
 
@@ -89,6 +91,8 @@ impl AclFile {
             name,
             members: vec![member],
             connect: Effect::Allow,
+            ceiling: Ceiling::NONE,
+            client_id: None,
             rules,
             mount_point: None,
         };
@@ -120,6 +124,7 @@ fn names_client() -> Rule {
         effect: Effect::Deny,
         actions: Actions::NONE,
         filter: "{user}/{client}".into(),
+        ceiling: Ceiling::NONE,
         origin: "patterns".into(),
     }
 }
@@ -142,6 +147,7 @@ fn rule(line: &acl::Rule) -> Rule {
         effect,
         actions,
         filter: parts.collect::<String>().into(),
+        ceiling: Ceiling::NONE,
         origin: line.place.to_string().into(),
     }
 }

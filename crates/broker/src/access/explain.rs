@@ -9,7 +9,7 @@ use unbroken_broker_core::{
     Action, Claims, Decision, Denial, Identity, MountError, MountPoint, Peer, Policy,
     TooManyClaims, Verdict,
 };
-use unbroken_mqtt_proto::{SubscriptionFilter, TopicName};
+use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
 
 use super::{AccessError, ConfigRules};
 use crate::config::Config;
@@ -41,6 +41,10 @@ pub struct Question {
     pub address: Option<SocketAddr>,
     /// What it wants to do; `None`: to connect.
     pub action: Option<Action>,
+    /// At which QoS, `0..=2`, it wants to publish or subscribe.
+    pub qos: u8,
+    /// Whether it wants to publish a retained message.
+    pub retain: bool,
     /// The topic, or for [`Action::Subscribe`] the topic filter; whole, with the client's mount
     /// point.
     pub topic: String,
@@ -59,9 +63,14 @@ pub struct Explanation {
     pub reason: String,
     /// What the client's topics begin with, if it has a mount point.
     pub mount: Option<String>,
+    /// The highest QoS of what is allowed, `0..=2`.
+    pub max_qos: u8,
+    /// Whether what is allowed may be retained.
+    pub retain: bool,
 }
 
-/// A line of a table of expectations: `allow|deny USER CLIENT ACTION TOPIC`.
+/// A line of a table of expectations: `allow|deny USER CLIENT ACTION TOPIC`, where the action may
+/// have `,qos=N` and `,retain` behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
     /// What is asked; its listener and address are not in the line.
@@ -74,7 +83,8 @@ pub struct Expectation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected `allow|deny USER CLIENT publish|subscribe|receive TOPIC` or `allow|deny USER CLIENT \
-     connect`, with `-` for a client without a user name"
+     connect`, with `-` for a client without a user name; `,qos=N` and `,retain` may follow publish, \
+     `,qos=N` subscribe"
 )]
 pub struct ExpectationError;
 
@@ -142,11 +152,25 @@ impl AccessRules {
                         .map_or(&*question.topic, |filter| filter.filter().as_str()),
                     _ => &question.topic,
                 };
-                self.policy.decide(&identity, action, topic)
+                let qos = QoS::try_from(question.qos).unwrap_or(QoS::ExactlyOnce);
+                match action {
+                    Action::Publish => {
+                        let terms = (qos, question.retain);
+                        self.policy.decide_publish(&identity, topic, terms)
+                    }
+                    Action::Subscribe | Action::Receive => {
+                        self.policy.decide(&identity, action, topic)
+                    }
+                }
             }
             _ => connect,
         };
-        let explanation = self.explanation(decision);
+        let mut explanation = self.explanation(decision);
+        let is_granted = explanation.is_allowed && question.action == Some(Action::Subscribe);
+        if is_granted && question.qos > explanation.max_qos {
+            explanation.is_allowed = false;
+            "its QoS is lowered".clone_into(&mut explanation.reason);
+        }
         match self.mount(&identity) {
             Err(error) if explanation.is_allowed => Explanation {
                 is_allowed: false,
@@ -154,6 +178,7 @@ impl AccessRules {
                 rule: None,
                 reason: format!("it may not connect: {error}"),
                 mount: None,
+                ..explanation
             },
             mount => Explanation {
                 mount: mount.ok().flatten(),
@@ -183,6 +208,8 @@ impl AccessRules {
                 Verdict::Allowed if decision.rule.is_some() => "an access rule allows it",
                 Verdict::Allowed => "no access rule is against it",
             }),
+            max_qos: decision.ceiling.max_qos.into(),
+            retain: decision.ceiling.retain,
         }
     }
 }
@@ -211,10 +238,19 @@ impl fmt::Display for Explanation {
             (None, Some(role)) => write!(f, ": role {role}"),
             _ => Ok(()),
         }?;
-        match &self.mount {
-            Some(mount) => write!(f, "; the client knows topics without `{mount}`"),
-            None => Ok(()),
+        if let Some(mount) = &self.mount {
+            write!(f, "; the client knows topics without `{mount}`")?;
         }
+        if !self.is_allowed {
+            return Ok(());
+        }
+        if self.max_qos < 2 {
+            write!(f, "; up to QoS {}", self.max_qos)?;
+        }
+        if !self.retain {
+            write!(f, "; nothing retained")?;
+        }
+        Ok(())
     }
 }
 
@@ -236,10 +272,24 @@ impl FromStr for Expectation {
         };
         let user = Some(next()?).filter(|user| *user != "-");
         let client_id = next()?;
+        let mut terms = (0, false);
         let (action, topic) = match next()? {
             "connect" => (None, ""),
-            word => (Some(Action::named(word).ok_or(ExpectationError)?), next()?),
+            word => {
+                let (word, limits) = word.split_once(',').unwrap_or((word, ""));
+                terms = limits.split_terminator(',').try_fold(terms, terms_with)?;
+                (Some(Action::named(word).ok_or(ExpectationError)?), next()?)
+            }
         };
+        let (qos, retain) = terms;
+        let has_them = match action {
+            Some(Action::Publish) => true,
+            Some(Action::Subscribe) => !retain,
+            Some(Action::Receive) | None => terms == (0, false),
+        };
+        if !has_them {
+            return Err(ExpectationError);
+        }
         if words.next().is_some() {
             return Err(ExpectationError);
         }
@@ -252,10 +302,23 @@ impl FromStr for Expectation {
                 listener: 0,
                 address: None,
                 action,
+                qos,
+                retain,
                 topic: topic.to_owned(),
             },
             is_allowed,
         })
+    }
+}
+
+/// QoS and retain of an expectation, with one more word about them.
+fn terms_with((qos, retain): (u8, bool), word: &str) -> Result<(u8, bool), ExpectationError> {
+    match word {
+        "retain" => Ok((qos, true)),
+        "qos=0" => Ok((0, retain)),
+        "qos=1" => Ok((1, retain)),
+        "qos=2" => Ok((2, retain)),
+        _ => Err(ExpectationError),
     }
 }
 
@@ -272,7 +335,12 @@ mod tests {
         assert_eq!(plain.question.topic, "a b/#");
         let connect = read("deny ann c connect").unwrap();
         assert_eq!((connect.question.action, connect.is_allowed), (None, false));
+        let retained = read("allow ann c publish,qos=1,retain a").unwrap().question;
+        assert_eq!((retained.qos, retained.retain), (1, true));
         for line in [
+            "allow ann c publish,qos=3 a",
+            "allow ann c subscribe,retain a",
+            "allow ann c receive,qos=1 a",
             "",
             "allow",
             "permit ann c connect",

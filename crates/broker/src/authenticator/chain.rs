@@ -26,7 +26,8 @@ use super::http_hook::HttpHook;
 use super::recent_logins::{Login, RecentLogins};
 use super::stored_users::StoredUsers;
 use super::tokens::{TokenVerdict, TokenVerifier};
-use crate::passwords::{Entry, Passwords};
+use crate::passwords::{Entry, Generation, Passwords, scram_keys};
+use crate::scram::{ScramHash, ScramKeys};
 
 /// The rules of one listener.
 #[derive(Debug)]
@@ -175,6 +176,40 @@ impl ListenerAuth {
             .and_then(of_store)
             .or_else(|| file.map(|file| file.stand_in(position)))
             .unwrap_or_default()
+    }
+
+    /// Whether a client can show by SCRAM that it knows a password.
+    pub(super) fn has_scram(&self) -> bool {
+        self.passwords().is_some() || self.stored_users().is_some()
+    }
+
+    /// The entry of a user: a name that the file has is the file's.
+    fn entry(&self, user: &str) -> Option<Entry> {
+        let of_file = self.passwords().and_then(|file| file.find(user));
+        of_file.or_else(|| self.stored_users()?.find(user))
+    }
+
+    /// The keys by which a client shows that it is this user, and whether it can.
+    pub(super) fn scram_keys(&self, hash: ScramHash, user: &str) -> (ScramKeys, bool) {
+        let (file, stored) = (self.passwords(), self.stored_users());
+        // Who has all hashes has all passwords to guess at: they are the secret.
+        let mut secret = user.as_bytes().to_vec();
+        let generations = [
+            file.map(|file| file.generation().clone()),
+            stored.map(StoredUsers::generation),
+        ];
+        for generation in generations.iter().flatten() {
+            secret = hash.hmac(generation.as_bytes(), &secret);
+        }
+        let like = file.and_then(|file| file.scram_stand_in(hash, &secret));
+        let like = like.or_else(|| stored?.scram_stand_in(hash, &secret));
+        scram_keys(hash, self.entry(user).as_ref(), like.as_ref(), secret)
+    }
+
+    /// Names what a user's proof is judged by.
+    pub(super) fn scram_generation(&self, user: &str) -> Generation {
+        let entry = self.entry(user);
+        entry.map_or_else(Generation::default, |entry| entry.generation().clone())
     }
 
     /// Whether one of them verifies what such a client shows.

@@ -1,4 +1,5 @@
-//! The steps of MQTT 5.0's enhanced authentication: SCRAM by the users of a password file.
+//! The steps of MQTT 5.0's enhanced authentication: SCRAM by the users of a password file, and of
+//! the store.
 //!
 //! Entries `$7$` are what SCRAM-SHA-512 needs, `$scram-sha-…$` are made for it; others cannot
 //! serve, and their users are refused as if they did not exist.
@@ -17,10 +18,9 @@ use unbroken_broker_core::{Admission, AuthExchange, AuthStep, Grant, Peer};
 use unbroken_mqtt_proto::ReasonCode;
 
 use super::admission_of;
-use super::chain::refused;
+use super::chain::{ListenerAuth, refused};
 use super::login_queue::Refusal;
 use super::recent_logins::{LoginTag, RecentLogins};
-use crate::passwords::Passwords;
 use crate::scram::{self, ScramError, ScramExchange, ScramHash};
 
 /// What a step has come to.
@@ -34,7 +34,7 @@ pub(crate) enum Decision {
 /// Takes the next step of a client that has this user name in CONNECT, if any. `may_prove`: whether
 /// this user's proof is looked at.
 pub(super) fn take(
-    passwords: &Passwords,
+    auth: &ListenerAuth,
     user_name: Option<&str>,
     step: AuthStep,
     may_prove: impl FnOnce(&str) -> bool,
@@ -45,7 +45,7 @@ pub(super) fn take(
     };
     let data = step.data.as_deref().unwrap_or_default();
     let Some(exchange) = step.exchange else {
-        return begin(passwords, hash, data);
+        return begin(auth, hash, data);
     };
     let Some(exchange) = exchange.into_state::<ScramExchange>() else {
         return Decision::Admission(refused(ReasonCode::UnspecifiedError));
@@ -67,12 +67,7 @@ pub(super) fn take(
 }
 
 /// Names a user who proves itself from this address.
-pub(super) fn tag(
-    recent: &RecentLogins,
-    user: &str,
-    peer: &Peer,
-    passwords: &Passwords,
-) -> LoginTag {
+pub(super) fn tag(recent: &RecentLogins, user: &str, peer: &Peer, auth: &ListenerAuth) -> LoginTag {
     let address = peer.address.map(|address| address.ip().to_canonical());
     let address = address.map_or_else(String::new, |address| address.to_string());
     recent.tag_of(&[
@@ -80,17 +75,17 @@ pub(super) fn tag(
         user.as_bytes(),
         address.as_bytes(),
         &peer.listener.to_le_bytes(),
-        passwords.generation().as_bytes(),
+        auth.scram_generation(user).as_bytes(),
     ])
 }
 
-fn begin(passwords: &Passwords, hash: ScramHash, data: &[u8]) -> Decision {
+fn begin(auth: &ListenerAuth, hash: ScramHash, data: &[u8]) -> Decision {
     let mut random = [0; NONCE_BYTES];
     if getrandom::fill(&mut random).is_err() {
         return Decision::Admission(refused(ReasonCode::ServerUnavailable));
     }
     let nonce = STANDARD_NO_PAD.encode(random);
-    let keys = |user: &str| passwords.scram_keys(hash, user);
+    let keys = |user: &str| auth.scram_keys(hash, user);
     match ScramExchange::begin(hash, data, &nonce, keys) {
         Ok((exchange, answer)) => {
             let bytes = 2 * scram::MESSAGE_BYTES_MAX;

@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::passwords::Entry;
+use crate::passwords::{Entry, Generation, number_of};
+use crate::scram::ScramHash;
 
 /// The users of the store; one for all listeners and shards.
 #[derive(Debug, Default)]
@@ -27,6 +28,8 @@ pub(crate) struct StoredUsers {
 struct Table {
     entries: Vec<(Box<str>, Entry)>,
     positions: HashMap<Box<str>, usize>,
+    /// Of all of them together, in whatever order they came.
+    generation: Generation,
 }
 
 impl StoredUsers {
@@ -51,6 +54,23 @@ impl StoredUsers {
         usize::try_from(self.stand_in.hash_one(user) % entries).unwrap_or(0)
     }
 
+    /// The entry whose cost a stand-in for SCRAM shows; `None`: none near it has keys for this
+    /// hash.
+    pub(super) fn scram_stand_in(&self, hash: ScramHash, secret: &[u8]) -> Option<Entry> {
+        let table = self.read();
+        let count = table.entries.len();
+        let first = number_of(secret) % count.max(1);
+        let positions = (first..count).chain(0..first).take(STAND_INS_LOOKED_AT);
+        let mut near = positions.filter_map(|position| table.entries.get(position));
+        let (_, entry) = near.find(|(_, entry)| entry.has_scram_keys(hash))?;
+        Some(entry.as_stand_in())
+    }
+
+    /// Names all users and their hashes: others have another generation.
+    pub(super) fn generation(&self) -> Generation {
+        self.read().generation.clone()
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.read().entries.len()
@@ -61,11 +81,13 @@ impl StoredUsers {
         let entry = Entry::of_user(hash);
         let mut table = self.write();
         let table = &mut *table;
+        table.generation.mix(user, entry.generation());
         if let Some((_, old)) = table
             .positions
             .get(user)
             .and_then(|position| table.entries.get_mut(*position))
         {
+            table.generation.mix(user, old.generation());
             *old = entry;
         } else {
             table.positions.insert(user.into(), table.entries.len());
@@ -79,7 +101,8 @@ impl StoredUsers {
         let Some(position) = table.positions.remove(user) else {
             return;
         };
-        table.entries.swap_remove(position);
+        let (_, removed) = table.entries.swap_remove(position);
+        table.generation.mix(user, removed.generation());
         if let Some((moved, _)) = table.entries.get(position) {
             let moved = moved.clone();
             table.positions.insert(moved, position);
@@ -94,6 +117,9 @@ impl StoredUsers {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Entries that are looked at for one that can serve SCRAM.
+const STAND_INS_LOOKED_AT: usize = 16;
 
 #[cfg(test)]
 mod tests {

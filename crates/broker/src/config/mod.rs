@@ -34,7 +34,7 @@ mod units;
 mod value;
 mod written;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use unbroken_broker_core::{AuditRule, Limits};
@@ -161,6 +161,8 @@ pub struct Storage {
     pub in_memory: bool,
     /// The data directory; `None`: the user's own.
     pub directory: Option<PathBuf>,
+    /// The directory of the control socket of a broker that stores nothing; `None`: it has none.
+    pub control: Option<PathBuf>,
     /// Safety of acknowledged data.
     pub durability: Durability,
     /// Behaviour at a start with a damaged store.
@@ -184,6 +186,7 @@ impl Default for Storage {
         Self {
             in_memory: false,
             directory: None,
+            control: None,
             durability: Durability::Strict,
             on_corruption: OnCorruption::Quarantine,
             on_error: OnError::Exit,
@@ -195,6 +198,11 @@ impl Storage {
     /// The directory of the store; `None`: all data is in memory.
     pub fn place(&self) -> Option<PathBuf> {
         (!self.in_memory).then(|| self.directory.clone().unwrap_or_else(users_directory))
+    }
+
+    /// The directory of the control socket, if nothing is stored and there is one.
+    pub fn memory_control(&self) -> Option<&Path> {
+        self.control.as_deref().filter(|_| self.in_memory)
     }
 }
 

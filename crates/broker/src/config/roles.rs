@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use unbroken_broker_core::{
-    self as core, Action, Actions, Effect, Member, MountPoint, Policy, Rule, RuleSet,
+    self as core, Action, Actions, Ceiling, Effect, Member, MountPoint, Policy, Rule, RuleSet,
 };
+use unbroken_mqtt_proto::QoS;
 
 use super::{Listener, Network};
 
@@ -27,7 +28,16 @@ pub struct Role {
     pub granted: Vec<String>,
     /// Whether its clients may connect.
     pub connect: Effect,
-    /// What they may do, as `ACTION,ACTION FILTER`.
+    /// The highest QoS of what its clients publish and subscribe to, `0..=2`, whatever other roles
+    /// allow.
+    pub max_qos: u8,
+    /// Whether its clients may publish retained messages, whatever other roles allow.
+    pub retain: bool,
+    /// What the ids of its clients must be like, with `{user}` for the client's user name; `None`:
+    /// any.
+    pub client_id: Option<String>,
+    /// What they may do, as `ACTION,ACTION FILTER`, with `max_qos=N` and `retain=false` among the
+    /// actions where that is limited.
     pub allow: Vec<String>,
     /// What they may not do.
     pub deny: Vec<String>,
@@ -52,6 +62,9 @@ impl Default for Role {
             addresses: Vec::new(),
             granted: Vec::new(),
             connect: Effect::Allow,
+            max_qos: 2,
+            retain: true,
+            client_id: None,
             allow: Vec::new(),
             deny: Vec::new(),
             mount_point: None,
@@ -90,6 +103,11 @@ impl Role {
                 members(self, listeners)?
             },
             connect: self.connect,
+            ceiling: Ceiling {
+                max_qos: QoS::try_from(self.max_qos).unwrap_or_default(),
+                retain: self.retain,
+            },
+            client_id: self.client_id.as_deref().map(Into::into),
             rules: [allow, deny].concat(),
             mount_point: self.mount_point.clone(),
         })
@@ -191,25 +209,61 @@ pub(crate) fn rule_of(
         ))
     };
     let (actions, filter) = line.split_once(' ').ok_or_else(shape)?;
-    let actions = actions.split(',').try_fold(Actions::NONE, |all, word| {
+    let (limits, actions): (Vec<_>, Vec<_>) =
+        actions.split(',').partition(|word| word.contains('='));
+    let actions = actions.iter().try_fold(Actions::NONE, |all, word| {
         let unknown = || {
             error(format!(
                 "`{line}`: `{word}` is not publish, subscribe, receive or all"
             ))
         };
-        Ok(match word {
+        Ok(match *word {
             "all" => Actions::ALL,
             _ => all.and(Action::named(word).ok_or_else(unknown)?),
         })
+    })?;
+    if actions == Actions::NONE {
+        return Err(shape());
+    }
+    if let ([limit, ..], Effect::Deny) = (&*limits, effect) {
+        return Err(error(format!(
+            "`{line}`: `{limit}` limits what is allowed; write it into a line of `allow`"
+        )));
+    }
+    let ceiling = limits.iter().try_fold(Ceiling::NONE, |all, word| {
+        let limit = limit_of(word).ok_or_else(|| {
+            error(format!(
+                "`{line}`: `{word}` is not max_qos=0, max_qos=1 or retain=false"
+            ))
+        })?;
+        Ok(all.and(limit))
     })?;
     let rule = Rule {
         effect,
         actions,
         filter: filter.trim_start().into(),
+        ceiling,
         origin: format!("{origin} ({key} \"{line}\")").into(),
     };
     compile(&rule).map_err(|problem| error(format!("`{line}`: {problem}")))?;
     Ok(rule)
+}
+
+/// A limit among the actions of a rule.
+fn limit_of(word: &str) -> Option<Ceiling> {
+    let (key, value) = word.split_once('=')?;
+    match key {
+        "max_qos" => {
+            let max_qos = QoS::try_from(value.parse::<u8>().ok()?).ok()?;
+            let retain = true;
+            Some(Ceiling { max_qos, retain })
+        }
+        "retain" => Some(Ceiling {
+            retain: value.parse().ok()?,
+            ..Ceiling::NONE
+        }),
+        _ => None,
+    }
 }
 
 /// Whether a rule alone can be compiled.
@@ -218,6 +272,8 @@ fn compile(rule: &Rule) -> Result<(), String> {
         name: "".into(),
         members: Vec::new(),
         connect: Effect::Allow,
+        ceiling: Ceiling::NONE,
+        client_id: None,
         rules: vec![Rule {
             origin: "its filter".into(),
             ..rule.clone()
@@ -302,6 +358,21 @@ mod tests {
             |it| it.allow = texts(&["write a/#"]),
             "allow",
             "`write` is not publish, subscribe, receive or all",
+        );
+        check(
+            |it| it.allow = texts(&["publish,max_qos=3 a/#"]),
+            "allow",
+            "`max_qos=3` is not max_qos=0, max_qos=1 or retain=false",
+        );
+        check(
+            |it| it.allow = texts(&["max_qos=1 a/#"]),
+            "allow",
+            "is not a list of actions and a topic filter",
+        );
+        check(
+            |it| it.deny = texts(&["publish,retain=false a/#"]),
+            "deny",
+            "`retain=false` limits what is allowed; write it into a line of `allow`",
         );
         check(
             |it| it.deny = texts(&["all a/#/b"]),

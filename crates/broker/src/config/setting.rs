@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unbroken_broker_core::{AuditAction, Effect, MountPoint, QueueFull, StoreFull};
+use unbroken_broker_core::{AuditAction, DeniedPublish, Effect, MountPoint, QueueFull, StoreFull};
 
 use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
@@ -192,6 +192,7 @@ word_settings! {
     OnCorruption { Quarantine = "quarantine", Refuse = "refuse" }
     Batching { Adaptive = "adaptive", Off = "off" }
     OnError { Exit = "exit", ReadOnly = "read_only" }
+    DeniedPublish { Acknowledge = "acknowledge", Disconnect = "disconnect" }
     QueueFull { DropOldest = "drop_oldest", Refuse = "refuse" }
     StoreFull { DropOldest = "drop_oldest", Refuse = "refuse" }
     LogFormat { Human = "human", Json = "json" }

@@ -120,16 +120,29 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "mqtt",
         doc: "Choices that the protocol leaves to the broker.",
-        keys: &[key!(
-            "server_keep_alive",
-            time(1, 65_535, Some("off")),
-            Restart,
-            [
-                "Longest keep alive of 5.0 clients: a client that requests a longer one, or none, gets",
-                "this one. \"off\": each client gets the one that it requests."
-            ],
-            mqtt.server_keep_alive
-        )],
+        keys: &[
+            key!(
+                "server_keep_alive",
+                time(1, 65_535, Some("off")),
+                Restart,
+                [
+                    "Longest keep alive of 5.0 clients: a client that requests a longer one, or none, gets",
+                    "this one. \"off\": each client gets the one that it requests."
+                ],
+                mqtt.server_keep_alive
+            ),
+            key!(
+                "on_denied_publish",
+                Kind::Choice(&["acknowledge", "disconnect"]),
+                Live,
+                [
+                    "What a client gets that publishes what it may not. acknowledge: an answer with 0x87;",
+                    "before 5.0 one without an error. disconnect: the same, and its connection ends (0x87).",
+                    "Either way the message reaches no client and is counted as `denied`."
+                ],
+                limits.denied_publish
+            ),
+        ],
     },
     Section {
         name: "limits",
@@ -462,6 +475,16 @@ pub(super) const SECTIONS: &[Section] = &[
                     "/var/tmp/unbroken- and the number of the user. Relative to the directory of this file."
                 ],
                 storage.directory
+            ),
+            key!(
+                "control",
+                Kind::Path,
+                Restart,
+                [
+                    "With in_memory: a directory for the control socket, by which `unbroken user`, `role`,",
+                    "`rule` and `ban` change what ends with the broker. Empty: there is none."
+                ],
+                storage.control
             ),
             key!(
                 "durability",

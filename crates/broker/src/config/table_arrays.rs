@@ -116,12 +116,44 @@ pub(super) const ROLE_KEYS: &[Key<Role>] = &[
         connect
     ),
     key!(
+        "client_id",
+        Kind::Text,
+        Live,
+        [
+            "What the ids of its clients must be like, as listeners.client_id, which must hold too:",
+            "others are refused with 0x85 (before 5.0: 2). `clients` says who has the role."
+        ],
+        client_id
+    ),
+    key!(
+        "max_qos",
+        Kind::Count {
+            min: 0,
+            max: 2,
+            absent: None
+        },
+        Live,
+        [
+            "The highest QoS at which its clients may publish and are granted subscriptions,",
+            "whatever other roles allow. Clients of 5.0 are told it when they connect."
+        ],
+        max_qos
+    ),
+    key!(
+        "retain",
+        Kind::Flag,
+        Live,
+        ["Whether its clients may publish retained messages, whatever other roles allow."],
+        retain
+    ),
+    key!(
         "allow",
         Kind::List,
         Live,
         [
             "Actions and topic filters, such as \"publish plant/{user}/#\" or",
-            "\"subscribe,receive plant/#\". The actions are publish, subscribe, receive, and all.",
+            "\"subscribe,receive plant/#\". The actions are publish, subscribe, receive, and all;",
+            "max_qos=N and retain=false among them limit what the line allows.",
             "{user} and {client} are the client's own names, {role} and {claim.NAME} what its token",
             "says; a brace is written {{."
         ],

@@ -76,6 +76,11 @@ pub trait Operator: Send + Sync + Debug {
 
     /// Why the store has failed, if it has.
     fn failure(&self) -> Option<&str>;
+
+    /// Whether nothing is on disk: what is changed ends with the process.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
 }
 
 /// Answers requests about a store, whose directory this process has locked, until it is dropped.
@@ -218,6 +223,7 @@ fn reply<'s>(
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             failure: operator.failure().map(str::to_owned),
+            in_memory: operator.is_in_memory(),
         },
         Request::Forget { what } => {
             // The next request gets a new snapshot.
@@ -283,6 +289,11 @@ fn listen(directory: &Path) -> io::Result<UnixListener> {
     fs::set_permissions(directory.join(NAME), mode())?;
     socket.listen(BACKLOG)?;
     Ok(UnixListener::from(OwnedFd::from(socket)))
+}
+
+/// Whether a program answers at the socket in a directory.
+pub(crate) fn is_answered(directory: &Path) -> bool {
+    connect(directory).is_ok()
 }
 
 fn connect(directory: &Path) -> io::Result<UnixStream> {

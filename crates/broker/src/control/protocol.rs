@@ -82,6 +82,9 @@ pub(super) enum Answer {
         /// Why its store has failed, if it has.
         #[serde(default)]
         failure: Option<String>,
+        /// Whether it stores nothing.
+        #[serde(default)]
+        in_memory: bool,
     },
     Size(u64),
     Logs(Vec<u16>),

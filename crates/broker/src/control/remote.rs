@@ -36,6 +36,8 @@ pub struct Who {
     pub version: String,
     /// Why its store has failed, if it has.
     pub failure: Option<String>,
+    /// Whether it stores nothing: what commands change ends with the process.
+    pub in_memory: bool,
 }
 
 /// Why a broker cannot be queried.
@@ -119,10 +121,12 @@ impl Remote {
                 process,
                 version,
                 failure,
+                in_memory,
             } => Ok(Who {
                 process,
                 version,
                 failure,
+                in_memory,
             }),
             other => Err(self.unasked(other)),
         }

@@ -21,6 +21,8 @@ pub enum Scheme {
     ScramSha256,
     /// Those of SCRAM-SHA-512.
     ScramSha512,
+    /// Argon2id for passwords that are sent, and beside it the keys of both SCRAMs.
+    Argon2idAndScram,
 }
 
 /// A hash as stored. No `Debug`: it is a secret to be guessed at.
@@ -28,6 +30,8 @@ pub(crate) struct StoredHash {
     work: Work,
     salt: Vec<u8>,
     hash: Vec<u8>,
+    /// Of the same password, for SCRAM only.
+    beside: Vec<Self>,
 }
 
 /// What must be done to a password to compare it.
@@ -88,8 +92,18 @@ pub enum HashError {
 }
 
 impl StoredHash {
-    /// Parses the part after the colon of an entry.
+    /// Parses the part after the colon of an entry. Behind the hash that passwords are compared
+    /// with there may be others of the same password, with a blank between.
     pub(super) fn parse(text: &str) -> Result<Self, HashError> {
+        let (first, others) = text.split_once(' ').unwrap_or((text, ""));
+        let beside = others.split_terminator(' ').map(Self::parse_one);
+        Ok(Self {
+            beside: beside.collect::<Result<_, _>>()?,
+            ..Self::parse_one(first)?
+        })
+    }
+
+    fn parse_one(text: &str) -> Result<Self, HashError> {
         let Some(text) = text.strip_prefix('$') else {
             return Err(HashError::Plain);
         };
@@ -152,7 +166,17 @@ impl StoredHash {
     }
 
     /// Whether a client can show by SCRAM that it knows the password.
-    pub(super) const fn has_scram_keys(&self, wanted: ScramHash) -> bool {
+    pub(super) fn has_scram_keys(&self, wanted: ScramHash) -> bool {
+        self.serving(wanted).is_some()
+    }
+
+    /// The hash that serves SCRAM: this one, or one beside it.
+    fn serving(&self, wanted: ScramHash) -> Option<&Self> {
+        let mut all = std::iter::once(self).chain(&self.beside);
+        all.find(|hash| hash.serves(wanted))
+    }
+
+    const fn serves(&self, wanted: ScramHash) -> bool {
         match &self.work {
             Work::Pbkdf2 { .. } => matches!(wanted, ScramHash::Sha512),
             Work::Scram { hash, .. } => matches!(
@@ -174,19 +198,17 @@ impl StoredHash {
 
     /// The keys for SCRAM; `None`: the entry has none for this hash.
     pub(super) fn scram_keys(&self, wanted: ScramHash) -> Option<ScramKeys> {
-        if !self.has_scram_keys(wanted) {
-            return None;
-        }
-        let (iterations, _) = self.scram_cost();
-        Some(match &self.work {
+        let serving = self.serving(wanted)?;
+        let (iterations, _) = serving.scram_cost();
+        Some(match &serving.work {
             Work::Scram { server_key, .. } => ScramKeys {
                 iterations,
-                salt: self.salt.clone(),
-                stored_key: self.hash.clone(),
+                salt: serving.salt.clone(),
+                stored_key: serving.hash.clone(),
                 server_key: server_key.clone(),
             },
             // PBKDF2 with 64 bytes of output is what SCRAM-SHA-512 calls the salted password.
-            _ => ScramKeys::of_salted(wanted, &self.hash, &self.salt, iterations),
+            _ => ScramKeys::of_salted(wanted, &serving.hash, &serving.salt, iterations),
         })
     }
 
@@ -200,7 +222,12 @@ impl StoredHash {
                 expected,
             });
         }
-        Ok(Self { work, salt, hash })
+        Ok(Self {
+            work,
+            salt,
+            hash,
+            beside: Vec::new(),
+        })
     }
 
     /// Whether this is the hash of `password`. The comparison's time does not depend on the answer.
@@ -216,32 +243,34 @@ impl StoredHash {
 
     /// The text of a new entry's hash.
     pub(super) fn make(scheme: Scheme, password: &[u8]) -> Result<String, getrandom::Error> {
+        if scheme == Scheme::Argon2idAndScram {
+            let all = [Scheme::Argon2id, Scheme::ScramSha256, Scheme::ScramSha512];
+            let made = all.into_iter().map(|scheme| Self::make(scheme, password));
+            return Ok(made.collect::<Result<Vec<_>, _>>()?.join(" "));
+        }
         // Mosquitto 2.0 takes a salt of 12 bytes in its own format, and no other.
         let salt_length = match scheme {
-            Scheme::Argon2id | Scheme::ScramSha256 | Scheme::ScramSha512 => 16,
             Scheme::Pbkdf2 => 12,
+            _ => 16,
         };
         let mut salt = vec![0; salt_length];
         getrandom::fill(&mut salt)?;
         match scheme {
             Scheme::ScramSha256 => return Ok(scram_entry(ScramHash::Sha256, password, &salt)),
             Scheme::ScramSha512 => return Ok(scram_entry(ScramHash::Sha512, password, &salt)),
-            Scheme::Argon2id | Scheme::Pbkdf2 => {}
+            Scheme::Argon2id | Scheme::Pbkdf2 | Scheme::Argon2idAndScram => {}
         }
-        let (work, prefix, length) = match scheme {
-            Scheme::Argon2id => {
-                let params = Params::new(NEW_ARGON2_KIB, NEW_ARGON2_PASSES, 1, None)
-                    .expect("these constants are within Argon2's ranges");
-                let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-                let prefix = format!("$argon2id$v=19$m={NEW_ARGON2_KIB},t={NEW_ARGON2_PASSES},p=1");
-                (Work::Argon2id(Box::new(argon2)), prefix, 32)
-            }
-            Scheme::Pbkdf2 | Scheme::ScramSha256 | Scheme::ScramSha512 => {
-                let work = Work::Pbkdf2 {
-                    iterations: NEW_ITERATIONS,
-                };
-                (work, format!("$7${NEW_ITERATIONS}"), SHA512_BYTES)
-            }
+        let (work, prefix, length) = if scheme == Scheme::Argon2id {
+            let params = Params::new(NEW_ARGON2_KIB, NEW_ARGON2_PASSES, 1, None)
+                .expect("these constants are within Argon2's ranges");
+            let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+            let prefix = format!("$argon2id$v=19$m={NEW_ARGON2_KIB},t={NEW_ARGON2_PASSES},p=1");
+            (Work::Argon2id(Box::new(argon2)), prefix, 32)
+        } else {
+            let work = Work::Pbkdf2 {
+                iterations: NEW_ITERATIONS,
+            };
+            (work, format!("$7${NEW_ITERATIONS}"), SHA512_BYTES)
         };
         let mut hash = vec![0; length];
         assert!(
@@ -251,9 +280,7 @@ impl StoredHash {
         // The PHC format of argon2 goes without padding, Mosquitto's own one with it.
         let encode = |bytes: &[u8]| match scheme {
             Scheme::Argon2id => base64::engine::general_purpose::STANDARD_NO_PAD.encode(bytes),
-            Scheme::Pbkdf2 | Scheme::ScramSha256 | Scheme::ScramSha512 => {
-                base64::engine::general_purpose::STANDARD.encode(bytes)
-            }
+            _ => base64::engine::general_purpose::STANDARD.encode(bytes),
         };
         Ok(format!("{prefix}${}${}", encode(&salt), encode(&hash)))
     }
@@ -349,6 +376,7 @@ mod tests {
             Scheme::Pbkdf2,
             Scheme::ScramSha256,
             Scheme::ScramSha512,
+            Scheme::Argon2idAndScram,
         ] {
             let text = StoredHash::make(scheme, b"open sesame").unwrap();
             let hash = StoredHash::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -360,5 +388,25 @@ mod tests {
                 "salts differ"
             );
         }
+    }
+
+    #[test]
+    fn hashes_beside_the_first_serve_scram_only() {
+        let text = StoredHash::make(Scheme::Argon2idAndScram, b"open sesame").unwrap();
+        let hash = StoredHash::parse(&text).unwrap();
+        assert!(text.starts_with("$argon2id$"), "{text}");
+        for wanted in [ScramHash::Sha256, ScramHash::Sha512] {
+            let keys = hash.scram_keys(wanted).unwrap();
+            let made = ScramKeys::of_password(wanted, b"open sesame", &keys.salt, keys.iterations);
+            assert!(keys == made);
+        }
+        let alone = text.split(' ').next().unwrap();
+        assert!(
+            !StoredHash::parse(alone)
+                .unwrap()
+                .has_scram_keys(ScramHash::Sha256)
+        );
+        let broken = StoredHash::parse(&format!("{alone} $scram-sha-256$1")).err();
+        assert_eq!(broken, Some(HashError::Incomplete));
     }
 }

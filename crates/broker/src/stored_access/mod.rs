@@ -15,7 +15,7 @@ mod change;
 
 use std::collections::BTreeMap;
 
-use unbroken_broker_core::{self as core, Effect, Member, Rule};
+use unbroken_broker_core::{self as core, Ceiling, Effect, Member, Rule};
 use unbroken_store::access::{self, Banned, Record};
 pub use unbroken_store::access::{Ban, Role, RoleRule, User};
 use unbroken_store::{Batch, Kv, Space, StoreError};
@@ -153,6 +153,8 @@ fn core_role(name: &str, role: &Role) -> Result<core::Role, RoleError> {
         name: name.into(),
         members,
         connect: Effect::Allow,
+        ceiling: Ceiling::NONE,
+        client_id: None,
         rules: rules.collect::<Result<_, _>>()?,
         mount_point: None,
     })

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use unbroken_broker::handle::{Action, Actions, Effect, Event, Member, Role, Rule, RuleSet};
+use unbroken_broker::handle::{
+    Action, Actions, Ceiling, Effect, Event, Member, Role, Rule, RuleSet,
+};
 use unbroken_broker::{ReloadError, Server, ServerOptions};
 
 use crate::client::{Client, Received, connect_as, packet, string, subscribe};
@@ -15,12 +17,15 @@ fn role(member: Member, connect: Effect, rules: &[(Effect, Action, &str)]) -> Ro
         effect: *effect,
         actions: Actions::from(*action),
         filter: (*filter).into(),
+        ceiling: Ceiling::NONE,
         origin: "test".into(),
     };
     Role {
         name: "test".into(),
         members: vec![member],
         connect,
+        ceiling: Ceiling::NONE,
+        client_id: None,
         rules: rules.iter().map(rule).collect(),
         mount_point: None,
     }

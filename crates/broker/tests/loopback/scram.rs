@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256, Sha512};
 use unbroken_broker::config::{Config, Listener};
+use unbroken_broker::stored_access::{Change, Hash as StoredHash};
 
 use super::client::{Client, Received, packet, string};
 use super::{config, listener, start};
@@ -256,6 +257,60 @@ fn the_same_password_works_without_scram_too() {
         let mut client = Client::open(address);
         client.send(&crate::client::connect_as("c", "small", password));
         client.expect_connack(reason);
+    }
+}
+
+#[test]
+fn users_of_the_store_show_their_passwords_too() {
+    let of_store = |kind| entry("stored", kind);
+    let [small, large] = [Hash::Sha256, Hash::Sha512].map(|hash| of_store(Entry::Scram(hash)));
+    let (mut config, _directory) = with_users(&[("both", "file", Entry::Seven)]);
+    config.listeners[0].stored_users = true;
+    let of_store_alone = Listener {
+        password_file: None,
+        ..config.listeners[0].clone()
+    };
+    for listener in [config.listeners[0].clone(), of_store_alone] {
+        let has_file = listener.password_file.is_some();
+        let (server, address) = start(Config {
+            listeners: vec![listener],
+            ..config.clone()
+        });
+        for name in ["ann", "both"] {
+            let change = Change::AddUser {
+                name: name.to_owned(),
+                hash: StoredHash(format!("{small} {large}")),
+            };
+            server.handle().change_access(&change).unwrap();
+        }
+        let of_file = if has_file { 0x86 } else { 0 };
+        for (hash, user, password, expected) in [
+            (Hash::Sha256, "ann", "stored", 0),
+            (Hash::Sha512, "ann", "stored", 0),
+            (Hash::Sha512, "ann", "file", 0x86),
+            (Hash::Sha512, "both", "stored", of_file), // a name of the file is the file's
+            (Hash::Sha512, "nobody", "stored", 0x86),
+        ] {
+            let scram = Scram::new(hash, user);
+            let (mut client, answer) = begun(address, &scram);
+            let (last, _) = scram.last(password, &answer);
+            let (first, reason, _) = finish(&mut client, &scram, &last);
+            assert_eq!(
+                (first, reason),
+                (0x20, expected),
+                "{user} {password} {has_file}"
+            );
+        }
+        let mut client = Client::open(address);
+        client.send(&crate::client::connect_as("c", "ann", "stored"));
+        client.expect_connack(0);
+        let name = "ann".to_owned();
+        let change = Change::RemoveUser { name };
+        server.handle().change_access(&change).unwrap();
+        let scram = Scram::new(Hash::Sha256, "ann");
+        let (mut client, answer) = begun(address, &scram);
+        let (last, _) = scram.last("stored", &answer);
+        assert_eq!(finish(&mut client, &scram, &last).1, 0x86);
     }
 }
 

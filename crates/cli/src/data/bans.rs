@@ -7,8 +7,9 @@ use serde_json::json;
 use unbroken_broker::config::parse_duration;
 use unbroken_broker::stored_access::{BanTarget, Change};
 
+use super::access_args::AccessArgs;
 use super::users::say;
-use super::{Data, DataArgs, human_format, now_ms};
+use super::{Data, human_format, now_ms};
 use crate::exit::{self, Failure};
 
 /// Ban addresses, client ids and users
@@ -43,7 +44,7 @@ Exit codes: 0 done; 2 wrong usage; 65 the store is damaged; 69 another process h
 writing failed; 77 it is another user's; 78 wrong configuration.")]
 struct Add {
     #[command(flatten)]
-    data: DataArgs,
+    data: AccessArgs,
     #[command(flatten)]
     target: Target,
     /// How long it lasts, such as 30m or 1d 12h; without it and --until, until it is removed
@@ -67,7 +68,7 @@ Examples:
 Exit codes: 0 done; 1 there is no such ban; otherwise as `add`.")]
 struct Remove {
     #[command(flatten)]
-    data: DataArgs,
+    data: AccessArgs,
     #[command(flatten)]
     target: Target,
 }
@@ -84,7 +85,7 @@ Bans of `[bans] failed_logins` are shown while the broker runs; a restart ends t
 Exit codes: as `add`.")]
 struct List {
     #[command(flatten)]
-    data: DataArgs,
+    data: AccessArgs,
     /// Print each ban as one JSON object
     #[arg(long)]
     json: bool,

@@ -3,6 +3,7 @@
 //! [`Data`] is what they read and change; who has the directory is decided here and nowhere else.
 //! What is read is of one moment.
 
+mod access_args;
 pub(crate) mod backup;
 pub(crate) mod bans;
 pub(crate) mod db;
@@ -27,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::unistd::Uid;
-use unbroken_broker::config::Sources;
+use unbroken_broker::config::{Config, Sources};
 use unbroken_broker::control::{Remote, RemoteError, Who};
 use unbroken_broker::failure as failure_file;
 use unbroken_broker::stored_access::{Change, ChangeError, Edit, StoredAccess};
@@ -115,21 +116,36 @@ impl DataArgs {
         remote(&self.path()?)
     }
 
-    /// The directory: that which the broker has with the same file and environment.
-    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
-        if let Some(directory) = &self.directory {
-            return Ok(directory.clone());
+    /// The directory of the control socket that the configuration names, if the broker stores
+    /// nothing with it.
+    fn memory_control(&self) -> Result<Option<PathBuf>, Failure> {
+        if self.directory.is_some() {
+            return Ok(None);
         }
+        let control = self.config()?.storage.memory_control().map(Path::to_owned);
+        Ok(control)
+    }
+
+    fn config(&self) -> Result<Config, Failure> {
         let sources = Sources {
             file: self.config.clone(),
             ..Sources::from_environment()
         };
         let loaded = sources.load();
-        let storage = loaded.map_err(|error| Failure::new(exit::CONFIG, error))?;
-        storage.config.storage.place().ok_or_else(|| {
-            let what =
-                "storage.in_memory is set, so nothing is stored; choose a directory with `--data \
-                 DIR`";
+        Ok(loaded
+            .map_err(|error| Failure::new(exit::CONFIG, error))?
+            .config)
+    }
+
+    /// The directory: that which the broker has with the same file and environment.
+    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
+        if let Some(directory) = &self.directory {
+            return Ok(directory.clone());
+        }
+        self.config()?.storage.place().ok_or_else(|| {
+            let what = "storage.in_memory is set, so nothing is stored; choose a directory with \
+                        `--data DIR`, or, for users, roles and bans of a broker that runs, its \
+                        control socket with `--control DIR`";
             Failure::new(exit::NO_INPUT, what)
         })
     }
@@ -194,7 +210,12 @@ impl Data {
                 if !matches!(change, Change::Unban { .. }) || self.automatic_bans()?.is_empty() {
                     planned(&self.access()?, change)?;
                 }
-                return Ok(remote.change(change)?);
+                remote.change(change)?;
+                if remote.who()?.in_memory {
+                    let note = "Note: the broker stores nothing: this change ends with it";
+                    let _ = writeln!(io::stderr(), "{note}"); // closed, it has no reader
+                }
+                return Ok(());
             }
         };
         let edits = planned(&self.access()?, change)?;
@@ -270,18 +291,19 @@ fn remote(path: &Path) -> Result<Option<Remote>, Failure> {
         let what = format_args!("{}: there is no store in it", path.display());
         return Err(Failure::new(exit::NO_INPUT, what));
     }
-    let remote = Remote::connect(path);
-    let remote = remote.map_err(|error| {
-        let code = match error {
-            RemoteError::NotPermitted { .. } => exit::NO_PERMISSION,
-            _ => exit::UNAVAILABLE,
-        };
-        Failure::new(code, error)
-    })?;
+    let remote = Remote::connect(path).map_err(remote_failure)?;
     if remote.is_none() {
         own(path)?;
     }
     Ok(remote)
+}
+
+fn remote_failure(error: RemoteError) -> Failure {
+    let code = match error {
+        RemoteError::NotPermitted { .. } => exit::NO_PERMISSION,
+        _ => exit::UNAVAILABLE,
+    };
+    Failure::new(code, error)
 }
 
 /// Why a path is no directory, where it can be known.

@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use serde_json::json;
 use unbroken_broker::stored_access::{Change, Holder, Role, StoredAccess};
 
+use super::access_args::AccessArgs;
+use super::human_format;
 use super::users::say;
-use super::{DataArgs, human_format};
 use crate::exit::Failure;
 
 /// Add, remove or list roles in the broker's store, and say who has them
@@ -43,7 +44,7 @@ store is damaged; 66 there is none; 69 another process has it; 74 reading or wri
 is another user's; 78 wrong configuration.")]
 struct Named {
     #[command(flatten)]
-    data: DataArgs,
+    data: AccessArgs,
     /// The role
     #[arg(value_name = "ROLE")]
     name: String,
@@ -59,7 +60,7 @@ Examples:
 Exit codes: as `add`.")]
 struct List {
     #[command(flatten)]
-    data: DataArgs,
+    data: AccessArgs,
     /// Print each role as one JSON object
     #[arg(long)]
     json: bool,
@@ -80,7 +81,7 @@ Exit codes: 0 done; 1 there is no such role, or (revoke) the user does not have 
 `add`.")]
 struct Given {
     #[command(flatten)]
-    data: DataArgs,
+    data: AccessArgs,
     /// Clients without a user name, instead of a user
     #[arg(long, conflicts_with = "everyone")]
     anonymous: bool,
@@ -122,7 +123,7 @@ are the client's own names. The order of rules does not matter: what one denies 
 Exit codes: 0 done; 1 there is no such role, or (remove) no such rule; otherwise as `role add`.")]
 struct Rule {
     #[command(flatten)]
-    data: DataArgs,
+    data: AccessArgs,
     /// The role
     role: String,
     /// Whether it allows or denies

@@ -7,7 +7,8 @@ use serde_json::json;
 use unbroken_broker::passwords::{Scheme, make_hash};
 use unbroken_broker::stored_access::{Change, Hash, StoredAccess};
 
-use super::{Data, DataArgs, human_format};
+use super::access_args::AccessArgs;
+use super::{Data, human_format};
 use crate::exit::{self, Failure};
 use crate::passwd;
 
@@ -36,22 +37,49 @@ Examples:
   unbroken user passwd ann --password-file secret
   unbroken user add ann --data /var/lib/unbroken
 
-Users may connect on listeners with `stored_users = true`. The password is hashed with argon2id. A
-running broker applies the change at once; clients that are connected stay. Users are in backups.
+Users may connect on listeners with `stored_users = true`. The password is hashed with argon2id, for
+clients that send it, and beside it are the keys of SCRAM-SHA-256 and SCRAM-SHA-512, for clients of
+MQTT 5.0 that show that they know it. With `--hash argon2id` there are no such keys. A running broker applies the change at once; clients that are connected stay. Users are in backups.
 
 Exit codes: 0 done; 1 there is such a user already (add), or none (passwd); 2 wrong usage; 65 the
 store is damaged; 66 a file cannot be read; 69 another process has the store; 74 reading or writing
 failed; 77 the store is another user's; 78 wrong configuration.")]
 struct Add {
     #[command(flatten)]
-    data: DataArgs,
+    data: AccessArgs,
     /// A file whose first line is the password; without it, it is asked for, or read from standard
     /// input
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// What is stored of the password
+    #[arg(
+        short = 'H',
+        long,
+        value_enum,
+        value_name = "HASH",
+        default_value = "all"
+    )]
+    hash: Stored,
     /// The user
     #[arg(value_name = "USER")]
     name: String,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Stored {
+    /// argon2id, and keys of SCRAM
+    All,
+    /// argon2id alone: harder to guess at, and of no use for SCRAM
+    Argon2id,
+}
+
+impl From<Stored> for Scheme {
+    fn from(stored: Stored) -> Self {
+        match stored {
+            Stored::All => Self::Argon2idAndScram,
+            Stored::Argon2id => Self::Argon2id,
+        }
+    }
 }
 
 /// Remove a user, and take its roles from it
@@ -66,7 +94,7 @@ to the user.
 Exit codes: 0 done; 1 there is no such user; otherwise as `add`.")]
 struct Remove {
     #[command(flatten)]
-    data: DataArgs,
+    data: AccessArgs,
     /// The user
     #[arg(value_name = "USER")]
     name: String,
@@ -82,7 +110,7 @@ Examples:
 Exit codes: as `add`.")]
 struct List {
     #[command(flatten)]
-    data: DataArgs,
+    data: AccessArgs,
     /// Print each user as one JSON object
     #[arg(long)]
     json: bool,
@@ -100,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn add(args: &Add) -> Result<(), Failure> {
     let data = args.data.open_or_create()?;
     let name = args.name.clone();
-    let hash = args.hash()?;
+    let hash = args.hashed()?;
     data.change(&Change::AddUser { name, hash })?;
     say(&format!("added user {}", human_format::shown(&args.name)))
 }
@@ -112,7 +140,7 @@ fn change_password(args: &Add) -> Result<(), Failure> {
         let shown = human_format::shown(&name);
         return Err(Failure::new(1, format_args!("there is no user {shown}")));
     }
-    let hash = args.hash()?;
+    let hash = args.hashed()?;
     data.change(&Change::SetPassword { name, hash })?;
     say(&format!(
         "changed the password of {}",
@@ -121,12 +149,12 @@ fn change_password(args: &Add) -> Result<(), Failure> {
 }
 
 impl Add {
-    fn hash(&self) -> Result<Hash, Failure> {
+    fn hashed(&self) -> Result<Hash, Failure> {
         let password = match &self.password_file {
             Some(path) => passwd::read_from(path)?,
             None => passwd::ask(&self.name)?,
         };
-        let hash = make_hash(password.as_bytes(), Scheme::Argon2id);
+        let hash = make_hash(password.as_bytes(), self.hash.into());
         let hash = hash.map_err(|error| Failure::new(exit::UNAVAILABLE, error))?;
         Ok(Hash(hash))
     }

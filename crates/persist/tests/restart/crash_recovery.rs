@@ -7,7 +7,7 @@ use unbroken_merkle_log::{Checkpoint, EpochEnd, Property, Tree, Xxh3};
 use unbroken_mqtt_proto::{
     Ack, Packet, PacketId, Properties, Property as mqtt, PropertyBuf, Publish, QoS, Version, Will,
 };
-use unbroken_store::lane::{Lane, Own, is_crash_recovery};
+use unbroken_store::lane::{Lane, LaneUser, Own, is_crash_recovery};
 use unbroken_store::{Batch, Kv, Space, Store};
 
 use crate::lanes::{Producer, publish_some, send_at, stop};
@@ -520,6 +520,7 @@ fn a_ledger_whose_session_is_not_there_is_removed() {
     let world = World::new(1);
     let own = Lane::Own(Own {
         client_id: "nobody".to_owned(),
+        user: LaneUser::Unknown,
         lane: 7,
         epoch: 1,
         connected_ms: 0,

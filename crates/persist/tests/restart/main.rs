@@ -16,6 +16,7 @@ mod groups;
 mod hand_overs;
 mod in_flight;
 mod kills;
+mod lane_users;
 mod lanes;
 mod limits;
 mod moves;

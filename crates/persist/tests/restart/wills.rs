@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unbroken_broker_core::{
-    Actions, DropReason, Effect, Event, Input, Member, Policy, Role, Rule, RuleSet,
+    Actions, Ceiling, DropReason, Effect, Event, Input, Member, Policy, Role, Rule, RuleSet,
 };
 
 use unbroken_mqtt_proto::{
@@ -310,10 +310,13 @@ fn all_but(member: Member) -> Arc<Policy> {
         members: vec![member],
         connect: Effect::Allow,
         mount_point: None,
+        ceiling: Ceiling::NONE,
+        client_id: None,
         rules: vec![Rule {
             effect,
             actions: Actions::ALL,
             filter: "#".into(),
+            ceiling: Ceiling::NONE,
             origin: "test".into(),
         }],
     };

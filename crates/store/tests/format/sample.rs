@@ -7,7 +7,7 @@ use unbroken_mqtt_proto::{PacketId, Properties, QoS, SubscriptionOptions};
 use unbroken_store::access::{self, Banned};
 use unbroken_store::errand::Errand;
 use unbroken_store::hand_over::{HandOver, Left};
-use unbroken_store::lane::{FLOOR_KEY, Floor, Ingress, Lane, Own, Told};
+use unbroken_store::lane::{FLOOR_KEY, Floor, Ingress, Lane, LaneUser, Own, Told};
 use unbroken_store::moves::{self, Moves};
 use unbroken_store::session::{
     Carried, Cursor, Head, Inbound, LogRange, MaybeSent, Outbound, Part, Subscription, ToRetain,
@@ -334,6 +334,7 @@ fn lanes(batch: &mut Batch) {
     };
     let own = Lane::Own(Own {
         client_id: "sensor".into(),
+        user: LaneUser::Unknown,
         lane: u64::MAX,
         epoch: 3,
         connected_ms: 1_000,

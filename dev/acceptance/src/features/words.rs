@@ -27,6 +27,8 @@ pub(crate) fn reason_code(words: &str) -> u8 {
         "a packet was too large" => reason::PACKET_TOO_LARGE,
         "its message rate was too high" => reason::MESSAGE_RATE_TOO_HIGH,
         "a quota is exceeded" => reason::QUOTA_EXCEEDED,
+        "retained messages are not supported" => reason::RETAIN_NOT_SUPPORTED,
+        "its QoS is not supported" => reason::QOS_NOT_SUPPORTED,
         "the store has failed" => reason::IMPLEMENTATION_SPECIFIC_ERROR,
         "the broker is unavailable" => reason::SERVER_UNAVAILABLE,
         other => panic!("no reason is called {other:?}"),

@@ -171,5 +171,7 @@ pub mod reason {
     pub const MESSAGE_RATE_TOO_HIGH: u8 = 0x96;
     pub const QUOTA_EXCEEDED: u8 = 0x97;
     pub const ADMINISTRATIVE_ACTION: u8 = 0x98;
+    pub const RETAIN_NOT_SUPPORTED: u8 = 0x9a;
+    pub const QOS_NOT_SUPPORTED: u8 = 0x9b;
     pub const CONNECTION_RATE_EXCEEDED: u8 = 0x9f;
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use unbroken_broker_core::{
-    Action, Actions, Effect, Input, Member, Policy, Role, Rule, RuleSet, Shard,
+    Action, Actions, Ceiling, Effect, Input, Member, Policy, Role, Rule, RuleSet, Shard,
 };
 
 use super::World;
@@ -49,6 +49,8 @@ impl Rights {
                 name: "denied".into(),
                 members: vec![Member::client(&format!("c{client}"))],
                 connect: Effect::Allow,
+                ceiling: Ceiling::NONE,
+                client_id: None,
                 rules: vec![rule(Effect::Deny, action.into(), topic)],
                 mount_point: None,
             })
@@ -58,6 +60,8 @@ impl Rights {
             name: "all".into(),
             members: vec![Member::ANYBODY],
             connect: Effect::Allow,
+            ceiling: Ceiling::NONE,
+            client_id: None,
             rules: everything
                 .map(|filter| rule(Effect::Allow, Actions::ALL, filter))
                 .into(),
@@ -77,6 +81,7 @@ fn rule(effect: Effect, actions: Actions, filter: &str) -> Rule {
         effect,
         actions,
         filter: filter.into(),
+        ceiling: Ceiling::NONE,
         origin: "simulator".into(),
     }
 }

@@ -56,8 +56,7 @@ impl Audit {
                 .other_owner(id, sender, &self.owners)
                 .is_none()
         {
-            let (at, client_id) = (publication.stamp, &sender.client_id);
-            self.claim_producer(telemetry, at, id, client_id);
+            self.claim_producer(telemetry, publication.stamp, id, sender);
         }
         for open in directory.lanes.iter().filter(|open| open.size == 0) {
             let owner = self.publishers.other_owner(open.lane, sender, &self.owners);
@@ -75,8 +74,9 @@ impl Audit {
         telemetry: &mut Telemetry,
         at: Instant,
         producer: LaneId,
-        client_id: &Arc<str>,
+        sender: &Sender,
     ) {
+        let client_id = &sender.client_id;
         let producers = &mut self.owners.producers;
         if producers.contains_key(&producer) || producers.len() >= VERIFIED_LANES_MAX {
             return;
@@ -84,7 +84,7 @@ impl Audit {
         let own = producers.values().filter(|owner| *owner == client_id);
         if own.count() < PRODUCERS_A_CLIENT_MAX {
             producers.insert(producer, Arc::clone(client_id));
-            self.claim_lane(telemetry, at, producer, client_id);
+            self.claim_lane(telemetry, at, producer, sender.clone());
         }
     }
 

@@ -16,8 +16,7 @@ use crate::durability::LaneState;
 /// One epoch of a lane, as its publisher sends it.
 #[derive(Debug)]
 pub(in crate::audit) struct Lane {
-    /// Who publishes it here. The user is not on disk: after a restart the first one that goes on
-    /// with the lane is.
+    /// Who publishes it here.
     pub(super) owner: Sender,
     pub(super) ledger: LaneLedger,
     /// Time in which the client was connected.
@@ -71,6 +70,7 @@ impl Lane {
         let length = ledger.len();
         let state = LaneState::Own {
             client_id: Arc::clone(&self.owner.client_id),
+            user: self.owner.user.clone(),
             lane: lane.value(),
             epoch: epoch.0,
             connected: self.clock,

@@ -87,6 +87,12 @@ impl Publishers {
         self.lanes.insert(key, lane);
     }
 
+    /// Whose lane this is, if it is open here.
+    pub(super) fn owner(&self, lane: LaneId) -> Option<&Sender> {
+        let open = self.lanes.range(epochs_of(lane)).next();
+        open.map(|(_, lane)| &lane.owner)
+    }
+
     /// Whose lane this is, if it is not this sender's.
     pub(in crate::audit) fn other_owner(
         &self,

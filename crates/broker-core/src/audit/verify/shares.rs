@@ -69,7 +69,7 @@ impl Audit {
         self.publishers.insert(key, lane);
         self.note_epoch(key);
         if is_new {
-            self.claim_lane(telemetry, at, key.0, client_id);
+            self.claim_lane(telemetry, at, key.0, sender.clone());
         }
         self.publishers.lanes.contains_key(&key)
     }
@@ -81,10 +81,10 @@ impl Audit {
         key: (LaneId, Epoch),
         lane: Lane,
     ) {
-        let client_id = Arc::clone(&lane.owner.client_id);
+        let owner = lane.owner.clone();
         if self.publishers.restore(key, lane) {
             self.note_epoch(key);
-            self.claim_lane(telemetry, self.start, key.0, &client_id);
+            self.claim_lane(telemetry, self.start, key.0, owner);
         }
     }
 

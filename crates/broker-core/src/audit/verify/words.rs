@@ -135,7 +135,7 @@ impl Audit {
 }
 
 /// The lane in whose name a processor says this. What names none is said by the lane itself.
-fn through(publication: &Publication<'_>) -> Option<LaneId> {
+pub(super) fn through(publication: &Publication<'_>) -> Option<LaneId> {
     let lane = values(publication, THROUGH).next()?;
     LaneId::new(u64::from_str_radix(lane, 16).ok()?)
 }

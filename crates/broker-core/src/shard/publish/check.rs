@@ -4,8 +4,7 @@ use unbroken_mqtt_proto::topic::{TopicError, TopicName};
 use unbroken_mqtt_proto::{Publish, ReasonCode};
 
 use crate::limits::Limits;
-use crate::reason::{DropReason, Fault};
-use crate::shard::store;
+use crate::reason::Fault;
 
 pub(super) fn check_topic(limits: &Limits, topic: TopicName<'_>) -> Result<(), Fault> {
     let name = topic.as_str();
@@ -54,25 +53,4 @@ pub(in crate::shard) fn invalid_topic(error: TopicError) -> Fault {
         reason: error.reason(),
         detail: error.to_string().into(),
     } // [MQTT-3.3.2-2]
-}
-
-/// What a publisher is answered whose message is not taken in, and why in words.
-pub(super) fn refused(why: DropReason) -> (ReasonCode, &'static str) {
-    match why {
-        DropReason::StoreFailed => (store::REFUSED, store::DETAIL),
-        DropReason::QueueFull => (
-            ReasonCode::QuotaExceeded,
-            "a session that would have to keep it is at limits.queue_messages_max or \
-             queue_bytes_max",
-        ),
-        DropReason::RetainedFull => (
-            ReasonCode::QuotaExceeded,
-            "limits.retained_messages_max or retained_bytes_max is reached, or the share of its \
-             client or address",
-        ),
-        _ => (
-            ReasonCode::QuotaExceeded,
-            "limits.store_bytes_max is reached, or the disk has no room for more",
-        ),
-    }
 }

@@ -183,6 +183,38 @@ async fn starts_without_a_session(scene: &mut Scene, name: String) {
         .await;
 }
 
+#[then(regex = r"^(\w+) is told that it may publish up to QoS (\d), and nothing retained$")]
+async fn is_told_its_limits(scene: &mut Scene, name: String, max_qos: u32) {
+    scene
+        .act(move |room| {
+            use crate::raw::id::{MAXIMUM_QOS, RETAIN_AVAILABLE};
+            let connack = room.client(&name).connack();
+            let told = [MAXIMUM_QOS, RETAIN_AVAILABLE].map(|id| connack.properties.number(id));
+            assert_eq!(told, [Some(max_qos), Some(0)], "{connack:?}");
+        })
+        .await;
+}
+
+/// What it sent is acknowledged first: a client that comes back does not send it again.
+#[then(regex = r"^(\w+) is answered, and cut off because (.+)$")]
+async fn is_answered_and_cut_off(scene: &mut Scene, name: String, why: String) {
+    scene
+        .act(move |room| {
+            let client = room.client(&name);
+            let reason = words::reason_code(&why);
+            let expected = match client.version() {
+                Version::V5 => reason,
+                _ => 0,
+            };
+            match client.receive() {
+                Packet::Ack(ack) => assert_eq!(ack.reason, expected, "{ack:?}"),
+                other => panic!("not an acknowledgement: {other:?}"),
+            }
+            client.expect_dropped(reason);
+        })
+        .await;
+}
+
 #[then(regex = r"^(\w+) is given a client id$")]
 async fn is_given_a_client_id(scene: &mut Scene, name: String) {
     scene

@@ -23,6 +23,17 @@ async fn subscribes(scene: &mut Scene, name: String, filter: String, qos: String
         .await;
 }
 
+#[given(regex = r#"^(\w+) is granted QoS (\d) when it subscribes to "([^"]*)" at QoS (\d)$"#)]
+#[then(regex = r#"^(\w+) is granted QoS (\d) when it subscribes to "([^"]*)" at QoS (\d)$"#)]
+async fn is_granted(scene: &mut Scene, name: String, granted: u8, filter: String, qos: String) {
+    scene
+        .act(move |room| {
+            let subscribe = words::subscription(&filter, &qos, "");
+            assert_eq!(room.peer(&name).subscribe(&subscribe), [granted]);
+        })
+        .await;
+}
+
 #[then(regex = r#"^(\w+) may not subscribe to "([^"]*)" because (.+)$"#)]
 async fn may_not_subscribe(scene: &mut Scene, name: String, filter: String, why: String) {
     scene
@@ -164,7 +175,7 @@ async fn receives_retained(scene: &mut Scene, name: String, count: usize) {
 }
 
 #[then(
-    regex = r#"^(\w+) learns that (.+) when it publishes "([^"]*)" to "([^"]*)"(?: at QoS (\d))?$"#
+    regex = r#"^(\w+) learns that (.+) when it publishes "([^"]*)" to "([^"]*)"(?: at QoS (\d))?(?:, (.+))?$"#
 )]
 async fn learns(
     scene: &mut Scene,
@@ -173,10 +184,11 @@ async fn learns(
     payload: String,
     topic: String,
     qos: String,
+    list: String,
 ) {
     scene
         .act(move |room| {
-            let message = words::message(&topic, &payload, &qos, "");
+            let message = words::message(&topic, &payload, &qos, &list);
             assert_eq!(room.peer(&name).publish(message), words::reason_code(&what));
         })
         .await;
