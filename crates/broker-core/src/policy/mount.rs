@@ -310,3 +310,58 @@ pub(crate) fn signed_topic<'a>(properties: Properties<'a>, topic: &'a str) -> &'
 const STAMP: &str = unbroken_merkle_log::Property::NAME;
 /// The user property that holds the topic that the stamp covers.
 const SIGNED_TOPIC: &str = "audit-topic";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_point_is_the_beginning_of_topics() {
+        let check = |text: &str, expected: Result<(), &str>| {
+            let parsed = MountPoint::parse(text).map(drop);
+            let parsed = parsed.map_err(|error| error.to_string());
+            match expected {
+                Ok(()) => assert_eq!(parsed, Ok(())),
+                Err(words) => {
+                    let error = parsed.unwrap_err();
+                    assert!(error.contains(words), "{text}: {error}");
+                }
+            }
+        };
+        check("plant-a/", Ok(()));
+        check("/", Ok(()));
+        check("x/{user}-{client}/{{/", Ok(()));
+        check("", Err("it is empty"));
+        check("plant-a", Err("write `plant-a/`"));
+        check("$SYS/", Err("begins with `$`"));
+        check("a/+/", Err("no wildcards"));
+        check("a/#/", Err("no wildcards"));
+        check(
+            "a/{roles}/",
+            Err("only {user}, {client}, {role} and {claim.NAME}"),
+        );
+        check("a/{user/", Err("only {user}"));
+    }
+
+    #[test]
+    fn a_mount_has_one_name_for_what_is_inside_and_none_for_the_rest() {
+        let mount = Mount::restore("a/");
+        for (full, own) in [
+            ("a/t", Some("t")),
+            ("a//t", Some("/t")),
+            ("a/", None),
+            ("a", None),
+            ("ab/t", None),
+            ("a/$t", None),
+            ("$SYS/t", Some("$SYS/t")),
+        ] {
+            assert_eq!(mount.own(full), own, "{full}");
+            if let Some(own) = own {
+                assert_eq!(mount.topic(own), full);
+            }
+        }
+        assert_eq!(mount.filter("$share/g/+/t"), "$share/g/a/+/t");
+        assert_eq!(mount.filter("$share/g/$SYS/#"), "$share/g/$SYS/#");
+        assert_eq!(mount.filter("#"), "a/#");
+    }
+}
