@@ -368,7 +368,7 @@ mod tests {
         let floor = Floor { epoch: u32::MAX };
         assert_eq!(Floor::decode(&floor.encode()), Ok(floor));
         assert!(matches!(
-            Lane::decode(&[INGRESS], &[VERSION, 2, 0]),
+            Lane::decode(&[INGRESS], &[VERSION, 4, 0]),
             Err(RecordError::Meaningless { .. })
         ));
     }
