@@ -171,7 +171,16 @@ pub(crate) fn serve(binary: &Path, directory: &Path) -> Outcome<(Running, Socket
     let errors = file.try_clone().map_err(|error| error.to_string())?;
     let mut command = Command::new(binary);
     command
-        .args(["serve", "--in-memory", "-p", "0", "--bind", "127.0.0.1"])
+        .args([
+            "serve",
+            "--admin",
+            "off",
+            "--in-memory",
+            "-p",
+            "0",
+            "--bind",
+            "127.0.0.1",
+        ])
         .current_dir(directory)
         .stdout(file)
         .stderr(errors);

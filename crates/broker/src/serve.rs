@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::config::{Applies, Change, Config, ConfigError, OnError, Sources};
+use crate::config::{Applies, Change, ConfigError, OnError, Sources};
 use crate::file_watch::{self, Files};
 use crate::handle::BrokerHandle;
 use crate::logging::{LogError, Logging};
@@ -36,12 +36,12 @@ pub enum ServeError {
 /// Serves until SIGTERM or SIGINT, then drains. Writes a line to `out` for each listener once it is
 /// open. SIGHUP reads `sources` again and applies what has changed if all of it is valid.
 ///
-/// `beside` starts what runs beside the broker, such as gateways, once listeners are open. What it
-/// returns is dropped before the broker ends or drains; an error ends the broker.
+/// `beside` starts what runs beside the broker, such as gateways and the admin server, once listeners
+/// are open. What it returns is dropped before the broker ends or drains; an error ends the broker.
 pub fn serve<B>(
     sources: &Sources,
     out: &mut dyn Write,
-    beside: impl FnOnce(&Config, &[OpenListener], &mut dyn Write) -> Result<B, String>,
+    beside: impl FnOnce(&BrokerHandle, &[OpenListener], &mut dyn Write) -> Result<B, String>,
 ) -> Result<(), ServeError> {
     let config = sources.load()?.config;
     let logging = Logging::start(&config.log)?;
@@ -51,8 +51,7 @@ pub fn serve<B>(
     signals::watch(server.notifier())?;
     let watched = file_watch::watch(files, server.handle().clone(), server.notifier())?;
     print_listeners(out, server.listeners())?;
-    let config = server.handle().config();
-    let beside = beside(&config, server.listeners(), out).map_err(ServeError::Beside)?;
+    let beside = beside(server.handle(), server.listeners(), out).map_err(ServeError::Beside)?;
     out.flush()?;
     loop {
         match server.next_notice() {

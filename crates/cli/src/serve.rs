@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use unbroken_broker::config::{FlagValue, Sources};
-use unbroken_broker::{ServeError, ServerError, StartError};
+use unbroken_admin::StartError as AdminError;
+use unbroken_broker::config::{Admin, AdminListen, FlagValue, Sources};
+use unbroken_broker::{BrokerHandle, ServeError, ServerError, StartError};
 
 use crate::exit::{self, Failure};
 use crate::gateways::Gateways;
@@ -49,6 +50,9 @@ pub(crate) struct Args {
     /// Let the users of this file in; `unbroken passwd` makes one
     #[arg(long, value_name = "FILE")]
     password_file: Option<String>,
+    /// Address of the admin server, or off [default: 127.0.0.1:7883 if it is free]
+    #[arg(long, value_name = "ADDR:PORT")]
+    admin: Option<String>,
     /// Threads that serve clients; one for each two cores if left out
     #[arg(long, value_name = "N")]
     shards: Option<u8>,
@@ -98,6 +102,7 @@ impl Args {
             "--password-file",
             self.password_file.clone(),
         );
+        put("admin.listen", "--admin", self.admin.clone());
         put(
             "broker.shards",
             "--shards",
@@ -128,10 +133,49 @@ impl Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // Not locked for the whole life of the broker: it writes its first lines here and no more.
     let mut out = io::LineWriter::new(io::stdout());
-    let served = unbroken_broker::serve(&args.sources(), &mut out, Gateways::start);
+    let served = unbroken_broker::serve(&args.sources(), &mut out, |broker, listeners, out| {
+        let config = broker.config();
+        let gateways = Gateways::start(&config, listeners, out)?;
+        Ok((gateways, admin(&config.admin, broker, out)?))
+    });
     served
         .and_then(|()| Ok(out.flush()?))
         .map_err(|error| Failure::new(code(&error), error))
+}
+
+/// Starts the admin server, and prints where it is.
+fn admin(
+    config: &Admin,
+    broker: &BrokerHandle,
+    out: &mut dyn Write,
+) -> Result<Option<unbroken_admin::Admin>, String> {
+    let listen = match config.listen {
+        AdminListen::Off => return Ok(None),
+        AdminListen::Auto => AdminListen::USUAL,
+        AdminListen::At(address) => address,
+    };
+    let options = unbroken_admin::Options {
+        listen,
+        hosts: config.hosts.clone(),
+        version: env!("UNBROKEN_VERSION").to_owned(),
+    };
+    match unbroken_admin::Admin::start(options, broker.clone()) {
+        Ok(admin) => {
+            let address = admin.address();
+            writeln!(out, "admin server on http://{address}")
+                .map_err(|error| format!("cannot write to standard output: {error}"))?;
+            Ok(Some(admin))
+        }
+        Err(error @ AdminError::Bind { .. }) if config.listen == AdminListen::Auto => {
+            tracing::warn!(
+                %error,
+                "the broker runs without its admin server; choose another address with `listen` in \
+                 [admin], or \"off\""
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn code(error: &ServeError) -> u8 {

@@ -29,7 +29,14 @@ impl Broker {
             "[[listeners]]\nport = 0\n[[listeners]]\nport = 0\npassword_file = \"users\"\n";
         std::fs::write(path("broker.toml"), config).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_unbroken"))
-            .args(["serve", "--in-memory", "-c", &path("broker.toml")])
+            .args([
+                "serve",
+                "--admin",
+                "off",
+                "--in-memory",
+                "-c",
+                &path("broker.toml"),
+            ])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -465,7 +472,7 @@ fn mosquitto_sub_connects_again_when_the_broker_is_stopped_and_started() {
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
         assert!(broker.child.wait().unwrap().success(), "{version}");
         let mut again = Command::new(env!("CARGO_BIN_EXE_unbroken"))
-            .args(["serve", "--in-memory", "-p", &port])
+            .args(["serve", "--admin", "off", "--in-memory", "-p", &port])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

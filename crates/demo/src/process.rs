@@ -111,7 +111,7 @@ async fn listen(
     port: u16,
 ) -> Result<(Child, SocketAddr), ProcessError> {
     let mut command = command(program, directory);
-    command.args(["serve", "-p", &port.to_string()]);
+    command.args(["serve", "--admin", "off", "-p", &port.to_string()]);
     match keeping {
         Keeping::Everything => command.args(["--data", "broker"]),
         Keeping::Nothing => command.arg("--in-memory"),

@@ -186,7 +186,7 @@ type Stream = Box<dyn Read + Send>;
 fn spawn(setup: &Setup, home: &Path) -> Result<Child, BrokerError> {
     let binary = binary()?;
     let mut command = Command::new(&binary);
-    command.args(["serve", "-c", "unbroken.toml"]);
+    command.args(["serve", "--admin", "off", "-c", "unbroken.toml"]);
     if setup.is_durable {
         command.args(["--data", DATA]);
     } else {

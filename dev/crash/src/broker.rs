@@ -129,7 +129,15 @@ impl Broker {
         };
         let mut command = Command::new(&self.binary);
         command
-            .args(["serve", "--bind", "127.0.0.1", "-c", "unbroken.toml"])
+            .args([
+                "serve",
+                "--admin",
+                "off",
+                "--bind",
+                "127.0.0.1",
+                "-c",
+                "unbroken.toml",
+            ])
             .args([
                 "--data",
                 &format!("{DISK}/data"),

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::Outcome;
 
 /// The rows, from the top. A new crate is added here, which is the decision about its place.
-const ROWS: [&[&str]; 8] = [
+const ROWS: [&[&str]; 9] = [
     &["session-channels-macros", "unbroken-terminal"],
     &[
         "unbroken-mqtt-proto",
@@ -35,6 +35,7 @@ const ROWS: [&[&str]; 8] = [
         "unbroken-demo",
         "unbroken-sp-gateway",
     ],
+    &["unbroken-admin"],
     &["unbroken"],
     &[
         "unbroken-acceptance",

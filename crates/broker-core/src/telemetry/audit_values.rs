@@ -32,9 +32,21 @@ pub(crate) fn sys_values(
     sum: &Stats,
     settings: &AuditSettings,
 ) -> impl Iterator<Item = (String, String)> {
+    let by_reason = DropReason::ALL.map(|reason| {
+        let topic = format!("$SYS/audit/dropped/{}", reason.name());
+        (topic, sum.dropped_shown(reason).to_string())
+    });
+    let topic = |(name, count): (&str, u64)| (format!("$SYS/audit/{name}"), count.to_string());
+    let since = ("$SYS/audit/since".to_owned(), since(settings));
+    let counts = figures(sum).into_iter().map(topic);
+    counts.chain(by_reason).chain([since])
+}
+
+/// The counts by their names, but those by reason.
+pub(super) fn figures(sum: &Stats) -> [(&'static str, u64); FIGURES] {
     let audit = &sum.audit;
     let of = &audit.publishers;
-    let counts = [
+    [
         ("received", received(sum)),
         ("received-again/on-one-connection", audit.retransmitted),
         ("received-again/after-a-reconnect", audit.redelivered_in),
@@ -80,16 +92,10 @@ pub(crate) fn sys_values(
         ("windows/proven", audit.windows_proven),
         ("windows/faulty", audit.windows_faulty),
         ("windows/unproven", audit.windows_unproven),
-    ];
-    let by_reason = DropReason::ALL.map(|reason| {
-        let topic = format!("$SYS/audit/dropped/{}", reason.name());
-        (topic, sum.dropped_shown(reason).to_string())
-    });
-    let topic = |(name, count): (&str, u64)| (format!("$SYS/audit/{name}"), count.to_string());
-    let since = ("$SYS/audit/since".to_owned(), since(settings));
-    let counts = counts.map(topic).into_iter();
-    counts.chain(by_reason).chain([since])
+    ]
 }
+
+const FIGURES: usize = 42;
 
 /// "1,204,331 received, …, 0 lost, 0 duplicated, 0 reordered, 0 altered; since …".
 pub(crate) fn sentence(sum: &Stats, settings: &AuditSettings) -> String {

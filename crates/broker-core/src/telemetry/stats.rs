@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 use unbroken_mqtt_proto::ReasonCode;
 
 use crate::reason::DropReason;
-use crate::telemetry::AuditTotals;
+use crate::telemetry::{AuditTotals, audit_values};
 
 /// What a shard has counted since it started, and what it holds now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,6 +143,11 @@ impl Stats {
     pub fn dropped_shown(&self, reason: DropReason) -> u64 {
         let at = reason as usize;
         self.dropped[at].saturating_sub(self.dropped_aside[at])
+    }
+
+    /// The audit's counts by their names below `$SYS/audit/`, but those by reason.
+    pub fn audit_figures(&self) -> impl IntoIterator<Item = (&'static str, u64)> {
+        audit_values::figures(self)
     }
 
     /// Adds another shard's counters.

@@ -14,6 +14,7 @@
 //! Deliberately absent: reading password files ([`crate::passwords`]), opening sockets, and
 //! applying a changed configuration: [`changes`] only lists the differences.
 
+mod admin;
 mod changes;
 mod error;
 mod example;
@@ -41,6 +42,7 @@ use unbroken_broker_core::{AuditRule, Limits};
 use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
 
+pub use admin::{Admin, AdminListen};
 pub(crate) use changes::in_force;
 pub use changes::{Applies, Change, changes};
 pub use error::{ConfigError, Problem};
@@ -86,6 +88,8 @@ pub struct Config {
     pub storage: Storage,
     /// Proof of delivery.
     pub audit: Audit,
+    /// The admin server, started beside the broker.
+    pub admin: Admin,
     /// The log.
     pub log: Log,
     /// Gateways to nanomsg and nng, started beside the broker.

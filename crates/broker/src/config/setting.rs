@@ -11,8 +11,9 @@ use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
 use super::{
-    Batching, Bind, CertificateUser, ClientIdSource, FileMode, ForwardedHeader, LogFormat,
-    LogLevel, Network, OnError, Protocol, RatedBy, SpSeparator, SpSocket, Takeover, TlsVersion,
+    AdminListen, Batching, Bind, CertificateUser, ClientIdSource, FileMode, ForwardedHeader,
+    LogFormat, LogLevel, Network, OnError, Protocol, RatedBy, SpSeparator, SpSocket, Takeover,
+    TlsVersion,
 };
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
@@ -133,6 +134,15 @@ impl Setting for Vec<Network> {
             Value::List(texts) => texts.iter().map(|text| text.parse().ok()).collect(),
             _ => None,
         }
+    }
+}
+
+impl Setting for AdminListen {
+    fn to_value(&self) -> Value {
+        Value::Text(self.to_string())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        String::from_value(value)?.parse().ok()
     }
 }
 

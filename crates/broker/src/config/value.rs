@@ -8,7 +8,7 @@ use std::time::Duration;
 use unbroken_broker_core::MountPoint;
 
 use super::units::{parse_duration, parse_size, show_duration, show_size};
-use super::{Bind, FileMode};
+use super::{AdminListen, Bind, FileMode};
 
 /// A value that fits its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub(super) enum Kind {
     Addresses,
     /// Permissions of a file, in octal digits.
     Mode,
+    /// [`AdminListen`].
+    AdminListen,
     /// One of these.
     Choice(&'static [&'static str]),
     /// Texts.
@@ -141,6 +143,10 @@ impl Kind {
                 Some(mode) if form == Form::Text => Ok(Value::Text(mode.to_string())),
                 _ => wrong(),
             },
+            Self::AdminListen => match text.parse::<AdminListen>() {
+                Ok(listen) if form == Form::Text => Ok(Value::Text(listen.to_string())),
+                _ => wrong(),
+            },
             Self::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Self::Choice(_) => wrong(),
             Self::List | Self::Paths | Self::Networks => {
@@ -192,6 +198,11 @@ impl Kind {
             }
             Self::Mode => {
                 "permissions in octal digits and quotes, from \"000\" to \"0777\", such as \"0660\""
+                    .to_owned()
+            }
+            Self::AdminListen => {
+                "an IP address of loopback with a port, such as \"127.0.0.1:7883\", \"auto\" or \
+                 \"off\"; from other machines it is reached through a proxy or a tunnel"
                     .to_owned()
             }
             Self::Choice(words) => words

@@ -140,7 +140,7 @@ pub(crate) fn broker() -> (Running, String) {
 
 /// On this port; 0 is any.
 pub(crate) fn broker_on(port: &str, more: &[&str]) -> (Running, String) {
-    let words = [&["serve", "-p", port][..], more].concat();
+    let words = [&["serve", "--admin", "off", "-p", port][..], more].concat();
     let mut broker = Running::start(&words);
     let lines = broker.lines();
     loop {

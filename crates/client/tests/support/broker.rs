@@ -169,7 +169,7 @@ fn unbroken(port: u16, directory: &Path) -> Command {
         binary.display()
     );
     let mut command = Command::new(binary);
-    command.args(["serve", "--bind", "127.0.0.1"]);
+    command.args(["serve", "--admin", "off", "--bind", "127.0.0.1"]);
     if directory.join(DATA).exists() {
         command.args(["--data", DATA]);
     } else {

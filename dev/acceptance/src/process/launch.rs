@@ -222,7 +222,7 @@ impl Launch {
             shell.args(["-c", &text, "sh"]).arg(binary);
             shell
         };
-        command.arg("serve");
+        command.arg("serve").env("UNBROKEN__ADMIN__LISTEN", "off");
         if !self.own_listeners {
             command.args(["-p", "0", "--bind", "127.0.0.1"]);
         }

@@ -109,7 +109,10 @@ pub(super) fn unbroken(setup: &Setup<'_>, command: &mut Command) -> io::Result<(
         None => text.push_str("allow_anonymous = true\n"),
     }
     let config = setup.file("broker.toml", &text)?;
-    command.args(["serve", "-c"]).arg(config).arg("--data");
+    command
+        .args(["serve", "--admin", "off", "-c"])
+        .arg(config)
+        .arg("--data");
     command.arg(setup.directory.join("data"));
     Ok(())
 }

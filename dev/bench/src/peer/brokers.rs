@@ -329,7 +329,7 @@ pub(super) fn choose_one(all: &[Peer], name: &str) -> Result<Peer, BenchError> {
 }
 
 pub(super) fn serve_unbroken(command: &mut Command, port: u16, dir: &Path, more: &[&str]) {
-    command.args(["serve", "-p", &port.to_string(), "--data"]);
+    command.args(["serve", "--admin", "off", "-p", &port.to_string(), "--data"]);
     command.arg(dir.join("data")).args(more);
 }
 

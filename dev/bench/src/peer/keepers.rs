@@ -45,7 +45,14 @@ pub(crate) fn keepers(unbroken: &Path) -> Result<Vec<Peer>, BenchError> {
             name: MEMORY,
             setup: "`unbroken serve -p PORT --in-memory`",
             serve: |command, port, _| {
-                command.args(["serve", "-p", &port.to_string(), "--in-memory"]);
+                command.args([
+                    "serve",
+                    "--admin",
+                    "off",
+                    "-p",
+                    &port.to_string(),
+                    "--in-memory",
+                ]);
                 Ok(())
             },
             ..ours

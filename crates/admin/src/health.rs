@@ -1,0 +1,27 @@
+//! `/healthz` and `/readyz`, for probes.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use crate::problem::Problem;
+use crate::server::Broker;
+
+/// The process serves: a probe that restarts it on failure asks this.
+pub(crate) async fn alive() -> &'static str {
+    "ok\n"
+}
+
+/// The broker answers, and its store takes what clients send: a probe that sends it clients asks
+/// this.
+pub(crate) async fn ready(State(broker): State<Broker>) -> Response {
+    match broker.counters().await {
+        Ok(stats) if stats.disk_lacks_space > 0 => {
+            let why =
+                "the disk lacks the space that the store needs; messages that need it are refused";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+        }
+        Ok(_) => "ready\n".into_response(),
+        Err(why) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response(),
+    }
+}

@@ -1,0 +1,14 @@
+//! Limits of resources.
+
+use std::time::Duration;
+
+/// Open connections. Further ones wait in the listener's queue.
+pub(crate) const CONNECTIONS_MAX: usize = 64;
+/// For the header of a request, and for the next request of an open connection.
+pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the header of a request.
+pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// For the broker to answer.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Requests that wait for the broker, each on a thread of its own.
+pub(crate) const ASKING_MAX: usize = 4;
