@@ -24,9 +24,9 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::topic::SubscriptionFilter;
 use unbroken_mqtt_proto::{Properties, Property, PropertyBuf, TopicName};
 
-use super::Identity;
 use super::rules::is_unusable;
 use super::tree::{Level, Part};
+use super::{Claims, Identity};
 
 /// A mount point as configured: the beginning of topics, with placeholders for a client's names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,7 +141,7 @@ impl MountPoint {
             Part::User => (identity.user.as_deref(), "a user name".into()),
             Part::Client => (Some(&*identity.client_id), "a client id".into()),
             Part::Role => {
-                let mut roles = claims.into_iter().flat_map(|claims| claims.roles());
+                let mut roles = claims.into_iter().flat_map(Claims::roles);
                 let first = roles.next();
                 if roles.next().is_some() {
                     return Err(MountError::ManyRoles(Arc::clone(&self.text)));

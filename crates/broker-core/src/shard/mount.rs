@@ -22,7 +22,7 @@ use unbroken_mqtt_proto::{Publish, QoS, ReasonCode};
 
 use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId};
-use crate::policy::{Denial, Identity, Mount, MountError, MountPoint};
+use crate::policy::{Denial, Identity, Mount, MountError, MountPoint, Policy};
 use crate::reason::{Fault, Flow};
 use crate::session::Session;
 use crate::shard::Shard;
@@ -93,7 +93,7 @@ impl Shard {
     /// [the listeners' are known](Self::replace_mount_points).
     pub(super) fn note_mount_points(&mut self) {
         let policy = self.access.policy();
-        self.mount_points.in_use |= policy.is_some_and(|policy| policy.has_mount_points());
+        self.mount_points.in_use |= policy.is_some_and(Policy::has_mount_points);
     }
 
     /// Listeners have these mount points from now on, and roles those of the policy in force. A

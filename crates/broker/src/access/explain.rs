@@ -222,7 +222,7 @@ impl Explanation {
         let is_outside = self.mount.is_some() && action.is_some() && topic.starts_with('$');
         if self.is_allowed && is_outside && (action == Some(Action::Publish) || !has_rules) {
             self.is_allowed = false;
-            self.reason = Denial::OutsideMount.detail().to_owned();
+            self.reason = String::from(Denial::OutsideMount.detail());
             (self.role, self.rule) = (None, None);
         }
         self

@@ -319,6 +319,7 @@ fn all_but(member: Member) -> Arc<Policy> {
             ceiling: Ceiling::NONE,
             origin: "test".into(),
         }],
+        mount_point: None,
     };
     let roles = vec![
         role(Member::ANYBODY, Effect::Allow),
