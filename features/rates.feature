@@ -1,6 +1,6 @@
 Feature: Rates
-  A client that sends more than it may is slowed, and loses nothing. One that does not stop is told why it has to go,
-  and one connection too many is refused.
+  A client that sends more than it may is slowed, and loses nothing. One that does not stop is disconnected with
+  the reason, and one connection too many is refused.
 
   Scenario Outline: A publisher over its rate is slowed, and nothing of it is lost
     Given a broker with the configuration:
@@ -45,7 +45,7 @@ Feature: Rates
     And camera is still connected
 
   # [MQTT-4.13.2-1]
-  Scenario Outline: A publisher that stays over its rate is told so
+  Scenario Outline: A publisher that stays over its rate is disconnected with the reason
     Given a broker with the configuration:
       """
       [limits]
@@ -121,7 +121,7 @@ Feature: Rates
       | 3.1.1   |
       | 5.0     |
 
-  Scenario: Who is one too many takes over no session
+  Scenario: A client that is one too many takes over no session
     Given a broker with the configuration:
       """
       [[rates]]

@@ -62,7 +62,7 @@ pub struct RateScope {
 /// Why a connection is not let in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RateRefusal {
-    /// What the client is told.
+    /// The reason code that the client gets.
     pub reason: ReasonCode,
     /// Why, for people.
     pub detail: String,

@@ -1,4 +1,4 @@
-//! The rates of the configuration: which of them a client has, and with whom it shares them.
+//! The rates of the configuration: which of them a client has, and with which other clients.
 //!
 //! ```text
 //! [[rates]] ── fits the client? ──▶ per client: a scope of its own
@@ -188,7 +188,7 @@ struct UserScopes {
 }
 
 impl UserScopes {
-    /// Forgets scopes that nobody uses, once there are twice as many as were left the last time.
+    /// Forgets scopes that no client uses, once there are twice as many as were left the last time.
     fn make_room(&mut self, now: Instant) {
         if self.scopes.len() < self.keeps {
             return;

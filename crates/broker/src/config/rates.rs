@@ -20,9 +20,9 @@ pub struct RateRule {
     pub roles: Vec<String>,
     /// Names of listeners that it is about; empty: all clients.
     pub listeners: Vec<String>,
-    /// A list that says whom it is about is there and empty: it is about no client.
+    /// A list of users, roles or listeners is there and empty: it is about no client.
     pub is_for_none: bool,
-    /// Who shares what it allows.
+    /// Which clients share what it allows.
     pub per: RatedBy,
     /// What it allows.
     pub limits: RateLimits,
@@ -142,9 +142,9 @@ pub(super) const RATE_KEYS: &[Key<RateRule>] = &[
         Kind::Choice(&["client", "user", "all"]),
         Live,
         [
-            "Who shares what it allows. client: each client has it alone. user: all clients of a user",
-            "together, on all listeners and shards; those without a user name count as one user.",
-            "all: all clients that it is about together."
+            "Which clients share what it allows. client: none, each has it alone. user: all clients of a",
+            "user, on all listeners and shards; those without a user name count as one user. all: all",
+            "clients that it is about."
         ],
         per
     ),
