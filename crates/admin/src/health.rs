@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+use crate::broker::Broker;
 use crate::problem::Problem;
-use crate::server::Broker;
 
 /// The process serves: a probe that restarts it on failure asks this.
 pub(crate) async fn alive() -> &'static str {

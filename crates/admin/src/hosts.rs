@@ -1,8 +1,8 @@
 //! Which hosts a request may name.
 //!
-//! A web page of any site can make a browser send requests to this machine. If its host name is made
-//! to resolve to this machine, the browser even lets the page read the answers (DNS rebinding); but
-//! then the request names that host.
+//! A web page of any site can make a browser send requests to this machine. If its host name is
+//! made to resolve to this machine, the browser even lets the page read the answers (DNS
+//! rebinding); but then the request names that host.
 
 use std::net::IpAddr;
 

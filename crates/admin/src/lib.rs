@@ -18,6 +18,7 @@
 //! - A request that names a host which is not this server's is refused, so that no web page of
 //!   another site can read it through a browser (DNS rebinding).
 
+mod broker;
 mod health;
 mod hosts;
 mod limits;

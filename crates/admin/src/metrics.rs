@@ -18,9 +18,9 @@ use prometheus_client::registry::{Registry, Unit};
 use unbroken_broker::Expiry;
 use unbroken_broker::handle::{DropReason, Stats};
 
+use crate::broker::Broker;
 use crate::problem::Problem;
 use crate::process::Process;
-use crate::server::Broker;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

@@ -4,7 +4,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::SystemTime;
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -16,14 +15,11 @@ use hyper_util::service::TowerToHyperService;
 use tokio::runtime;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use unbroken_broker::BrokerHandle;
-use unbroken_broker::handle::Stats;
 
+use crate::broker::Broker;
 use crate::hosts::{self, Hosts};
-use crate::limits::{
-    ANSWER_TIMEOUT, ASKING_MAX, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_TIMEOUT,
-};
+use crate::limits::{ASKING_MAX, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_TIMEOUT};
 use crate::problem::Problem;
 use crate::{health, metrics};
 
@@ -116,54 +112,8 @@ impl Drop for Admin {
     }
 }
 
-/// What requests ask.
-#[derive(Clone, Debug)]
-pub(crate) struct Broker {
-    handle: BrokerHandle,
-    asking: Arc<Semaphore>,
-    pub(crate) version: Arc<str>,
-    pub(crate) started: SystemTime,
-}
-
-impl Broker {
-    /// The counters of one moment; an error says why there are none.
-    pub(crate) async fn counters(&self) -> Result<Stats, String> {
-        self.ask(|handle| {
-            handle
-                .counters(ANSWER_TIMEOUT)
-                .map_err(|error| error.to_string())
-        })
-        .await?
-    }
-
-    /// Asks on a thread that may wait.
-    pub(crate) async fn ask<T: Send + 'static>(
-        &self,
-        question: impl FnOnce(&BrokerHandle) -> T + Send + 'static,
-    ) -> Result<T, String> {
-        let permit = timeout(ANSWER_TIMEOUT, Arc::clone(&self.asking).acquire_owned());
-        let permit = permit
-            .await
-            .map_err(|_| "too many requests wait for the broker; try again later".to_owned())?
-            .map_err(|_| "the admin server ends".to_owned())?;
-        let handle = self.handle.clone();
-        let asked = tokio::task::spawn_blocking(move || {
-            let _held = permit;
-            question(&handle)
-        });
-        asked
-            .await
-            .map_err(|error| format!("the request failed: {error}"))
-    }
-}
-
 fn routes(options: &Options, handle: BrokerHandle) -> Router {
-    let broker = Broker {
-        handle,
-        asking: Arc::new(Semaphore::new(ASKING_MAX)),
-        version: options.version.as_str().into(),
-        started: SystemTime::now(),
-    };
+    let broker = Broker::new(handle, &options.version);
     let not_found = async || {
         let detail = "there is no such page: /healthz, /readyz and /metrics are served";
         Problem::new(StatusCode::NOT_FOUND, detail)

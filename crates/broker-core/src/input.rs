@@ -129,8 +129,8 @@ pub enum Input<'a> {
     /// another mount point by this, or by the last [`Input::PolicyReplaced`], are disconnected.
     MountPointsReplaced(Arc<[Option<MountPoint>]>),
     /// What clients may do from now on; `None`: everything. Clients that may not connect any more
-    /// are disconnected, and subscriptions that are not allowed any more end. Where its mount points
-    /// may differ from those before, [`Input::MountPointsReplaced`] follows.
+    /// are disconnected, and subscriptions that are not allowed any more end. Where its mount
+    /// points may differ from those before, [`Input::MountPointsReplaced`] follows.
     PolicyReplaced(Option<Arc<Policy>>),
     /// The broker is stopping: say so to every client and close.
     Drain,

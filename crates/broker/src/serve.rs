@@ -36,8 +36,9 @@ pub enum ServeError {
 /// Serves until SIGTERM or SIGINT, then drains. Writes a line to `out` for each listener once it is
 /// open. SIGHUP reads `sources` again and applies what has changed if all of it is valid.
 ///
-/// `beside` starts what runs beside the broker, such as gateways and the admin server, once listeners
-/// are open. What it returns is dropped before the broker ends or drains; an error ends the broker.
+/// `beside` starts what runs beside the broker, such as gateways and the admin server, once
+/// listeners are open. What it returns is dropped before the broker ends or drains; an error ends
+/// the broker.
 pub fn serve<B>(
     sources: &Sources,
     out: &mut dyn Write,

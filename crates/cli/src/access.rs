@@ -70,8 +70,8 @@ struct Explain {
     retain: bool,
     /// What the client wants to do
     action: Asked,
-    /// The topic; for subscribe a topic filter. Whole, with the mount point of the client, if it has
-    /// one
+    /// The topic; for subscribe a topic filter. Whole, with the mount point of the client, if it
+    /// has one
     topic: Option<String>,
 }
 

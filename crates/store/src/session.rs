@@ -46,8 +46,8 @@ pub struct Head {
     /// The user whose it is; none if its clients had no user name, or if a version of the broker
     /// wrote it that did not know.
     pub user: Option<String>,
-    /// What its filters begin with, since its client has a mount point; none if it has none, or if a
-    /// version of the broker wrote it that did not know. Earlier versions cannot read one.
+    /// What its filters begin with, since its client has a mount point; none if it has none, or if
+    /// a version of the broker wrote it that did not know. Earlier versions cannot read one.
     pub mount: Option<String>,
 }
 

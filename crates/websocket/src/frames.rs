@@ -177,7 +177,7 @@ impl Frames {
         }
     }
 
-    /// The rest of a data frame, as far as it has come.
+    /// The rest of a data frame, as far as it has come: frames are no packets [MQTT-6.0.0-2].
     fn take_payload(&mut self, wire: &mut [u8], payload: &mut Vec<u8>) -> usize {
         let left = usize::try_from(self.payload.left).unwrap_or(usize::MAX);
         let count = left.min(wire.len());
@@ -286,7 +286,7 @@ impl Header {
         }
         let kind = match first & 0x0f {
             0 => Kind::Continuation,
-            1 => return Err(Violation::Text),
+            1 => return Err(Violation::Text), // [MQTT-6.0.0-1]
             BINARY => Kind::Binary,
             CLOSE => Kind::Close,
             9 => Kind::Ping,

@@ -118,6 +118,7 @@ impl<'b> Request<'_, '_, 'b> {
             ));
         }
         let offered: Vec<_> = self.tokens("sec-websocket-protocol").collect();
+        // [MQTT-6.0.0-4]
         let chosen = offered.iter().find(|name| SUBPROTOCOLS.contains(name));
         if chosen.is_none() && !offered.is_empty() {
             return Err(refused(
@@ -236,7 +237,7 @@ fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The request of a client. `nonce`: random.
+/// The request of a client, which offers `mqtt` [MQTT-6.0.0-3]. `nonce`: random.
 pub fn request(host: &str, path: &str, nonce: [u8; 16]) -> Vec<u8> {
     let key = STANDARD.encode(nonce);
     format!(

@@ -256,8 +256,8 @@ fn takes_part(peer: &Peer, row: &Row) -> bool {
     }
 }
 
-/// FlashMQ 1.26 refuses every resumption with a client certificate: OpenSSL asks such a server for a
-/// session id context, and it sets none.
+/// FlashMQ 1.26 refuses every resumption with a client certificate: OpenSSL asks such a server for
+/// a session id context, and it sets none.
 fn has_tickets_for_certificates(door: Door) -> bool {
     (door.tls()).is_some_and(|tls| tls.resumes && tls.has_client_certificate)
 }

@@ -16,6 +16,7 @@ mod connections;
 mod enhanced;
 mod final_bytes;
 mod handshake;
+mod login;
 mod pending;
 mod read_buffer;
 mod write_buffer;
@@ -38,6 +39,8 @@ pub(crate) use self::final_bytes::Client;
 pub use self::final_bytes::LastWords;
 use self::handshake::Handshake;
 pub(crate) use self::handshake::{Caller, ConnectRequest};
+pub(crate) use self::login::Terms;
+use self::login::{Login, Vouched};
 use self::pending::Pending;
 pub(crate) use self::pending::{Answer, HeldCopy, Outgoing, PendingPacket};
 use self::read_buffer::ReadBuffer;
@@ -97,54 +100,11 @@ pub(crate) struct Connection {
     memory_bytes: usize,
 }
 
-/// As whom the client is let in.
-#[derive(Debug, Default)]
-struct Login {
-    /// The name the driver admitted the client under; `None` is anonymous.
-    user: Option<Arc<str>>,
-    /// What the driver admitted it with beside its name, if there is more.
-    vouched: Option<Box<Vouched>>,
-    /// Its enhanced authentication, if CONNECT named a method.
-    enhanced: Option<Box<Enhanced>>,
-}
-
-impl Login {
-    /// Memory of what it is vouched for with, and of an exchange that is under way.
-    fn memory(&self) -> usize {
-        let claims = self.vouched.as_ref().and_then(|it| it.claims.as_ref());
-        let enhanced = self.enhanced.as_ref();
-        claims.map_or(0, |claims| claims.memory()) + enhanced.map_or(0, |it| it.memory())
-    }
-}
-
-/// What an authenticator has said of a client beside its name.
-#[derive(Debug)]
-struct Vouched {
-    claims: Option<Arc<Claims>>,
-    until: Option<Instant>,
-}
-
 /// Whether a retained message may be kept, as the shard of its topic has answered.
 #[derive(Debug)]
 pub(crate) struct RetainAnswer {
     pub(crate) topic: Box<str>,
     pub(crate) answer: Result<Reserved, Full>,
-}
-
-/// On what terms a client is let in.
-#[derive(Debug)]
-pub(crate) struct Terms {
-    pub(crate) session: SessionId,
-    /// One and a half times the keep alive in force.
-    pub(crate) keep_alive: Option<Duration>,
-    /// How many topic aliases the client may use, if it speaks 5.0.
-    pub(crate) aliases_in_max: Option<u16>,
-    /// How many it lets the broker use.
-    pub(crate) aliases_out_max: u16,
-    /// Its mount, if it has one.
-    pub(crate) mount: Option<Mount>,
-    /// What CONNACK says of how it may publish.
-    pub(crate) announced: Ceiling,
 }
 
 impl Connection {

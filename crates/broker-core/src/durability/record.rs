@@ -420,6 +420,13 @@ pub struct MaybeSent {
     pub entries: u64,
 }
 
+impl MaybeSent {
+    /// The same of a client that was connected, if it was: all of them.
+    pub(crate) fn entries_of(&self, was_here: bool) -> u64 {
+        if was_here { u64::MAX } else { self.entries }
+    }
+}
+
 /// A last will: published when the client goes without saying DISCONNECT.
 #[derive(Clone, Debug)]
 pub struct Will {

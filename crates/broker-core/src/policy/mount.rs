@@ -5,7 +5,7 @@
 //! temperature   ──▶   plant-a/temperature      PUBLISH, will, Response Topic
 //! +/status      ──▶   plant-a/+/status         SUBSCRIBE, UNSUBSCRIBE, also behind $share/GROUP/
 //! temperature   ◀──   plant-a/temperature      deliveries, Response Topic
-//! $SYS/uptime   ◀─▶   $SYS/uptime              what begins with `$` is the broker's: the same for all
+//! $SYS/uptime   ◀─▶   $SYS/uptime              what begins with `$`: the same for all
 //! ```
 //!
 //! A [`MountPoint`] is as configured, with placeholders; a [`Mount`] is one client's. It holds as
@@ -17,7 +17,8 @@
 //! - A topic that has `$` behind the mount has no name in it: its client would take it for the
 //!   broker's. No filter of its client that begins with a wildcard asks for it [MQTT-4.7.2-1].
 //!
-//! Deliberately absent: which mount point a client gets, and where topics are converted (the shard).
+//! Deliberately absent: which mount point a client gets, and where topics are converted (the
+//! shard).
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use unbroken_mqtt_proto::{Properties, Property, PropertyBuf, TopicName};
 
 use super::rules::is_unusable;
 use super::tree::{Level, Part};
-use super::{Claims, Identity};
+use super::{Claims, Identity, Policy};
 
 /// A mount point as configured: the beginning of topics, with placeholders for a client's names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -310,6 +311,34 @@ pub(crate) fn signed_topic<'a>(properties: Properties<'a>, topic: &'a str) -> &'
 const STAMP: &str = unbroken_merkle_log::Property::NAME;
 /// The user property that holds the topic that the stamp covers.
 const SIGNED_TOPIC: &str = "audit-topic";
+
+impl Policy {
+    /// The mount point that the roles of such a client name. One of a role that is given to users
+    /// by their names counts before those of other roles.
+    pub fn mount_point(&self, identity: &Identity) -> Result<Option<&MountPoint>, MountError> {
+        if !self.has_mount_points() {
+            return Ok(None);
+        }
+        let subject = self.subject(identity);
+        for names_users in [true, false] {
+            let mut mounted = self.all_roles_of(&subject).filter_map(|role| {
+                let point = role.mount_point.as_ref()?;
+                (role.names_users() == names_users).then_some((role, point))
+            });
+            if let Some((role, point)) = mounted.next() {
+                return match mounted.find(|(_, other)| *other != point) {
+                    None => Ok(Some(point)),
+                    Some((other, _)) => {
+                        let names = [role, other].map(|role| Arc::clone(&role.name));
+                        let [one, other] = names;
+                        Err(MountError::Contradiction(one, other))
+                    }
+                };
+            }
+        }
+        Ok(None)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -11,10 +11,7 @@ use unbroken_mqtt_proto::{QoS, TopicFilter};
 use super::access::is_reserved;
 use super::role::{Combining, RuleSet};
 use super::tree::{Names, RuleTree};
-use super::{
-    Action, Actions, Ceiling, Claims, Denial, Effect, Identity, MountError, MountPoint, Role, Rule,
-    Verdict,
-};
+use super::{Action, Actions, Ceiling, Claims, Denial, Effect, Identity, Role, Rule, Verdict};
 use crate::limits::{LEVELS_MAX, ROLES_MAX, RULE_SETS_MAX, RULES_MAX};
 
 /// What clients may do, compiled. The shards of a broker share it.
@@ -175,35 +172,14 @@ impl Policy {
     /// Names of the roles that such a client has.
     pub(super) fn role_names(&self, identity: &Identity) -> Vec<Arc<str>> {
         let subject = self.subject(identity);
-        let roles = subject.roles.iter().filter_map(|at| self.role(*at));
-        roles.map(|found| Arc::clone(&found.role.name)).collect()
+        let roles = self.all_roles_of(&subject);
+        roles.map(|role| Arc::clone(&role.name)).collect()
     }
 
-    /// The mount point that the roles of such a client name. One of a role that is given to users by
-    /// their names counts before those of other roles.
-    pub fn mount_point(&self, identity: &Identity) -> Result<Option<&MountPoint>, MountError> {
-        if !self.has_mount_points {
-            return Ok(None);
-        }
-        let subject = self.subject(identity);
-        let roles = || subject.roles.iter().filter_map(|at| self.role(*at));
-        for names_users in [true, false] {
-            let mut mounted = roles().filter_map(|Compiled { role, .. }| {
-                let point = role.mount_point.as_ref()?;
-                (role.names_users() == names_users).then_some((role, point))
-            });
-            if let Some((role, point)) = mounted.next() {
-                return match mounted.find(|(_, other)| *other != point) {
-                    None => Ok(Some(point)),
-                    Some((other, _)) => {
-                        let names = [role, other].map(|role| Arc::clone(&role.name));
-                        let [one, other] = names;
-                        Err(MountError::Contradiction(one, other))
-                    }
-                };
-            }
-        }
-        Ok(None)
+    /// The roles that such a client has, of all sets.
+    pub(super) fn all_roles_of(&self, subject: &Subject) -> impl Iterator<Item = &Role> {
+        let roles = subject.roles.iter().filter_map(|at| self.role(*at));
+        roles.map(|found| &found.role)
     }
 
     /// Whether a role has a mount point.

@@ -31,6 +31,7 @@ use crate::connection::{Caller, Connection, LastPacket, LastWords};
 use crate::delivery::{Item, Storing};
 use crate::durability::{Record, WaitFor, Waiter};
 use crate::ids::{ConnectionId, SessionId};
+use crate::message::Publication;
 use crate::output::Output;
 use crate::reason::{CloseCause, Disconnection, DropReason, Fault, stopping};
 use crate::session::Session;
@@ -468,11 +469,7 @@ impl Shard {
         let verdict = self.access.due_will(id, publication.topic, terms, author);
         publication.stamp = now;
         if verdict.is_denied() {
-            self.drop_denied(now, id, &publication);
-            if on_disk {
-                self.end_stored_will(&client_id);
-            }
-            return;
+            return self.deny_will(now, id, &publication, on_disk.then_some(&client_id));
         }
         self.event(Event::WillPublished {
             client_id: Arc::clone(&client_id),
@@ -527,6 +524,22 @@ impl Shard {
         self.auditor(now).note_lane_snapshot(id, &item, own);
         item.finish(&mut self.deliveries);
         self.scratch.stamped = stamped;
+    }
+
+    /// A will is not published, because its author may not. `stored_of`: its client, if it is on
+    /// disk.
+    #[cold]
+    fn deny_will(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        publication: &Publication<'_>,
+        stored_of: Option<&Arc<str>>,
+    ) {
+        self.drop_denied(now, id, publication);
+        if let Some(client_id) = stored_of {
+            self.end_stored_will(client_id);
+        }
     }
 }
 

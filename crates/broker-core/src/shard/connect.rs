@@ -23,7 +23,6 @@ use unbroken_mqtt_proto::{
 use super::{places::no_place, store};
 use crate::audit::ledger::Ledger;
 use crate::audit::rule::rules_of;
-use crate::client_ids::{ClientIdRules, ClientIdSource};
 use crate::connection::{
     Caller, ConnectRequest, Connection, Terms, check_connect, response_prefix,
 };
@@ -276,48 +275,27 @@ impl Shard {
         self.connections.send(telemetry, id.index, &connack);
         let sessions = self.sessions.len();
         self.telemetry.connected(sessions);
+        self.report_connected(id, client_id, request, present);
+        self.rejoin_groups(now, session_id);
+        self.pump(now, session_id);
+    }
+
+    fn report_connected(
+        &mut self,
+        id: ConnectionId,
+        client_id: Arc<str>,
+        request: &ConnectRequest,
+        session_present: bool,
+    ) {
         let connection = self.connections.get(id);
         let address = connection.and_then(|connection| connection.peer().address);
         self.event(Event::Connected {
             client_id,
             address,
             version: request.version,
-            session_present: present,
+            session_present,
             keep_alive_s: request.keep_alive,
         });
-        self.rejoin_groups(now, session_id);
-        self.pump(now, session_id);
-    }
-
-    /// What the listener asks of client ids.
-    fn client_id_rules(&self, listener: u16) -> &ClientIdRules {
-        let rules = self.options.settings.client_ids.get(usize::from(listener));
-        rules.unwrap_or(&NO_CLIENT_ID_RULES)
-    }
-
-    /// Whether a client may have its id, and the session of this id if there is one.
-    pub(crate) fn check_client_id(
-        &self,
-        id: ConnectionId,
-        client_id: &Arc<str>,
-        request: &ConnectRequest,
-    ) -> Result<(), Fault> {
-        let Some(connection) = self.connections.get(id) else {
-            return Ok(());
-        };
-        let (rules, user) = (
-            self.client_id_rules(connection.peer().listener),
-            connection.user(),
-        );
-        let given = (!request.has_no_id()).then_some(&**client_id);
-        rules.check(given, user.map(|user| &**user))?;
-        let session = self.sessions.find(client_id);
-        let of = session.and_then(|session| self.sessions.get(session)?.user());
-        if rules.may_take_over(user, of) {
-            return Ok(());
-        }
-        let detail = "its client id has a session of another user";
-        Err(Fault::new(ReasonCode::NotAuthorized, detail))
     }
 
     /// The session has this connection from now on. `present`: it is not new.
@@ -565,13 +543,6 @@ impl Shard {
         }
     }
 }
-
-/// Those of a listener that has none.
-static NO_CLIENT_ID_RULES: ClientIdRules = ClientIdRules {
-    source: ClientIdSource::Connect,
-    pattern: None,
-    takeover_by_anyone: false,
-};
 
 #[derive(Clone, Copy)]
 struct Agreement {

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{Properties, QoS, ReasonCode, TopicName};
 
+use crate::client_ids::{ClientIdRules, ClientIdSource};
 use crate::connection::{ConnectRequest, Connection, check_will_topic};
 use crate::delivery::{Item, Storing};
 use crate::ids::{ConnectionId, SessionId};
@@ -253,6 +254,37 @@ impl Shard {
         Ok((subject, mount))
     }
 
+    /// What the listener asks of client ids.
+    pub(super) fn client_id_rules(&self, listener: u16) -> &ClientIdRules {
+        let rules = self.options.settings.client_ids.get(usize::from(listener));
+        rules.unwrap_or(&NO_CLIENT_ID_RULES)
+    }
+
+    /// Whether a client may have its id, and the session of this id if there is one.
+    fn check_client_id(
+        &self,
+        id: ConnectionId,
+        client_id: &Arc<str>,
+        request: &ConnectRequest,
+    ) -> Result<(), Fault> {
+        let Some(connection) = self.connections.get(id) else {
+            return Ok(());
+        };
+        let (rules, user) = (
+            self.client_id_rules(connection.peer().listener),
+            connection.user(),
+        );
+        let given = (!request.has_no_id()).then_some(&**client_id);
+        rules.check(given, user.map(|user| &**user))?;
+        let session = self.sessions.find(client_id);
+        let of = session.and_then(|session| self.sessions.get(session)?.user());
+        if rules.may_take_over(user, of) {
+            return Ok(());
+        }
+        let detail = "its client id has a session of another user";
+        Err(Fault::new(ReasonCode::NotAuthorized, detail))
+    }
+
     /// What is known of the client of a connection.
     pub(crate) fn identity(&self, id: ConnectionId, client_id: &Arc<str>) -> Identity {
         let connection = self.connections.get(id);
@@ -378,3 +410,10 @@ fn identity(connection: &Connection, client_id: &Arc<str>) -> Identity {
         peer: connection.peer().clone(),
     }
 }
+
+/// Those of a listener that has none.
+static NO_CLIENT_ID_RULES: ClientIdRules = ClientIdRules {
+    source: ClientIdSource::Connect,
+    pattern: None,
+    takeover_by_anyone: false,
+};

@@ -220,11 +220,7 @@ impl Shard {
         let mut kept = Kept::new(through.clone());
         // A client that was connected may have been sent all.
         let maybe_sent = restored.maybe_sent;
-        let sent_entries = if was_here {
-            u64::MAX
-        } else {
-            maybe_sent.entries
-        };
+        let sent_entries = maybe_sent.entries_of(was_here);
         let (in_flight, positions) = restore_entries(
             session,
             &mut kept,

@@ -4,6 +4,39 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
+use super::changes::Applies;
+use super::setting::Setting;
+use super::table::{Key, Section, key};
+use super::value::Kind;
+
+/// Its keys.
+pub(super) const SECTION: Section = Section {
+    name: "admin",
+    doc: "The admin server: health and metrics over HTTP.",
+    keys: &[
+        key!(
+            "listen",
+            Kind::AdminListen,
+            Restart,
+            [
+                "An address of loopback with a port, 0 for a free one; auto: 127.0.0.1:7883, or nowhere if",
+                "another program listens there; off: nowhere."
+            ],
+            admin.listen
+        ),
+        key!(
+            "hosts",
+            Kind::List,
+            Restart,
+            [
+                "Host names under which it is reached, beside localhost and IP addresses: a request that",
+                "names another host is refused."
+            ],
+            admin.hosts
+        ),
+    ],
+};
+
 /// `[admin]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admin {

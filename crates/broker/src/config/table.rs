@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Config;
+use super::admin;
 use super::changes::Applies;
 use super::setting::{ExpirySeconds, Setting};
 use super::value::{Kind, Value};
@@ -546,32 +547,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
         ],
     },
-    Section {
-        name: "admin",
-        doc: "The admin server: health and metrics over HTTP.",
-        keys: &[
-            key!(
-                "listen",
-                Kind::AdminListen,
-                Restart,
-                [
-                    "An address of loopback with a port, 0 for a free one; auto: 127.0.0.1:7883, or nowhere if",
-                    "another program listens there; off: nowhere."
-                ],
-                admin.listen
-            ),
-            key!(
-                "hosts",
-                Kind::List,
-                Restart,
-                [
-                    "Host names under which it is reached, beside localhost and IP addresses: a request that",
-                    "names another host is refused."
-                ],
-                admin.hosts
-            ),
-        ],
-    },
+    admin::SECTION,
     Section {
         name: "log",
         doc: "The log. Payloads are never logged.",

@@ -309,7 +309,6 @@ fn all_but(member: Member) -> Arc<Policy> {
         name: "r".into(),
         members: vec![member],
         connect: Effect::Allow,
-        mount_point: None,
         ceiling: Ceiling::NONE,
         client_id: None,
         rules: vec![Rule {

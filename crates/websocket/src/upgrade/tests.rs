@@ -170,6 +170,7 @@ fn a_request_may_come_in_pieces_with_frames_behind_it() {
     assert!(matches!(answer, Answer::Upgraded { used: it, .. } if it == used));
 }
 
+/// [MQTT-6.0.0-3, MQTT311-6.0.0-3]
 #[test]
 fn a_client_understands_the_answer_to_its_request_and_no_other() {
     let nonce = [7; 16];

@@ -80,6 +80,25 @@ fn frames_and_packets_need_not_fit() {
     }
 }
 
+/// [MQTT-6.0.0-1, MQTT311-6.0.0-1]
+#[test]
+fn a_frame_of_text_ends_the_connection() {
+    let broker = Launch::listeners(&Authority::new().in_config(CONFIG)).start();
+    let mut stream = connect(port_of(&broker, "ws"));
+    let session = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04abcd";
+    let frames = [&frame(0x82, session)[..], &frame(0x81, b"\xc0\x00")].concat();
+    stream
+        .write_all(request("").as_bytes())
+        .expect("it is sent");
+    stream.write_all(&frames).expect("it is sent");
+    let mut frames = Vec::new();
+    let read = upgraded(stream).read_to_end(&mut frames);
+    read.expect("the connection ends in order");
+    // CONNACK, and the code of RFC 6455 for data that cannot be accepted.
+    assert_eq!(frames[..6], *b"\x82\x04\x20\x02\x00\x00");
+    assert_eq!(frames[6..10], *b"\x88\x02\x03\xeb");
+}
+
 /// Reads frames until so many bytes of MQTT have come; counts the pongs among them.
 #[track_caller]
 fn heard(stream: &mut impl std::io::Read, count: usize) -> (Vec<u8>, usize) {
@@ -112,6 +131,7 @@ fn upgraded(stream: TcpStream) -> BufReader<TcpStream> {
 
 /// Messages are no packets, and fragments are none either. Nor do empty ones mean anything, or what
 /// comes between.
+/// [MQTT-6.0.0-2, MQTT311-6.0.0-2]
 #[test]
 fn a_session_is_the_same_in_messages_and_fragments_of_any_size() {
     let broker = Launch::listeners(&Authority::new().in_config(CONFIG)).start();
@@ -156,6 +176,7 @@ fn a_session_is_the_same_in_messages_and_fragments_of_any_size() {
     }
 }
 
+/// [MQTT-6.0.0-4, MQTT311-6.0.0-4]
 #[test]
 fn the_subprotocol_that_is_asked_for_is_the_one_that_is_answered() {
     let broker = Launch::listeners(&Authority::new().in_config(CONFIG)).start();

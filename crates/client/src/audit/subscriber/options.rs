@@ -146,10 +146,10 @@ impl SubscriberOptions {
         self
     }
 
-    /// The broker gives clients mount points, and the producers know their topics by other names than
-    /// this subscriber: with or without what stands in front. A message is judged by the topic in
-    /// its user property `audit-topic`, if one of the two topics ends with the other, behind a `/`.
-    /// What stands in front of that is then the broker's word, which no stamp covers.
+    /// The broker gives clients mount points, and the producers know their topics by other names
+    /// than this subscriber: with or without what stands in front. A message is judged by the topic
+    /// in its user property `audit-topic`, if one of the two topics ends with the other, behind a
+    /// `/`. What stands in front of that is then the broker's word, which no stamp covers.
     #[must_use]
     pub fn across_mounts(mut self) -> Self {
         self.crosses_mounts = true;
