@@ -1,0 +1,61 @@
+//! The broker, asked by requests: a few at a time, each on a thread that may wait.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use unbroken_broker::BrokerHandle;
+use unbroken_broker::handle::Stats;
+
+use crate::limits::{ANSWER_TIMEOUT, ASKING_MAX};
+
+/// What requests ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Broker {
+    handle: BrokerHandle,
+    asking: Arc<Semaphore>,
+    pub(crate) version: Arc<str>,
+    pub(crate) started: SystemTime,
+}
+
+impl Broker {
+    pub(crate) fn new(handle: BrokerHandle, version: &str) -> Self {
+        Self {
+            handle,
+            asking: Arc::new(Semaphore::new(ASKING_MAX)),
+            version: version.into(),
+            started: SystemTime::now(),
+        }
+    }
+
+    /// The counters of one moment; an error says why there are none.
+    pub(crate) async fn counters(&self) -> Result<Stats, String> {
+        self.ask(|handle| {
+            handle
+                .counters(ANSWER_TIMEOUT)
+                .map_err(|error| error.to_string())
+        })
+        .await?
+    }
+
+    /// Asks on a thread that may wait.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&BrokerHandle) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let permit = timeout(ANSWER_TIMEOUT, Arc::clone(&self.asking).acquire_owned());
+        let permit = permit
+            .await
+            .map_err(|_| "too many requests wait for the broker; try again later".to_owned())?
+            .map_err(|_| "the admin server ends".to_owned())?;
+        let handle = self.handle.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let _held = permit;
+            question(&handle)
+        });
+        asked
+            .await
+            .map_err(|error| format!("the request failed: {error}"))
+    }
+}
