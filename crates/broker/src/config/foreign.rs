@@ -175,7 +175,6 @@ const UNSUPPORTED: &[Feature] = &[
         Some("clients connect with MQTT over TCP"),
         &["quic", "quic_*"],
     ),
-    ("a mount point", None, &["mount_point", "mountpoint"]),
 ];
 
 /// The equivalents of sections and keys of other brokers, and their names.
@@ -210,6 +209,10 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
             "rights",
             "role",
         ],
+    ),
+    (
+        "clients live in a part of the topic tree by `mount_point` of a listener or a role",
+        &["mountpoint"],
     ),
     (
         "persistent data is on disk unless `in_memory` in `[storage]` is set; \
