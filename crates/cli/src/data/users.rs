@@ -39,7 +39,8 @@ Examples:
 
 Users may connect on listeners with `stored_users = true`. The password is hashed with argon2id, for
 clients that send it, and beside it are the keys of SCRAM-SHA-256 and SCRAM-SHA-512, for clients of
-MQTT 5.0 that show that they know it. With `--hash argon2id` there are no such keys. A running broker applies the change at once; clients that are connected stay. Users are in backups.
+MQTT 5.0 that show that they know it. With `--hash argon2id` there are no such keys. A running
+broker applies the change at once; clients that are connected stay. Users are in backups.
 
 Exit codes: 0 done; 1 there is such a user already (add), or none (passwd); 2 wrong usage; 65 the
 store is damaged; 66 a file cannot be read; 69 another process has the store; 74 reading or writing
