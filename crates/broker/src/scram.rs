@@ -20,7 +20,9 @@
 
 use std::fmt;
 use std::hint;
+use std::num::NonZeroU32;
 
+use aws_lc_rs::pbkdf2;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -124,10 +126,12 @@ impl ScramHash {
 
     fn pbkdf2(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
         let mut salted = vec![0; self.bytes()];
-        match self {
-            Self::Sha256 => pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut salted),
-            Self::Sha512 => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, &mut salted),
-        }
+        let algorithm = match self {
+            Self::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
+            Self::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
+        };
+        let iterations = NonZeroU32::new(iterations).unwrap_or(NonZeroU32::MIN);
+        pbkdf2::derive(algorithm, iterations, salt, password, &mut salted);
         salted
     }
 }

@@ -64,6 +64,8 @@ const NOTES: &str = "each on a broker of its own, in turns. CPU time (user and s
 
 const MESSAGES_PER_SECOND: f64 = 2_000.0;
 const HANDSHAKES_PER_SECOND: u32 = 500;
+/// So many that what the first one brings with it is little of each.
+const IDLE_CONNECTIONS: u32 = 5_000;
 
 /// A broker, and how it is configured for a row.
 type Contender = (Peer, Configure);
@@ -201,6 +203,9 @@ impl Doors {
             self.connections
         };
         let scenario = match row.load {
+            Load::Idle if !self.common.smoke => Scenario::Idle {
+                connections: IDLE_CONNECTIONS,
+            },
             Load::Connect { .. } | Load::Idle | Load::Logins { .. } => {
                 Scenario::Idle { connections }
             }

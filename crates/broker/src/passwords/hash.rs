@@ -1,8 +1,10 @@
 //! One stored hash: read, compared, made.
 
 use std::hint;
+use std::num::NonZeroU32;
 
 use argon2::{Algorithm, Argon2, Params, Version};
+use aws_lc_rs::pbkdf2::{self, PBKDF2_HMAC_SHA512};
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -300,7 +302,10 @@ impl Work {
                 fits
             }
             Self::Pbkdf2 { iterations } => {
-                pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, *iterations, out);
+                let Some(iterations) = NonZeroU32::new(*iterations) else {
+                    return false;
+                };
+                pbkdf2::derive(PBKDF2_HMAC_SHA512, iterations, salt, password, out);
                 true
             }
             Self::Scram {
