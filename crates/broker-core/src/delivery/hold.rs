@@ -185,8 +185,9 @@ impl Deliverer<'_> {
         let connection = self.connections.get(id);
         if let Some(session_id) = connection.and_then(Connection::session) {
             let (terms, mut item) = (terms_of_copy(&copy), Item::kept(&copy.message));
-            if let Err(why) = may_leave(self.access, session_id, &item.publication, true, self.now)
-            {
+            let mounted = connection.is_some_and(|connection| connection.mount().is_some());
+            let to = (session_id, mounted);
+            if let Err(why) = may_leave(self.access, to, &item.publication, true, self.now) {
                 self.refuse_entry(session_id, terms, &item, why);
             } else {
                 item.was_held = true;
@@ -208,22 +209,22 @@ impl Deliverer<'_> {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
+        let to = (session_id, session.mount().is_some());
         let Some(delivery) = session.outbox.mark_sent(packet_id) else {
             return;
         };
         let (number, again) = (delivery.number, delivery.again);
         let message = Arc::clone(&delivery.message);
         let publication = message.publication();
-        let start =
-            may_leave(self.access, session_id, &publication, true, self.now).and_then(|()| {
-                write_delivery(
-                    &mut self.deliveries.frames,
-                    &mut writer,
-                    delivery,
-                    qos,
-                    self.now,
-                )
-            });
+        let start = may_leave(self.access, to, &publication, true, self.now).and_then(|()| {
+            write_delivery(
+                &mut self.deliveries.frames,
+                &mut writer,
+                delivery,
+                qos,
+                self.now,
+            )
+        });
         match start {
             Ok(start) => {
                 writer.finish_publish(start, packet_id, again);

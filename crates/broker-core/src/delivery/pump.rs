@@ -78,7 +78,8 @@ impl Deliverer<'_> {
         let publication = delivery.message.publication();
         let cost = publication.cost();
         self.telemetry.unqueued(cost);
-        let may_leave = may_leave(self.access, session_id, &publication, true, self.now);
+        let to = (session_id, session.mount().is_some());
+        let may_leave = may_leave(self.access, to, &publication, true, self.now);
         let outstayed = || rules.outstayed(&delivery, session.is_durable());
         if let Some(why) = may_leave.err().or_else(outstayed) {
             self.drop_settled(session_id, delivery, why, Fate::Dropped);
@@ -145,6 +146,7 @@ impl Deliverer<'_> {
             return false;
         };
         let id = writer.id();
+        let to = (session_id, session.mount().is_some());
         match session.outbox.poll_resend() {
             None => return false,
             Some(Resend::PubRel { id: packet_id }) => {
@@ -160,7 +162,7 @@ impl Deliverer<'_> {
                 let (number, again) = (message.number, message.again);
                 let publication = message.message.publication();
                 let (access, frames) = (&mut *self.access, &mut self.deliveries.frames);
-                let start = may_leave(access, session_id, &publication, !dup, self.now)
+                let start = may_leave(access, to, &publication, !dup, self.now)
                     .and_then(|()| write_delivery(frames, &mut writer, message, qos, self.now));
                 match start {
                     Ok(start) => {
@@ -212,18 +214,18 @@ impl Session {
     }
 }
 
-/// Whether a message that has waited may be sent to its client now. `may_expire`: it was not sent
-/// before.
+/// Whether a message that has waited may be sent to its client now. `mounted`: the client has a
+/// mount. `may_expire`: it was not sent before.
 pub(super) fn may_leave(
     access: &mut AccessControl,
-    id: SessionId,
+    (id, mounted): (SessionId, bool),
     publication: &Publication<'_>,
     may_expire: bool,
     now: Instant,
 ) -> Result<(), DropReason> {
     if may_expire && publication.expired(now) {
         Err(DropReason::Expired) // [MQTT-3.3.2-5]
-    } else if access.receive(id, publication.topic).is_denied() {
+    } else if access.receive(id, publication.topic, mounted).is_denied() {
         Err(DropReason::NotAuthorized)
     } else {
         Ok(())

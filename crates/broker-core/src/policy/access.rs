@@ -25,9 +25,11 @@ impl AccessControl {
         self.policy = policy;
     }
 
-    /// Whether there are rules.
-    pub(crate) const fn has_rules(&self) -> bool {
-        self.policy.is_some()
+    /// Whether rules in force are about the client of a session: those that there are may be for
+    /// other listeners.
+    pub(crate) fn has_rules_for(&self, id: SessionId) -> bool {
+        let client = self.client_of(id).filter(|client| self.knows(Some(client)));
+        client.is_some_and(|client| client.has_rules())
     }
 
     /// The rules, if there are any.
@@ -142,10 +144,12 @@ impl AccessControl {
     }
 
     /// Whether a message on this topic that is about to leave may be sent to the client of a
-    /// session.
+    /// session. `mounted`: it has a mount, so what begins with `$` is only for rules to open.
     #[inline]
-    pub(crate) fn receive(&mut self, id: SessionId, topic: &str) -> Verdict {
-        if self.policy.is_none() {
+    pub(crate) fn receive(&mut self, id: SessionId, topic: &str, mounted: bool) -> Verdict {
+        if mounted && topic.starts_with('$') && !self.has_rules_for(id) {
+            Verdict::Denied(Denial::OutsideMount)
+        } else if self.policy.is_none() {
             Verdict::Allowed
         } else {
             self.judge(id, Action::Receive, topic).verdict

@@ -390,7 +390,7 @@ fn trees_and_tables_say_what_the_rules_say_one_by_one() {
                             assert_eq!((found, decided.verdict), (expected, expected), "{seed}");
                         }
                     }
-                    let found = access.receive(id, &topic);
+                    let found = access.receive(id, &topic, false);
                     allowed += check(Action::Receive, &topic, found);
                 }
                 let found = access.subscribe(id, filter);

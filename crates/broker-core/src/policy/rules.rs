@@ -169,6 +169,11 @@ impl Policy {
         self.decide_for(&self.subject(identity), action, filter)
     }
 
+    /// Whether a rule set is about such a client: those that there are may be for other listeners.
+    pub fn is_about(&self, identity: &Identity) -> bool {
+        self.sets.iter().any(|set| set.is_about(identity))
+    }
+
     /// Names of the roles that such a client has.
     pub(super) fn role_names(&self, identity: &Identity) -> Vec<Arc<str>> {
         let subject = self.subject(identity);
@@ -506,6 +511,11 @@ impl Subject {
     /// Whether the client may connect.
     pub(crate) const fn connect(&self) -> Verdict {
         self.connect
+    }
+
+    /// Whether a rule set is about the client.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.sets.is_empty()
     }
 
     /// What limits all that the client does.

@@ -99,7 +99,7 @@ pub enum Denial {
     /// A rule is about the client's own name, and the name has a character in it that means
     /// something in a topic filter.
     UnusableName,
-    /// The topic is the broker's, the client has a mount point, and there are no access rules.
+    /// The topic is the broker's, the client has a mount point, and no access rules are about it.
     OutsideMount,
     /// The client has another mount point than when it subscribed.
     MountChanged,

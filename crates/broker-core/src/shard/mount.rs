@@ -34,8 +34,8 @@ use crate::telemetry::Event;
 pub(super) struct MountPoints {
     /// By the position of the listener in the configuration.
     of_listeners: Arc<[Option<MountPoint>]>,
-    /// Whether a client that is connected may have a mount. HOT: while none may, each message costs
-    /// a look at this and no more.
+    /// Whether a session may have a mount: it stays so, since one may that has no client. HOT: while
+    /// none may, each message costs a look at this and no more.
     in_use: bool,
 }
 
@@ -51,7 +51,7 @@ impl MountPoints {
         self.of_listeners.get(usize::from(listener))?.as_ref()
     }
 
-    /// Whether a client that is connected may have a mount.
+    /// Whether a session may have a mount.
     #[inline]
     pub(super) const fn are_in_use(&self) -> bool {
         self.in_use
@@ -96,6 +96,12 @@ impl Shard {
         self.mount_points.in_use |= policy.is_some_and(Policy::has_mount_points);
     }
 
+    /// A session that was stored has this mount.
+    pub(super) fn restore_mount(&mut self, id: SessionId, mount: Option<&str>) {
+        self.mount_points.in_use |= mount.is_some();
+        self.set_mount(id, mount.map(Mount::restore));
+    }
+
     /// Listeners have these mount points from now on, and roles those of the policy in force. A
     /// client that has another mount by that is disconnected.
     #[cold]
@@ -104,14 +110,15 @@ impl Shard {
         now: Instant,
         of_listeners: &Arc<[Option<MountPoint>]>,
     ) {
+        let was_in_use = self.mount_points.in_use;
         self.mount_points = MountPoints::new(of_listeners);
+        self.mount_points.in_use |= was_in_use;
         let ids: Vec<_> = self.connections.iter().map(Connection::id).collect();
         for id in ids {
             if let Err(fault) = self.check_mount(id) {
                 self.disconnect(now, id, fault);
             }
         }
-        self.note_mount_points();
     }
 
     /// Whether the client of a connection still has the mount that it was let in with.
@@ -209,8 +216,7 @@ impl Shard {
         id: SessionId,
         filter: TopicFilter<'_>,
     ) -> Result<QoS, Denial> {
-        if filter.is_dollar() && !self.access.has_rules() && self.leaves_mount(id, filter.as_str())
-        {
+        if self.leaves_mount(id, filter.as_str()) && !self.access.has_rules_for(id) {
             return Err(Denial::OutsideMount);
         }
         self.access.subscribe(id, filter)

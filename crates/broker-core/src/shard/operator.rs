@@ -301,8 +301,15 @@ impl Shard {
     ) {
         let is_new = self.access.admit(session_id, subject);
         let session = self.sessions.get(session_id);
-        if is_new && session.is_some_and(|session| !session.subscriptions.is_empty()) {
+        let Some(session) = session.filter(|session| !session.subscriptions.is_empty()) else {
+            return;
+        };
+        // Rules that are not about it any more may have opened what lies outside its mount.
+        let is_open = session.mount().is_some() && !self.access.has_rules_for(session_id);
+        if is_new {
             self.router.judge_again();
+        }
+        if is_new || is_open {
             self.judge_subscriptions(now, id, session_id);
         }
     }

@@ -37,7 +37,6 @@ use crate::ids::{HandOver, SessionId};
 use crate::mesh::MeshMessage;
 use crate::message::Message;
 use crate::placement;
-use crate::policy::Mount;
 use crate::position::{Frontier, Position};
 use crate::reason::DropReason;
 use crate::routing::Grant;
@@ -195,6 +194,7 @@ impl Shard {
             return Err(contradiction("it is there twice"));
         }
         let id = self.old_session(&client_id);
+        self.restore_mount(id, restored.mount.as_deref());
         let absence = self.numbers.issue();
         let Self {
             sessions,
@@ -210,7 +210,6 @@ impl Shard {
         let away = restored.away.unwrap_or_default();
         session.set_expiry(restored.expiry_s);
         session.set_user(restored.user);
-        session.set_mount(restored.mount.as_deref().map(Mount::restore));
         session.restore_will(restored.will);
         session.inbound = match self.revived.gaps {
             0 => Inbound::restore(restored.markers),

@@ -7,6 +7,7 @@ mod access_rules;
 #[path = "../shard_bus/mod.rs"]
 mod shard_bus;
 
+mod outside;
 mod proof;
 mod reference;
 

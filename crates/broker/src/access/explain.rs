@@ -185,7 +185,7 @@ impl AccessRules {
                 ..explanation
             },
         }
-        .outside_mount(question.action, &question.topic, self.has_rules)
+        .outside_mount(question, self.policy.is_about(&identity))
     }
 
     /// What the topics of such a client begin with, if it has a mount point.
@@ -216,7 +216,9 @@ impl AccessRules {
 
 impl Explanation {
     /// What begins with `$` is outside of a mount point: only rules open it, and only for reading.
-    fn outside_mount(mut self, action: Option<Action>, topic: &str, has_rules: bool) -> Self {
+    /// `has_rules`: there are some about this client.
+    fn outside_mount(mut self, question: &Question, has_rules: bool) -> Self {
+        let (action, topic) = (question.action, &*question.topic);
         let filter = SubscriptionFilter::parse(topic);
         let topic = filter.map_or(topic, |filter| filter.filter().as_str());
         let is_outside = self.mount.is_some() && action.is_some() && topic.starts_with('$');
