@@ -52,6 +52,12 @@ pub enum MountPointError {
     /// It does not end with `/`.
     #[error("it does not end with `/`, so the client's `x` would be `{0}x`; write `{0}/`")]
     NoSlash(Box<str>),
+    /// Names of one client, put together, may be those of another one.
+    #[error(
+        "two placeholders stand in one level: the names of two clients may make the same one, as \
+         in {{user}}-{{client}} `a-b` with `c` and `a` with `b-c`; put `/` between them"
+    )]
+    TwoInOneLevel,
     /// A placeholder that means nothing.
     #[error(
         "only {{user}}, {{client}}, {{role}} and {{claim.NAME}} have a meaning; a brace is written {{{{"
@@ -105,9 +111,13 @@ impl MountPoint {
             return Err(MountPointError::NoSlash(text.into()));
         }
         let level = Level::parse(text).map_err(|_| MountPointError::Placeholder)?;
+        let parts = level.into_parts();
+        if has_two_names_in_a_level(&parts) {
+            return Err(MountPointError::TwoInOneLevel);
+        }
         Ok(Self {
             text: text.into(),
-            parts: level.into_parts().into(),
+            parts: parts.into(),
         })
     }
 
@@ -165,6 +175,18 @@ impl MountPoint {
             Some(name) => Ok(name),
         }
     }
+}
+
+fn has_two_names_in_a_level(parts: &[Part]) -> bool {
+    let mut names = 0;
+    parts.iter().any(|part| {
+        match part {
+            Part::Text(text) if text.contains('/') => names = 0,
+            Part::Text(_) => {}
+            Part::User | Part::Client | Part::Role | Part::Claim(_) => names += 1,
+        }
+        names > 1
+    })
 }
 
 /// The mount of one client. 8 bytes, since sessions and connections are many.
@@ -310,7 +332,7 @@ pub(crate) fn signed_topic<'a>(properties: Properties<'a>, topic: &'a str) -> &'
 /// The user property that holds the stamp of a message.
 const STAMP: &str = unbroken_merkle_log::Property::NAME;
 /// The user property that holds the topic that the stamp covers.
-const SIGNED_TOPIC: &str = "audit-topic";
+pub(crate) const SIGNED_TOPIC: &str = "audit-topic";
 
 impl Policy {
     /// The mount point that the roles of such a client name. One of a role that is given to users
@@ -359,7 +381,9 @@ mod tests {
         };
         check("plant-a/", Ok(()));
         check("/", Ok(()));
-        check("x/{user}-{client}/{{/", Ok(()));
+        check("x/{user}/v-{client}/{{/", Ok(()));
+        check("{user}-{client}/", Err("put `/` between them"));
+        check("x/{claim.a}{role}/", Err("two placeholders"));
         check("", Err("it is empty"));
         check("plant-a", Err("write `plant-a/`"));
         check("$SYS/", Err("begins with `$`"));
