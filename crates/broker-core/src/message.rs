@@ -21,6 +21,7 @@ use unbroken_merkle_log::{
 use unbroken_mqtt_proto::{Properties, Property, PropertyBuf, QoS};
 
 use crate::memory::{Budget, Charge};
+use crate::policy::SIGNED_TOPIC;
 use crate::position::Position;
 
 /// A message on its way through one turn of the shard, borrowed from wherever it lies.
@@ -314,7 +315,8 @@ impl Mark {
     }
 
     /// The properties of a message for 5.0 receivers, with the mark as its stamp; as they are if
-    /// its publisher gave it one.
+    /// its publisher gave it one. This stamp covers the topic as it is: what the publisher says of
+    /// that would make the message look altered.
     #[cold]
     pub(crate) fn add_to<'a>(
         &self,
@@ -337,7 +339,11 @@ impl Mark {
             digest: self.leaf.into(),
         };
         into.clear();
-        into.extend(properties);
+        for property in properties {
+            if !matches!(property, Property::UserProperty(SIGNED_TOPIC, _)) {
+                add(into, property);
+            }
+        }
         let text = stamp.to_text();
         add(into, Property::UserProperty(Stamp::NAME, &text));
         into.as_properties()

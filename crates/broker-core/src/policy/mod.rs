@@ -45,7 +45,7 @@ mod reference;
 pub(crate) use access::{AccessControl, is_reserved};
 pub use claims::{Claims, TooManyClaims};
 pub use identity::{Grant, Identity, Peer};
-pub(crate) use mount::{Mount, TooLong, signed_topic};
+pub(crate) use mount::{Mount, SIGNED_TOPIC, TooLong, signed_topic};
 pub use mount::{MountError, MountPoint, MountPointError};
 pub(crate) use role::lies_in;
 pub use role::{Combining, Member, Role, Rule, RuleSet};

@@ -103,3 +103,67 @@ fn nobody_poses_as_the_broker_to_a_client_with_a_mount() {
         assert_eq!(broker.take(a), NOTHING, "{topic}");
     }
 }
+
+/// What a publisher says of a stamp that is not its own would make a good message look altered.
+#[test]
+fn a_publisher_says_nothing_of_the_brokers_stamp() {
+    let mut settings = settings(&["a/b/"]);
+    let forwards = AuditRule {
+        forward_stamp: true,
+        ..AuditRule::any()
+    };
+    settings.audit.rules = vec![forwards];
+    let mut broker = Broker::with(1, Limits::default(), settings);
+    let service = join(&mut broker, 0, "service");
+    let a = join(&mut broker, 1, "in-a");
+    subscribe(&mut broker, service, "#", QOS0);
+    subscribe(&mut broker, a, "#", QOS0);
+    broker.take(service);
+    broker.take(a);
+    let said = with(Property::UserProperty("audit-topic", "t"));
+    for (from, topic) in [(service, "a/b/t"), (a, "t")] {
+        broker.send(from, message(topic, said.as_properties()));
+        let [whole, own] = [service, a].map(|client| broker.take_publishes(client).swap_remove(0));
+        assert_eq!(property(&whole, "audit-topic"), None);
+        assert_eq!(property(&own, "audit-topic"), Some("a/b/t"));
+        assert!(fits(&whole) && fits(&own));
+    }
+}
+
+/// A will is published when its client loses its mount, or later: its stamp covers the client's own
+/// topic.
+#[test]
+fn a_stamped_will_is_judged_by_its_own_topic_after_the_mount_point_is_gone() {
+    for delay_s in [0, 5] {
+        let mut broker = mounted(1, &["a/"]);
+        let service = join(&mut broker, 0, "service");
+        subscribe(&mut broker, service, "#", QOS0);
+        broker.take(service);
+        let mut lane = lane();
+        let mut properties = stamped(&mut lane, "gone");
+        let delay = Property::WillDelayInterval(delay_s);
+        properties.push(delay).unwrap();
+        let will = Will {
+            qos: QOS0,
+            retain: false,
+            topic: "gone",
+            payload: b"x",
+            properties: properties.as_properties(),
+        };
+        let expiry = with(Property::SessionExpiryInterval(100));
+        let packet = Connect {
+            will: Some(will),
+            properties: expiry.as_properties(),
+            ..connect("mortal")
+        };
+        let mortal = open(&mut broker, 1, packet);
+        assert_eq!(broker.take(mortal), ["CONNACK 0 00"]);
+        broker.input(0, Input::MountPointsReplaced(mount_points(&[])));
+        broker.advance(Duration::from_secs(6));
+        let received = broker.take_publishes(service);
+        assert_eq!(received[0].topic, "a/gone");
+        assert!(fits(&received[0]));
+        let altered = broker.shards[0].stats().audit.publishers.altered;
+        assert_eq!(altered, 0, "after {delay_s} s");
+    }
+}
