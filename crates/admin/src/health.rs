@@ -21,6 +21,12 @@ pub(crate) async fn ready(State(broker): State<Broker>) -> Response {
                 "the disk lacks the space that the store needs; messages that need it are refused";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response()
         }
+        Ok(stats) if stats.store_failed > 0 => {
+            let why = "the store has failed, so clients that need it are refused; the log and \
+                       $SYS/broker/unbroken/store have the error: mend the disk, and restart the \
+                       broker";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+        }
         Ok(_) => "ready\n".into_response(),
         Err(why) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response(),
     }

@@ -122,7 +122,7 @@ const COUNTERS: [Figure; 11] = [
     ),
 ];
 
-const GAUGES: [Figure; 12] = [
+const GAUGES: [Figure; 13] = [
     (
         "unbroken_clients_connected",
         "Clients that are connected",
@@ -175,6 +175,11 @@ const GAUGES: [Figure; 12] = [
         "unbroken_store_lacks_space",
         "1 while the disk lacks the space that the store needs",
         |stats| stats.disk_lacks_space,
+    ),
+    (
+        "unbroken_store_failed",
+        "1 if the store has failed, and the broker goes on without it",
+        |stats| stats.store_failed,
     ),
     (
         "unbroken_deliveries_waiting",

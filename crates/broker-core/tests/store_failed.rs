@@ -273,3 +273,15 @@ fn what_is_on_disk_does_not_become_too_old() {
     fail(&mut broker);
     is_as_on_disk(&mut broker, other);
 }
+
+#[test]
+fn the_counters_say_that_the_store_has_failed() {
+    let mut broker = durable(3);
+    let failed = |broker: &Broker| -> Vec<u64> {
+        let shards = broker.shards.iter();
+        shards.map(|shard| shard.stats().store_failed).collect()
+    };
+    assert_eq!(failed(&broker), [0, 0, 0]);
+    fail(&mut broker);
+    assert_eq!(failed(&broker), [1, 1, 1]);
+}

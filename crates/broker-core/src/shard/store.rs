@@ -398,6 +398,7 @@ impl Shard {
             return; // the first error is the one that counts
         }
         self.gate.fail(cause);
+        self.telemetry.note_store_failed();
         let stored = self.gate.stored();
         let connections = self.connections.iter();
         let concerned = connections.filter(|connection| self.needs_store(connection));

@@ -276,6 +276,11 @@ impl Telemetry {
     pub(crate) fn note_disk_space(&mut self, lacks: bool) {
         self.stats.disk_lacks_space = lacks.into();
     }
+
+    /// Nothing is stored any more.
+    pub(crate) fn note_store_failed(&mut self) {
+        self.stats.store_failed = 1;
+    }
 }
 
 /// Messages that are not delivered.

@@ -68,6 +68,8 @@ pub struct Stats {
     pub store_bytes: u64,
     /// 1 while the disk lacks the space that the store needs; the same for all shards.
     pub disk_lacks_space: u64,
+    /// 1 if the store has failed; the same for all shards.
+    pub store_failed: u64,
     /// How long commits took when there last were any, as the driver last said; the same for all
     /// shards.
     pub commits: CommitTimes,
@@ -180,6 +182,7 @@ impl Stats {
             sleeping,
             store_bytes,
             disk_lacks_space,
+            store_failed,
             commits,
             refused,
             dropped,
@@ -213,6 +216,7 @@ impl Stats {
         self.sleeping += *sleeping;
         self.store_bytes = self.store_bytes.max(*store_bytes);
         self.disk_lacks_space = self.disk_lacks_space.max(*disk_lacks_space);
+        self.store_failed = self.store_failed.max(*store_failed);
         self.commits.p50_us = self.commits.p50_us.max(commits.p50_us);
         self.commits.p99_us = self.commits.p99_us.max(commits.p99_us);
         for (reason, count) in refused {
