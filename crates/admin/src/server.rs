@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -15,11 +16,15 @@ use hyper_util::service::TowerToHyperService;
 use tokio::runtime;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use unbroken_broker::BrokerHandle;
 
 use crate::broker::Broker;
 use crate::hosts::{self, Hosts};
-use crate::limits::{ASKING_MAX, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_TIMEOUT};
+use crate::limits::{
+    ASKING_MAX, CONNECTION_TIME_MAX, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_TIMEOUT,
+    LAST_ANSWER_TIMEOUT,
+};
 use crate::problem::Problem;
 use crate::{health, metrics};
 
@@ -159,8 +164,15 @@ async fn serve(listener: tokio::net::TcpListener, app: Router) {
                 .header_read_timeout(HEADER_TIMEOUT)
                 .max_buf_size(HEADER_BYTES_MAX)
                 .serve_connection(TokioIo::new(socket), service);
+            let mut connection = pin!(connection);
             // How it ended is the peer's matter.
-            let _ = connection.await;
+            if timeout(CONNECTION_TIME_MAX, connection.as_mut())
+                .await
+                .is_err()
+            {
+                connection.as_mut().graceful_shutdown();
+                let _ = timeout(LAST_ANSWER_TIMEOUT, connection).await;
+            }
             drop(permit);
         });
         while connections.try_join_next().is_some() {}
