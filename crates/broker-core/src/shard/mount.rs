@@ -34,8 +34,8 @@ use crate::telemetry::Event;
 pub(super) struct MountPoints {
     /// By the position of the listener in the configuration.
     of_listeners: Arc<[Option<MountPoint>]>,
-    /// Whether a session may have a mount: it stays so, since one may that has no client. HOT: while
-    /// none may, each message costs a look at this and no more.
+    /// Whether a session may have a mount: it stays so, since one may that has no client. HOT:
+    /// while none may, each message costs a look at this and no more.
     in_use: bool,
 }
 
