@@ -27,8 +27,9 @@ Examples:
                                          random faults; checks that exactly these are reported
 
 Producer A, the broker, processor B and consumer C run on this machine, the broker and B in
-processes of their own, on free ports of localhost. Their files are removed at the end. With --broker
-other users of this machine can reach it through these ports, with your certificate, while it runs.
+processes of their own, on free ports of localhost. Their files are removed at the end.
+With --broker other users of this machine can reach it through these ports, with your certificate,
+while it runs.
 Keys: l lose, d duplicate, s swap, a alter, f forge, i inject, h hold a message behind B (capitals:
 in front of B); k kill the broker; n cut the network between the broker and C.
 
