@@ -149,6 +149,13 @@ impl RatePlace {
             _ => Ok(()),
         }
     }
+
+    /// The connection is not let in after all.
+    pub fn take_back(&self) {
+        if let Some(bucket) = &self.0.connections {
+            bucket.give_back(1);
+        }
+    }
 }
 
 impl Drop for RatePlace {
@@ -163,6 +170,8 @@ pub struct Rates {
     places: Box<[RatePlace]>,
     /// The next PUBLISH has had its turn granted.
     is_granted: bool,
+    /// Bytes that were taken, and are not used while the pause lasts.
+    unused: u64,
     pause: Option<Pause>,
     /// How long it was paused, less the time for which it was not.
     impatience: Duration,
@@ -206,6 +215,7 @@ impl Rates {
         Self {
             places: places.into(),
             is_granted: false,
+            unused: 0,
             pause: None,
             impatience: Duration::ZERO,
             since: now,
@@ -245,7 +255,12 @@ impl Rates {
 
     /// Takes so many bytes; or they have to wait, and there is a pause.
     pub(crate) fn take_bytes(&mut self, now: Instant, bytes: usize) -> bool {
-        self.take(now, Rated::Bytes, bytes as u64)
+        let bytes = bytes as u64;
+        let is_in_time = self.take(now, Rated::Bytes, bytes);
+        if self.is_paused() {
+            self.unused = self.unused.saturating_add(bytes);
+        }
+        is_in_time
     }
 
     fn take(&mut self, now: Instant, of: Rated, count: u64) -> bool {
@@ -296,6 +311,7 @@ impl Rates {
             self.impatience = impatience;
             self.since = now;
             self.pause = None;
+            self.unused = 0;
             return PauseEnd::Over;
         }
         if patience.is_some_and(|patience| patience <= impatience) {
@@ -304,6 +320,22 @@ impl Rates {
         match self.next_look(patience) {
             Some(at) => PauseEnd::Later(at),
             None => PauseEnd::None,
+        }
+    }
+}
+
+/// What was taken in advance and is not used is there for the others again.
+impl Drop for Rates {
+    fn drop(&mut self) {
+        for RatePlace(scope) in &self.places {
+            if let Some(bucket) = &scope.messages
+                && self.is_granted
+            {
+                bucket.give_back(1);
+            }
+            if let Some(bucket) = &scope.bytes {
+                bucket.give_back(self.unused);
+            }
         }
     }
 }
@@ -386,6 +418,15 @@ impl Bucket {
             .taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_one);
         taken.is_ok()
+    }
+
+    /// So many units that were taken are not used.
+    fn give_back(&self, count: u64) {
+        let without = |taken: u64| Some(taken.saturating_sub(count));
+        let given = self
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, without);
+        debug_assert!(given.is_ok(), "it is always done");
     }
 
     fn is_full(&self, now: Duration) -> bool {

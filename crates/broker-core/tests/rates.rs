@@ -152,3 +152,17 @@ fn a_client_that_leaves_gives_its_place_back() {
     assert!(scope.is_idle(later));
     broker.advance(9 * SECOND);
 }
+
+#[test]
+fn a_shorter_patience_holds_for_clients_that_wait() {
+    let mut broker = broker(None);
+    let publisher = join(&mut broker, "p");
+    let scope = scope(&broker, 1);
+    limit(&mut broker, "p", Some(&scope));
+    send_all(&mut broker, publisher, 2);
+    let mut limits = Limits::default();
+    limits.rate_patience = Some(Duration::ZERO);
+    broker.input(0, Input::Reconfigured(Box::new(limits)));
+    broker.advance(Duration::ZERO);
+    assert!(!broker.is_open(publisher));
+}

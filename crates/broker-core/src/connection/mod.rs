@@ -429,6 +429,11 @@ impl Connection {
         self.input.last_received()
     }
 
+    /// How many bytes were received and are not used.
+    pub(crate) const fn unread_bytes(&self) -> usize {
+        self.input.len()
+    }
+
     /// Whether all that was received is used.
     pub(crate) const fn has_used_all(&self) -> bool {
         self.input.is_empty()

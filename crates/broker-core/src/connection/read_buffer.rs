@@ -31,6 +31,10 @@ impl ReadBuffer {
         self.unread.is_empty()
     }
 
+    pub(super) const fn len(&self) -> usize {
+        self.unread.len()
+    }
+
     /// Bytes that it keeps from the allocator.
     pub(super) const fn memory(&self) -> usize {
         self.unread.capacity()

@@ -225,3 +225,41 @@ fn connections_beyond_a_limit_are_refused_and_places_come_back() {
     assert!(!scope.is_idle(later), "the bucket is not full");
     assert!(scope.is_idle(later + Duration::from_secs(9)));
 }
+
+#[test]
+fn what_a_connection_took_in_advance_is_given_back_when_it_ends() {
+    let start = start();
+    let limits = RateLimits {
+        bytes_per_second: Some(1_000),
+        messages_per_second: Some(1),
+        ..RateLimits::default()
+    };
+    let shared = scope(limits, start);
+    for _ in 0..100 {
+        let mut client = rates(&[&shared], start);
+        assert!(!client.take_bytes(start, 3_000));
+        client.take_message(start);
+    }
+    let mut other = rates(&[&shared], start);
+    assert!(other.take_bytes(start, 1_000), "nothing of it was used");
+    let mut paid = rates(&[&shared], start);
+    assert!(!paid.take_bytes(start, 500));
+    let later = start + Duration::from_secs(1);
+    assert!(matches!(paid.end_pause(later, None), PauseEnd::Over));
+    drop(paid);
+    assert!(!shared.is_idle(later), "what was used stays paid");
+}
+
+#[test]
+fn a_connection_that_is_refused_elsewhere_uses_up_no_rate() {
+    let start = start();
+    let limits = RateLimits {
+        connections_per_second: Some(1),
+        ..RateLimits::default()
+    };
+    let place = scope(limits, start).enter(false).unwrap();
+    assert!(place.admit(start).is_ok());
+    place.take_back();
+    assert!(place.admit(start).is_ok());
+    assert!(place.admit(start).is_err());
+}

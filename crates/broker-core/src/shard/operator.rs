@@ -125,12 +125,16 @@ impl Shard {
     /// Puts other limits in force.
     pub(crate) fn reconfigure(&mut self, now: Instant, limits: Limits) {
         let before = self.options.limits.session_expiry_max_s;
+        let patience_before = self.options.limits.rate_patience;
         self.options.limits.clone_from(&limits);
         self.options.limits = limits;
         self.sessions.note_limits(&self.options.limits);
         self.connections.set_limits(&self.options.limits);
         if self.options.limits.session_expiry_max_s < before {
             self.shorten_absences(now);
+        }
+        if self.options.limits.rate_patience != patience_before {
+            self.recheck_rates(now);
         }
     }
 

@@ -70,7 +70,10 @@ impl Shard {
         };
         let was_over = connection.is_over_rate();
         connection.set_rates(rates);
-        if was_over {
+        // What came together with its CONNECT has not been counted.
+        if connection.session().is_none() && connection.take_bytes(now, connection.unread_bytes()) {
+            self.begin_pause(id);
+        } else if was_over {
             self.read_again(now, id);
         }
     }
@@ -132,6 +135,14 @@ impl Shard {
             PauseEnd::Later(at) => self.timers.set(at, Timer::Rate(id)),
             PauseEnd::Over => self.read_again(now, id),
             PauseEnd::Impatient(fault) => self.disconnect(now, id, fault),
+        }
+    }
+
+    /// The patience may have become shorter: looks at all that wait.
+    pub(super) fn recheck_rates(&mut self, now: Instant) {
+        let all = self.connections.iter();
+        for connection in all.filter(|connection| connection.is_over_rate()) {
+            self.timers.set(now, Timer::Rate(connection.id()));
         }
     }
 

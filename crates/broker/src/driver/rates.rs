@@ -95,7 +95,12 @@ fn enter(
     let is_replaced = |scope| old.is_some_and(|old| old.is_in(scope));
     let places = scopes.iter().map(|scope| scope.enter(is_replaced(scope)));
     let places = places.collect::<Result<Vec<_>, _>>()?;
-    places.iter().try_for_each(|place| place.admit(now))?;
+    for (index, place) in places.iter().enumerate() {
+        if let Err(refusal) = place.admit(now) {
+            places[..index].iter().for_each(RatePlace::take_back);
+            return Err(refusal);
+        }
+    }
     Ok(places)
 }
 
