@@ -1,14 +1,14 @@
 //! The rates of the configuration: which of them a client has, and with which other clients.
 //!
 //! ```text
-//! [[rates]] ── fits the client? ──▶ per client: a scope of its own
+//! [[rates]] ── fits the client? ──▶ per client: the scope of its id, also when it connects again
 //!                                   per user:   the scope of its user, for all shards
 //!                                   all:        the scope of the table
 //! ```
 //!
 //! Invariants:
-//! - A user's scope is forgotten only when none of its clients is connected, and it is as a new one
-//!   would be; or when the broker remembers too many such users.
+//! - The scope of a user or client is forgotten only when none of its clients is connected, and it
+//!   is as a new one would be; or when the broker remembers too many of them.
 //! - The lock is held for a look only, and only where a client connects or the rules change.
 //!
 //! Deliberately absent: what happens at a rate (`unbroken-broker-core`).
@@ -106,29 +106,39 @@ impl RateTable {
         let rules = self.rules.iter();
         let rules = rules.filter(|rule| rule.is_about(identity, roles));
         let scope = |rule: &Rule| match &rule.shared {
-            Shared::Never => Arc::new(rule.scope(&identity.client_id, now)),
-            Shared::OfUser => self.scope_of_user(rule, identity.user.as_ref(), now),
+            // One without an id gets a new one each time.
+            Shared::Never if identity.client_id.is_empty() => Arc::new(rule.scope("", now)),
+            Shared::Never => self.scope_of(rule, Whose::Client(&identity.client_id), now),
+            Shared::OfUser => self.scope_of(rule, Whose::User(identity.user.as_ref()), now),
             Shared::OfAll(scope) => Arc::clone(scope),
         };
         rules.map(scope).collect()
     }
 
-    fn scope_of_user(&self, rule: &Rule, user: Option<&Arc<str>>, now: Instant) -> Arc<RateScope> {
+    fn scope_of(&self, rule: &Rule, whose: Whose<'_>, now: Instant) -> Arc<RateScope> {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (rule.number, user.cloned());
+        let key = match whose {
+            Whose::Client(id) => (rule.number, Some(Arc::clone(id))),
+            Whose::User(user) => (rule.number, user.cloned()),
+        };
         if let Some(scope) = users.scopes.get(&key) {
             return Arc::clone(scope);
         }
         users.make_room(now);
-        let name = user.map_or_else(
-            || format!("{} (clients without a user)", rule.label),
-            |user| format!("{} (user {user})", rule.label),
-        );
-        let scope = RateScope::new(rule.number, name.into(), rule.limits, now);
-        let scope = Arc::new(scope);
+        let scope = Arc::new(match whose {
+            Whose::Client(id) => rule.scope(id, now),
+            Whose::User(user) => rule.scope_of_user(user, now),
+        });
         users.scopes.insert(key, Arc::clone(&scope));
         scope
     }
+}
+
+/// Which clients a remembered scope is of. A rule has scopes of one kind only.
+#[derive(Clone, Copy)]
+enum Whose<'a> {
+    Client(&'a Arc<str>),
+    User(Option<&'a Arc<str>>),
 }
 
 impl Rule {
@@ -172,6 +182,15 @@ impl Rule {
             && (self.roles.is_empty() || self.roles.iter().any(has_role))
     }
 
+    /// One for all clients of this user.
+    fn scope_of_user(&self, user: Option<&Arc<str>>, now: Instant) -> RateScope {
+        let name = user.map_or_else(
+            || format!("{} (clients without a user)", self.label),
+            |user| format!("{} (user {user})", self.label),
+        );
+        RateScope::new(self.number, name.into(), self.limits, now)
+    }
+
     /// One for this client alone.
     fn scope(&self, client_id: &str, now: Instant) -> RateScope {
         let name = format!("{} (client {client_id})", self.label);
@@ -179,7 +198,7 @@ impl Rule {
     }
 }
 
-/// The scopes of users, by rule and user.
+/// The scopes of users and of clients, by rule and user or client id.
 #[derive(Debug, Default)]
 struct UserScopes {
     scopes: HashMap<(u16, Option<Arc<str>>), Arc<RateScope>>,
@@ -259,6 +278,11 @@ mod tests {
                 .map(|(it, other)| Arc::ptr_eq(it, other))
                 .collect::<Vec<_>>()
         };
+        assert_eq!(
+            same(&scopes("a", Some("ann"))),
+            [true, true, true],
+            "it connects again"
+        );
         assert_eq!(same(&scopes("b", Some("ann"))), [false, true, true]);
         assert_eq!(same(&scopes("c", Some("bob"))), [false, false, true]);
         assert_eq!(same(&scopes("d", None)), [false, false, true]);
