@@ -154,6 +154,36 @@ fn the_limit_of_a_client_is_in_its_connack_and_more_is_a_protocol_error() {
     }
 }
 
+fn sent_again(topic: &'static str, qos: QoS) -> Packet<'static> {
+    let mut packet = publish(topic, "no", qos, 7);
+    if let Packet::Publish(publish) = &mut packet {
+        publish.dup = true;
+    }
+    packet
+}
+
+// [MQTT-4.3.3-10] [MQTT-4.4.0-1]
+#[test]
+fn what_is_refused_at_the_limit_of_a_client_is_refused_again_and_its_id_is_free() {
+    let mut broker = limited(1, UP_TO_1, &[]);
+    let reader = join(&mut broker, "bob", "reader");
+    subscribe(&mut broker, reader, "t", QoS::AtMostOnce);
+    broker.take(reader);
+    let ann = stay(&mut broker, "ann", "a");
+    broker.send(ann, publish("t", "no", QoS::ExactlyOnce, 7));
+    assert_eq!(broker.take(ann), ["DISCONNECT 9b"]);
+    let ann = stay(&mut broker, "ann", "a");
+    broker.send(ann, sent_again("t", QoS::ExactlyOnce));
+    assert_eq!(broker.take(ann), ["PUBREC #7 87"]);
+    assert_eq!(broker.take_payloads(reader).len(), 0);
+    set(&mut broker, &rules(2, Ceiling::NONE, &[]));
+    broker.send(ann, publish("t", "new", QoS::ExactlyOnce, 7));
+    broker.stored();
+    assert_eq!(broker.take(ann), ["PUBREC #7 00"]);
+    assert_eq!(broker.take_payloads(reader).len(), 1);
+    balances(&broker);
+}
+
 fn with_will(broker: &mut Broker, version: Version, topic: &str, qos: QoS, retain: bool) -> String {
     let client = broker.open(version);
     let will = Will {

@@ -8,10 +8,12 @@ mod shard_bus;
 use std::time::Duration;
 
 use publisher_lanes::{Producer, faults, pass_on};
-use shard_bus::{Broker, Client, join, subscribe};
+use shard_bus::{Broker, Client, connect, join, subscribe};
 use unbroken_broker_core::Event;
 use unbroken_merkle_log::{DropReason, DropRecord, Epoch, Lane, LaneId, LaneLimits, Xxh3};
-use unbroken_mqtt_proto::{Packet, PacketId, Property, PropertyBuf, Publish, QoS};
+use unbroken_mqtt_proto::{
+    Connect, Packet, PacketId, Property, PropertyBuf, Publish, QoS, Version, Will,
+};
 
 /// A drop record of the first message of lane 7, in the words of a processor of lane 9 or of the
 /// broker.
@@ -95,4 +97,29 @@ fn a_client_cannot_speak_as_the_broker() {
             if **client_id == *"mallory" && *reason == unbroken_broker_core::DropReason::NotAuthorized)
     };
     assert!(broker.events.iter().any(is_named), "{:?}", broker.events);
+}
+
+#[test]
+fn a_will_cannot_speak_as_the_broker() {
+    let mut broker = Broker::new(1);
+    let mut properties = PropertyBuf::new();
+    let name = Property::UserProperty("audit-receiver", "receiver");
+    properties.push(name).unwrap();
+    for (topic, expected) in [("audit/drop/7", "CONNACK 0 87"), ("t", "CONNACK 0 00")] {
+        let will = Will {
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic,
+            payload: b"a record",
+            properties: properties.as_properties(),
+        };
+        let client = broker.open(Version::V5);
+        let packet = Connect {
+            will: Some(will),
+            ..connect("mallory")
+        };
+        broker.send(client, Packet::Connect(packet));
+        let taken = broker.take(client);
+        assert!(taken[0].starts_with(expected), "{taken:?}");
+    }
 }

@@ -468,7 +468,7 @@ impl Shard {
         let terms = (publication.qos, publication.retain);
         let verdict = self.access.due_will(id, publication.topic, terms, author);
         publication.stamp = now;
-        if verdict.is_denied() {
+        if verdict.is_denied() || self.poses_as_record(publication.topic, publication.properties) {
             return self.deny_will(now, id, &publication, on_disk.then_some(&client_id));
         }
         self.event(Event::WillPublished {

@@ -248,7 +248,9 @@ impl Shard {
             }
             let leaves_mount = mount.is_some() && will.topic.starts_with('$');
             let verdict = self.access.will(subject.as_ref(), &will.topic, terms);
-            if verdict.is_denied() || leaves_mount {
+            let properties = will.properties.as_properties();
+            if verdict.is_denied() || leaves_mount || self.poses_as_record(&will.topic, properties)
+            {
                 let detail = "the client may not publish its will to its topic";
                 return Err(Fault::new(ReasonCode::NotAuthorized, detail));
             }

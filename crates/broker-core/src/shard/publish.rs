@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::session::{Arrival, ReceiveMaximumExceeded};
 use unbroken_mqtt_proto::topic::TopicName;
-use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
+use unbroken_mqtt_proto::{PacketId, Properties, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::audit::missed::poses_as_record;
 use crate::connection::{Answer, Connection};
@@ -185,10 +185,10 @@ impl Shard {
         if let Some(packet_id) = instead_of {
             self.release_lost(session_id, packet_id, &mut item);
         }
-        let outcome = match self.judge(id, session_id, &mut item, publish.packet_id) {
+        let outcome = match self.judge(id, session_id, &mut item, publish) {
             Judged::PutBack => Ok(None),
             Judged::Refused(why) => self
-                .refuse_publish(now, id, session_id, &item, publish.packet_id, &why)
+                .refuse_publish(now, id, session_id, &item, publish, &why)
                 .map(Some),
             Judged::TakenIn => {
                 if receives {
@@ -275,7 +275,7 @@ impl Shard {
         id: ConnectionId,
         session_id: SessionId,
         item: &mut Item<'_>,
-        packet_id: Option<PacketId>,
+        publish: &Publish<'_>,
     ) -> Judged {
         let refusal = match self.refusal(item, session_id) {
             Some(refusal) => refusal,
@@ -289,13 +289,13 @@ impl Shard {
                     full: full.share(item.address),
                 },
                 RetainRoom::Asked => {
-                    self.forget_arrival(session_id, packet_id);
+                    self.forget_arrival(session_id, publish.packet_id);
                     return Judged::PutBack;
                 }
             },
         };
-        if self.must_answer_first(id, refusal.why) {
-            self.put_back(id, session_id, packet_id);
+        if self.must_answer_first(id, publish, refusal.why) {
+            self.put_back(id, session_id, publish.packet_id);
             return Judged::PutBack;
         }
         Judged::Refused(refusal)
@@ -324,7 +324,7 @@ impl Shard {
         let mounted = self.mount_points.are_in_use();
         let own_topic = self.own_topic(publisher, topic);
         if self.access.publish(publisher, topic, terms).is_denied()
-            || poses_as_record(self.audit.topics(), topic, properties, mounted)
+            || self.poses_as_record(topic, properties)
             || mounted && self.leaves_mount(publisher, topic)
             || self.auditor(item.publication.stamp).is_another_users(
                 publisher,
@@ -356,6 +356,13 @@ impl Shard {
             why,
             full: Some(full),
         })
+    }
+
+    /// Whether a client's message poses as a record of the broker's.
+    #[inline]
+    pub(super) fn poses_as_record(&self, topic: &str, properties: Properties<'_>) -> bool {
+        let mounted = self.mount_points.are_in_use();
+        poses_as_record(self.audit.topics(), topic, properties, mounted)
     }
 
     /// Whether the publisher may have another copy of a retained message on disk, if it is to have

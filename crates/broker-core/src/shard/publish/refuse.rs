@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::{PacketId, ReasonCode};
+use unbroken_mqtt_proto::{PacketId, Publish, ReasonCode};
 
 use super::Outcome;
 use crate::connection::Connection;
 use crate::delivery::Item;
 use crate::ids::{ConnectionId, SessionId};
 use crate::limits::DeniedPublish;
-use crate::message::Publication;
-use crate::policy::Ceiling;
 use crate::reason::{DropReason, Fault};
 use crate::shard::{Shard, store};
 
@@ -25,7 +23,7 @@ impl Shard {
         id: ConnectionId,
         session_id: SessionId,
         item: &Item<'_>,
-        packet_id: Option<PacketId>,
+        publish: &Publish<'_>,
         Refusal { why, full }: &Refusal,
     ) -> Result<Outcome, Fault> {
         let until = item.until;
@@ -34,9 +32,8 @@ impl Shard {
             self.auditor(now)
                 .name_other_user(session_id, &item.publication);
             self.drop_denied(now, session_id, &item.publication);
-            let connection = self.connections.get(id);
-            let announced = connection.map_or(Ceiling::NONE, Connection::announced);
-            if let Some(fault) = above(announced, &item.publication) {
+            if let Some(fault) = self.above_announced(id, publish) {
+                self.forget_arrival(session_id, publish.packet_id);
                 return Err(fault);
             }
             return Ok(Outcome {
@@ -58,25 +55,40 @@ impl Shard {
             });
         }
         // It is not here: when it comes again it is new.
-        self.forget_arrival(session_id, packet_id);
+        self.forget_arrival(session_id, publish.packet_id);
         Err(Fault::new(reason, detail))
     }
 
     /// Whether this client will be disconnected for what it publishes, and is owed answers to what
     /// it published before. Without them it would send all of that again, be refused again, and
     /// everybody else would get it once more each time.
-    pub(super) fn must_answer_first(&self, id: ConnectionId, why: DropReason) -> bool {
+    pub(super) fn must_answer_first(
+        &self,
+        id: ConnectionId,
+        publish: &Publish<'_>,
+        why: DropReason,
+    ) -> bool {
         let connection = self.connections.get(id);
         let ends = |connection: &Connection| match why {
             // Answers of a store that has failed never come.
             DropReason::StoreFailed => false,
             DropReason::NotAuthorized => {
-                self.options.limits.denied_publish == DeniedPublish::Disconnect
-                    && !self.gate.has_failed()
+                let ends = self.options.limits.denied_publish == DeniedPublish::Disconnect;
+                (ends || self.above_announced(id, publish).is_some()) && !self.gate.has_failed()
             }
             _ => !connection.version().has_properties(),
         };
         connection.is_some_and(|connection| ends(connection) && !connection.holds_nothing())
+    }
+
+    /// The fault of a message that is above what its client was told in CONNACK, if it is
+    /// [MQTT-3.2.2-11] [MQTT-3.2.2-14]. One that comes with DUP was sent before its client was told
+    /// so, and has to be sent again [MQTT-4.4.0-1]: it is only refused.
+    #[cold]
+    fn above_announced(&self, id: ConnectionId, publish: &Publish<'_>) -> Option<Fault> {
+        let announced = self.connections.get(id)?.announced();
+        let denial = announced.denial(publish.qos, publish.retain)?;
+        (!publish.dup).then(|| Fault::new(denial.code(), denial.detail()))
     }
 
     /// The packet is looked at again: then it is new.
@@ -108,14 +120,6 @@ pub(super) struct Refusal {
     pub(super) why: DropReason,
     /// The session that is full, or the share that is used up, if it is that.
     pub(super) full: Option<Arc<str>>,
-}
-
-/// The fault of a message that is above what its client was told in CONNACK, if it is.
-/// [MQTT-3.2.2-11] [MQTT-3.2.2-14]
-#[cold]
-fn above(announced: Ceiling, publication: &Publication<'_>) -> Option<Fault> {
-    let denial = announced.denial(publication.qos, publication.retain)?;
-    Some(Fault::new(denial.code(), denial.detail()))
 }
 
 /// Why the connection of a client ends that has published what it may not.
