@@ -70,3 +70,16 @@ fn what_another_user_sends_of_a_lane_is_refused() {
         assert!(named.contains(&expected), "{named:?}");
     }
 }
+
+#[test]
+fn a_lane_that_no_user_has_opened_passes_with_its_session() {
+    let mut broker = Broker::new(1);
+    let mut producer = Producer::join(&mut broker);
+    producer.send_many(&mut broker, 2);
+    broker.take(producer.client);
+    producer.client = of_user(&mut broker, "ann", "producer");
+    producer.send_many(&mut broker, 2);
+    let answers = broker.take(producer.client);
+    assert!(!answers.iter().any(|it| it.ends_with(" 87")), "{answers:?}");
+    assert_eq!(found(&broker).intruded, 0);
+}

@@ -55,7 +55,8 @@ pub(crate) struct Sender {
 impl Sender {
     /// Whether this may be the one that another message came from.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.client_id == other.client_id && !self.user.differs(&other.user)
+        self.client_id == other.client_id
+            && (!self.user.differs(&other.user) || self.user.passes_to(&other.user))
     }
 }
 

@@ -119,7 +119,7 @@ impl Audit {
         topic: &str,
     ) -> Option<(LaneId, Epoch)> {
         let lane = self.publishers.lanes.get_mut(&key)?;
-        if lane.owner.user == LaneUser::Unknown {
+        if lane.owner.user != sender.user && lane.owner.user.passes_to(&sender.user) {
             lane.owner.user.clone_from(&sender.user);
         }
         let limits = &self.publishers.limits.0;

@@ -474,6 +474,16 @@ impl LaneUser {
     pub(crate) fn differs(&self, other: &Self) -> bool {
         *self != Self::Unknown && *other != Self::Unknown && self != other
     }
+
+    /// Whether what is of this user passes to another one of the same client id, as its session
+    /// does: no name has begun it.
+    pub(crate) fn passes_to(&self, other: &Self) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Anonymous => *other != Self::Unknown,
+            Self::Named(_) => self == other,
+        }
+    }
 }
 
 /// A lane as it is put on disk.

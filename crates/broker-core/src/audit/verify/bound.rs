@@ -1,7 +1,9 @@
 //! Lanes are bound to their users: what another user sends of one is refused, and is not judged.
 //!
 //! It is refused as what access rules deny: counted as `denied`, answered with 0x87, and delivered
-//! to no client. So no receiver finds a number twice, and no checkpoint of a stranger.
+//! to no client. So no receiver finds a number twice, and no checkpoint of a
+//! stranger, from when the shard of the lane has answered: of a lane whose owner is on another shard,
+//! what comes before its answer is delivered.
 //!
 //! Invariants:
 //! - A lane is another user's only if both users are known.
@@ -53,7 +55,7 @@ impl Audit {
         spots.into_iter().find_map(|spot| {
             let owner = self.publishers.owner(spot.lane);
             let owner = owner.or_else(|| self.owners.elsewhere(spot.lane))?;
-            let differs = owner.user.differs(&sender.user);
+            let differs = owner.user.differs(&sender.user) && !owner.is_same(sender);
             differs.then(|| (spot, sent, Arc::clone(&owner.client_id)))
         })
     }
