@@ -43,7 +43,7 @@ pub(crate) use self::publishers::Publishers;
 use super::Audit;
 use super::known::Origin;
 use super::owners::{Sender, Spot};
-use crate::durability::{LaneState, LaneUser, Record};
+use crate::durability::{LaneState, Record};
 use crate::message::Publication;
 use crate::reason::{DropReason, FaultKind};
 use crate::telemetry::Telemetry;

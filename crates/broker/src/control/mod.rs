@@ -22,7 +22,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,10 +90,7 @@ pub fn start(
     operator: Box<dyn Operator>,
 ) -> io::Result<Control> {
     let path = directory.join(NAME);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_stale(&path)?;
     let shared = Arc::new(Shared {
         listener: listen(directory)?,
         directory: directory.to_owned(),
@@ -275,6 +272,19 @@ fn reply<'s>(
             view.scan(space.into(), &prefix, after, bytes_max)?.into()
         }
     })
+}
+
+/// Removes what is left of a socket; nothing else.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
+        Ok(_) => {
+            let what = format!("{} is not a socket; move it away", path.display());
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, what))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The socket, to which only this user and root can ever connect.
