@@ -1,9 +1,9 @@
 //! Lanes are bound to their users: what another user sends of one is refused, and is not judged.
 //!
 //! It is refused as what access rules deny: counted as `denied`, answered with 0x87, and delivered
-//! to no client. So no receiver finds a number twice, and no checkpoint of a
-//! stranger, from when the shard of the lane has answered: of a lane whose owner is on another shard,
-//! what comes before its answer is delivered.
+//! to no client. So no receiver finds a number twice, and no checkpoint of a stranger, from when
+//! the shard of the lane has answered: of a lane whose owner is on another shard, what comes
+//! before its answer is delivered.
 //!
 //! Invariants:
 //! - A lane is another user's only if both users are known.
