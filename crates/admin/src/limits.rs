@@ -8,7 +8,7 @@ pub(crate) const CONNECTIONS_MAX: usize = 64;
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// For a connection, however many requests it has: a peer that does not read its answers makes room
 /// for others by then.
-pub(crate) const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
+pub(crate) const CONNECTION_TIME_MAX: Duration = Duration::from_mins(1);
 /// For the last answer of a connection that has had its time.
 pub(crate) const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the header of a request.

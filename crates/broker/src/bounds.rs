@@ -106,8 +106,8 @@ pub(crate) const HOOK_REPORT_PAUSE: Duration = Duration::from_secs(10);
 /// and its names.
 pub(crate) const RATE_RULES: usize = 1_024;
 
-/// Users whose rates are remembered though none of their clients is connected, because these have
-/// been used in the last moments; about 300 bytes each. Beyond it they are forgotten.
+/// Users and clients whose rates are remembered though none of them is connected, because these
+/// have been used in the last moments; about 300 bytes each. Beyond it they are forgotten.
 pub(crate) const RATED_USERS: usize = 65_536;
 
 /// Users in the store; about 250 bytes each.

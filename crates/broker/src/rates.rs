@@ -108,7 +108,7 @@ impl RateTable {
         let scope = |rule: &Rule| match &rule.shared {
             // One without an id gets a new one each time.
             Shared::Never if identity.client_id.is_empty() => Arc::new(rule.scope("", now)),
-            Shared::Never => self.scope_of(rule, Whose::Client(&identity.client_id), now),
+            Shared::Never => self.scope_of(rule, Whose::Client(identity), now),
             Shared::OfUser => self.scope_of(rule, Whose::User(identity.user.as_ref()), now),
             Shared::OfAll(scope) => Arc::clone(scope),
         };
@@ -118,7 +118,14 @@ impl RateTable {
     fn scope_of(&self, rule: &Rule, whose: Whose<'_>, now: Instant) -> Arc<RateScope> {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         let key = match whose {
-            Whose::Client(id) => (rule.number, Some(Arc::clone(id))),
+            // Of its user as well: another user who tries its id uses nothing of it up. No name has
+            // U+0000 in it [MQTT-1.5.4-2].
+            Whose::Client(Identity {
+                client_id, user, ..
+            }) => {
+                let user = user.as_deref().unwrap_or("\0");
+                (rule.number, Some(format!("{client_id}\0{user}").into()))
+            }
             Whose::User(user) => (rule.number, user.cloned()),
         };
         if let Some(scope) = users.scopes.get(&key) {
@@ -126,7 +133,7 @@ impl RateTable {
         }
         users.make_room(now);
         let scope = Arc::new(match whose {
-            Whose::Client(id) => rule.scope(id, now),
+            Whose::Client(identity) => rule.scope(&identity.client_id, now),
             Whose::User(user) => rule.scope_of_user(user, now),
         });
         users.scopes.insert(key, Arc::clone(&scope));
@@ -137,7 +144,7 @@ impl RateTable {
 /// Which clients a remembered scope is of. A rule has scopes of one kind only.
 #[derive(Clone, Copy)]
 enum Whose<'a> {
-    Client(&'a Arc<str>),
+    Client(&'a Identity),
     User(Option<&'a Arc<str>>),
 }
 

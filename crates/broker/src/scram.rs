@@ -11,7 +11,7 @@
 //! Invariants:
 //! - No password crosses the network, and what is kept of it here cannot be used to log in.
 //! - A user that does not exist gets the same answers until the proof: salt and iterations are
-//!   those that its name always gets.
+//!   those that its name gets until users or passwords change.
 //! - Proofs are compared in constant time. Messages have a limit, and nothing here panics.
 //! - No `Debug` shows a key.
 //!
