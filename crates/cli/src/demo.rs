@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     #[arg(value_parser = clap::value_parser!(u64).range(3..=600))]
     within: u64,
-    /// A broker that runs already: HOST[:PORT], with IPv6 addresses in brackets, or
+    /// A broker that runs already: `HOST[:PORT]`, with IPv6 addresses in brackets, or
     /// `mqtt://[user[:password]@]host[:port]`; mqtts, ws, wss likewise [default: one of its own]
     #[arg(long, value_name = "HOST|URL")]
     broker: Option<String>,
