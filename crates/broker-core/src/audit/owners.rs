@@ -141,6 +141,11 @@ impl LaneOwners {
         self.elsewhere.get(&lane)
     }
 
+    /// Whether clients here have sent something of lanes of other shards.
+    pub(super) fn knows_others(&self) -> bool {
+        !self.elsewhere.is_empty()
+    }
+
     /// Whose ingress lane this is, if that is a session here.
     pub(super) fn forwarded(&self, lane: LaneId) -> Option<&Arc<str>> {
         self.forwarded.get(&lane)

@@ -109,7 +109,8 @@ impl Auditor<'_> {
         publication: &Publication<'_>,
         said_on: &str,
     ) -> bool {
-        self.audit.says_something(publication, said_on)
+        self.audit.knows_owners()
+            && self.audit.says_something(publication, said_on)
             && self.sender(id).is_some_and(|sender| {
                 let said = publication.on(said_on);
                 self.audit.is_another_users(&sender, &said)

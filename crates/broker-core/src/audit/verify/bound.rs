@@ -25,6 +25,12 @@ use crate::reason::Sent;
 use crate::telemetry::Telemetry;
 
 impl Audit {
+    /// Whether the owner of any lane is known: where none is, no lane is another user's.
+    #[inline]
+    pub(crate) fn knows_owners(&self) -> bool {
+        !self.publishers.lanes.is_empty() || self.owners.knows_others()
+    }
+
     /// Whether a message is of a lane of another user, or speaks of one.
     #[cold]
     pub(crate) fn is_another_users(&self, sender: &Sender, publication: &Publication<'_>) -> bool {
