@@ -18,9 +18,12 @@
 //! - A request that names a host which is not this server's is refused, so that no web page of
 //!   another site can read it through a browser (DNS rebinding).
 
+mod api;
+mod app;
 mod broker;
 mod health;
 mod hosts;
+mod identity;
 mod limits;
 mod metrics;
 mod problem;

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use unbroken_broker::BrokerHandle;
 
+use crate::app::App;
 use crate::broker::Broker;
 use crate::hosts::{self, Hosts};
 use crate::limits::{
@@ -26,7 +27,7 @@ use crate::limits::{
     LAST_ANSWER_TIMEOUT,
 };
 use crate::problem::Problem;
-use crate::{health, metrics};
+use crate::{api, health, metrics};
 
 /// Where to listen, and under which names.
 #[derive(Clone, Debug)]
@@ -118,7 +119,10 @@ impl Drop for Admin {
 }
 
 fn routes(options: &Options, handle: BrokerHandle) -> Router {
-    let broker = Broker::new(handle, &options.version);
+    let app = App {
+        broker: Broker::new(handle, &options.version),
+    };
+    let (api, _) = api::router();
     let not_found = async || {
         let detail = "there is no such page: /healthz, /readyz and /metrics are served";
         Problem::new(StatusCode::NOT_FOUND, detail)
@@ -131,9 +135,10 @@ fn routes(options: &Options, handle: BrokerHandle) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(metrics::show))
+        .merge(api)
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .with_state(broker)
+        .with_state(app)
         .layer(from_fn_with_state(
             Hosts(options.hosts.clone()),
             hosts::check,
