@@ -63,7 +63,8 @@ pub(super) const SECTION: Section = Section {
             Kind::Choice(&["open", "token"]),
             Restart,
             [
-                "Who may read /metrics: everyone who reaches it, or only callers with a token or an account."
+                "Who may read /metrics: open, everyone who reaches it; token, only callers with a token",
+                "or an account."
             ],
             admin.metrics
         ),
@@ -72,8 +73,8 @@ pub(super) const SECTION: Section = Section {
             Kind::Choice(&["off", "viewer"]),
             Restart,
             [
-                "What a caller without credentials may do: nothing, or read all that a viewer may. The",
-                "second is refused beyond loopback."
+                "What a caller without credentials may do: off, nothing; viewer, read all that an account",
+                "with this role may. The second is refused beyond loopback."
             ],
             admin.anonymous
         ),
