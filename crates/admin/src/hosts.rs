@@ -7,10 +7,11 @@
 use std::net::IpAddr;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
+use crate::peer::Peer;
 use crate::problem::Problem;
 
 /// Names of this server beside IP addresses and `localhost`, which need no name service.
@@ -18,7 +19,7 @@ use crate::problem::Problem;
 pub(crate) struct Hosts(pub(crate) Vec<String>);
 
 impl Hosts {
-    fn judge(&self, headers: &HeaderMap) -> Result<(), Problem> {
+    fn judge(&self, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
         let named = |name| {
             let value = headers.get(name)?;
             Some(value.to_str().unwrap_or("?"))
@@ -37,6 +38,16 @@ impl Hosts {
                 );
                 return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail));
             }
+        }
+        // A page of another port or name of this server is another site.
+        if let Some(origin) =
+            origin.filter(|it| !method.is_safe() && !it.eq_ignore_ascii_case(host))
+        {
+            let detail = format!(
+                "a page of {origin:?} asks {host:?} for a change; a proxy in between must pass the \
+                 Host header on"
+            );
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
         }
         Ok(())
     }
@@ -57,9 +68,17 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Refuses requests that name another host, or come from a page of another one.
+/// Refuses requests that name another host, or come from a page of another one. No browser
+/// connects to a unix socket.
 pub(crate) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
-    match hosts.judge(request.headers()) {
+    if request
+        .extensions()
+        .get::<Peer>()
+        .is_some_and(|peer| peer.user().is_some())
+    {
+        return next.run(request).await;
+    }
+    match hosts.judge(request.method(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -96,5 +115,28 @@ mod tests {
         ] {
             assert!(!hosts.has(other), "{other}");
         }
+    }
+
+    #[test]
+    fn a_change_comes_from_a_page_of_the_same_host_and_port() {
+        let hosts = Hosts(vec!["broker.example.org".to_owned()]);
+        let judge = |method: Method, host: &'static str, origin: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+            hosts.judge(&method, &headers).is_ok()
+        };
+        let own = "broker.example.org";
+        assert!(judge(Method::POST, own, "https://broker.example.org"));
+        assert!(judge(Method::POST, "localhost:1", "http://Localhost:1"));
+        assert!(judge(Method::GET, "localhost:1", "http://localhost:2"));
+        assert!(!judge(Method::POST, "localhost:1", "http://localhost:2"));
+        assert!(!judge(Method::POST, "localhost:1", "http://127.0.0.1:1"));
+        assert!(!judge(
+            Method::DELETE,
+            "localhost:1",
+            "http://broker.example.org"
+        ));
+        assert!(!judge(Method::POST, "localhost:1", "null"));
     }
 }

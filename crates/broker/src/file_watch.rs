@@ -72,7 +72,7 @@ pub(crate) fn watch(
     })
 }
 
-/// The files of listeners with TLS.
+/// The files of listeners with TLS, and of the admin server.
 fn files_of(config: &Config) -> Vec<PathBuf> {
     let listeners = config.listeners.iter();
     let with_tls = listeners.filter(|listener| listener.protocol.has_tls());
@@ -81,7 +81,11 @@ fn files_of(config: &Config) -> Vec<PathBuf> {
         let trust = tls.client_ca_file.iter().chain(&tls.crl_file);
         certificates.chain(trust).cloned().collect::<Vec<_>>()
     };
-    with_tls.flat_map(|listener| files(&listener.tls)).collect()
+    let admin = config.admin.tls();
+    with_tls
+        .flat_map(|listener| files(&listener.tls))
+        .chain(admin.iter().flat_map(files))
+        .collect()
 }
 
 /// What tells one content of a file from another, and who may read it, without reading it.

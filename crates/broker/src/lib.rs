@@ -31,6 +31,7 @@ mod files;
 pub mod fuzzing;
 pub mod handle;
 mod listener;
+pub mod local_socket;
 mod log;
 mod logging;
 mod open_files;
@@ -61,4 +62,6 @@ pub use handle::{BrokerHandle, ReloadError};
 pub use logging::LogError;
 pub use serve::{ServeError, serve};
 pub use server::{OpenListener, Server, ServerError, ServerOptions, StartError};
-pub use tls::{CertificateInfo, Expiring, Expiry, TlsError, certificates_of, check_certificates};
+pub use tls::{
+    CertificateInfo, Expiring, Expiry, ServerTls, TlsError, certificates_of, check_certificates,
+};

@@ -279,6 +279,12 @@ pub fn make_hash(password: &[u8], scheme: Scheme) -> Result<String, EditError> {
     StoredHash::make(scheme, password).map_err(EditError::Random)
 }
 
+/// Whether a password is the one of this hash. The hash decides how long it takes; no password fits
+/// a text that is no hash.
+pub fn matches(hash: &str, password: &[u8]) -> bool {
+    StoredHash::parse(hash).is_ok_and(|hash| hash.matches(password))
+}
+
 /// Whether a text is a hash as [`make_hash`] makes it, or as a password file may have it.
 pub fn check_hash(text: &str) -> Result<(), HashError> {
     StoredHash::parse(text).map(drop)

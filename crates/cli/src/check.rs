@@ -115,6 +115,20 @@ fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>, Vec<Expiry>) 
             None => {}
         }
     }
+    match effective
+        .config
+        .admin
+        .tls()
+        .map(|tls| check_certificates(&tls))
+    {
+        Some(Err(error)) => problems.push(Problem {
+            origin: None,
+            message: format!("the admin server: {error}"),
+            help: None,
+        }),
+        Some(Ok(found)) => expiries.extend(found),
+        None => {}
+    }
     let tokens = effective.config.jwt.iter().map(check_tokens);
     let hooks = effective.config.http_auth.iter().map(check_hook);
     let wrong = tokens.filter_map(|it| it.err().map(|error| error.to_string()));

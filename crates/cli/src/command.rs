@@ -9,8 +9,8 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use crate::data::{backup, bans, db, doctor, restore, retained, roles, sessions, users};
 use crate::exit::{self, Failure};
 use crate::{
-    access, audit, bench, cert, check, completions, demo, man, options_file, passwd, pipe, publish,
-    reload, ring, serve, subscribe,
+    access, admin, audit, bench, cert, check, completions, demo, man, options_file, passwd, pipe,
+    publish, reload, ring, serve, subscribe,
 };
 
 /// Message passing you can prove: an MQTT broker and its tools.
@@ -61,6 +61,7 @@ enum Command {
     Role(roles::Args),
     Rule(roles::RuleArgs),
     Ban(bans::Args),
+    Admin(admin::Args),
     Backup(backup::Args),
     Restore(restore::Args),
     Doctor(doctor::Args),
@@ -112,6 +113,7 @@ impl Command {
             Self::Role(args) => roles::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Rule(args) => roles::run_rule(&args).map(|()| ExitCode::SUCCESS),
             Self::Ban(args) => bans::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Admin(args) => admin::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Backup(args) => backup::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Restore(args) => restore::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Doctor(args) => doctor::run(&args),

@@ -1,6 +1,8 @@
 //! The `unbroken` command: parse, run, report errors, exit.
 
 mod access;
+mod admin;
+mod admin_client;
 mod audit;
 mod bench;
 mod broker_args;

@@ -1,10 +1,10 @@
 //! `unbroken serve`: from flags to a running broker.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use unbroken_admin::StartError as AdminError;
-use unbroken_broker::config::{Admin, AdminListen, FlagValue, Sources};
+use unbroken_admin::{Admin, StartError as AdminError};
+use unbroken_broker::config::{AdminListen, Config, FlagValue, Sources};
 use unbroken_broker::{BrokerHandle, ServeError, ServerError, StartError};
 
 use crate::exit::{self, Failure};
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let served = unbroken_broker::serve(&args.sources(), &mut out, |broker, listeners, out| {
         let config = broker.config();
         let gateways = Gateways::start(&config, listeners, out)?;
-        Ok((gateways, admin(&config.admin, broker, out)?))
+        Ok((gateways, admin(&config, broker, out)?))
     });
     served
         .and_then(|()| Ok(out.flush()?))
@@ -145,37 +145,63 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Starts the admin server, and prints where it is.
 fn admin(
-    config: &Admin,
+    config: &Config,
     broker: &BrokerHandle,
     out: &mut dyn Write,
-) -> Result<Option<unbroken_admin::Admin>, String> {
-    let listen = match config.listen {
+) -> Result<Option<Admin>, String> {
+    let listen = match config.admin.listen {
         AdminListen::Off => return Ok(None),
         AdminListen::Auto => AdminListen::USUAL,
         AdminListen::At(address) => address,
     };
+    let directory = config.storage.place();
+    let control = config.storage.memory_control();
     let options = unbroken_admin::Options {
-        listen,
-        hosts: config.hosts.clone(),
+        listen: Some(listen),
+        socket: directory.clone().or(control.map(Path::to_owned)),
+        directory,
+        hosts: config.admin.hosts.clone(),
+        metrics: config.admin.metrics,
+        anonymous: config.admin.anonymous,
         version: env!("UNBROKEN_VERSION").to_owned(),
     };
-    match unbroken_admin::Admin::start(options, broker.clone()) {
-        Ok(admin) => {
-            let address = admin.address();
-            writeln!(out, "admin server on http://{address}")
-                .map_err(|error| format!("cannot write to standard output: {error}"))?;
-            Ok(Some(admin))
-        }
-        Err(error @ AdminError::Bind { .. }) if config.listen == AdminListen::Auto => {
+    let started = match Admin::start(options.clone(), broker.clone()) {
+        Err(error @ AdminError::Bind { .. }) if config.admin.listen == AdminListen::Auto => {
             tracing::warn!(
                 %error,
-                "the broker runs without its admin server; choose another address with `listen` in \
-                 [admin], or \"off\""
+                "the broker runs without a page and metrics; choose another address with `listen` \
+                 in [admin], or \"off\""
             );
-            Ok(None)
+            if options.socket.is_none() {
+                return Ok(None);
+            }
+            let listen = None;
+            Admin::start(
+                unbroken_admin::Options { listen, ..options },
+                broker.clone(),
+            )
         }
-        Err(error) => Err(error.to_string()),
+        started => started,
+    };
+    let admin = started.map_err(|error| error.to_string())?;
+    print_admin(&admin, out)
+        .map_err(|error| format!("cannot write to standard output: {error}"))?;
+    Ok(Some(admin))
+}
+
+fn print_admin(admin: &Admin, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(address) = admin.address() {
+        let scheme = if admin.has_tls() { "https" } else { "http" };
+        writeln!(out, "admin server on {scheme}://{address}")?;
     }
+    if let Some(link) = admin.first_link() {
+        writeln!(out, "first sign-in, once and within 15 minutes: {link}")?;
+        tracing::info!(
+            "the admin server has no account: make one with the link on standard output, or with \
+             `unbroken admin account add`"
+        );
+    }
+    Ok(())
 }
 
 fn code(error: &ServeError) -> u8 {

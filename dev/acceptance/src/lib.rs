@@ -7,6 +7,7 @@
 //!
 //! Deliberately absent: sleeps and fixed ports. A test waits for a condition until a deadline.
 
+pub mod admin;
 pub mod client;
 pub mod disk;
 pub mod door;
@@ -26,6 +27,7 @@ pub mod wire;
 
 use std::time::Duration;
 
+pub use admin::Admin;
 pub use client::{Client, collect};
 pub use door::Transport;
 pub use fake_broker::{FakeBroker, Guest};

@@ -3,13 +3,19 @@
 //! One file for each resource. A route is registered once, for the router and the document, in the
 //! function of the role that it needs.
 
+mod accounts;
+mod history;
 mod node;
+mod page;
+mod sign_in;
+mod tokens;
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::{Extension, Json, Router};
-use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -18,8 +24,20 @@ use crate::identity::{self, Caller, Role};
 
 /// The API for clients of the admin server.
 #[derive(OpenApi)]
-#[openapi(info(title = "Unbroken admin API"))]
+#[openapi(info(title = "Unbroken admin API"), modifiers(&Credentials))]
 struct Api;
+
+/// How callers show who they are.
+struct Credentials;
+
+impl Modify for Credentials {
+    fn modify(&self, document: &mut Document) {
+        let bearer = Http::new(HttpAuthScheme::Bearer);
+        let schemes = document.components.get_or_insert_default();
+        schemes.add_security_scheme("token", SecurityScheme::Http(bearer));
+        document.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
+    }
+}
 
 /// All routes, and the document that describes them.
 pub(crate) fn router() -> (Router<App>, Document) {
@@ -31,10 +49,10 @@ pub(crate) fn router() -> (Router<App>, Document) {
         ))
     };
     let routes = OpenApiRouter::new()
+        .merge(for_everyone())
         .merge(for_role(Role::Viewer, for_viewers()))
         .merge(for_role(Role::Operator, for_operators()))
-        .merge(for_role(Role::Admin, for_admins()))
-        .layer(from_fn(identity::identify));
+        .merge(for_role(Role::Admin, for_admins()));
     let (routes, document) = OpenApiRouter::with_openapi(Api::openapi())
         .nest("/api/v1", routes)
         .split_for_parts();
@@ -43,8 +61,19 @@ pub(crate) fn router() -> (Router<App>, Document) {
     (routes.route("/api/v1/openapi.json", open), document)
 }
 
+/// Open without credentials: `identity::guard` names these paths too.
+fn for_everyone() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(sign_in::sign_in))
+        .routes(routes!(sign_in::use_link))
+}
+
 fn for_viewers() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(node::show))
+    OpenApiRouter::new()
+        .routes(routes!(node::show))
+        .routes(routes!(sign_in::me))
+        .routes(routes!(sign_in::own_password))
+        .routes(routes!(sign_in::sign_out))
 }
 
 fn for_operators() -> OpenApiRouter<App> {
@@ -53,4 +82,10 @@ fn for_operators() -> OpenApiRouter<App> {
 
 fn for_admins() -> OpenApiRouter<App> {
     OpenApiRouter::new()
+        .routes(routes!(accounts::list, accounts::add))
+        .routes(routes!(accounts::change, accounts::remove))
+        .routes(routes!(tokens::list, tokens::add))
+        .routes(routes!(tokens::remove))
+        .routes(routes!(history::list))
+        .routes(routes!(sign_in::new_link))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::RoleError;
+use super::admin;
 use super::error::{ConfigError, Problem};
 use super::gateways::{self, GATEWAY_KEYS, GATEWAYS, SpGateway};
 use super::http_auth::{self, HTTP_AUTH, HTTP_AUTH_KEYS};
@@ -216,6 +217,11 @@ fn check_whole(config: &Config, origins: &BTreeMap<Place, Origin>, problems: &mu
     problems.extend(check_limits(config, origins));
     problems.extend(check_log(config, origins));
     problems.extend(check_prefix(config, origins));
+    problems.extend(admin::mistakes(&config.admin, |key| {
+        let origins = origins.iter();
+        let mut found = origins.filter(|(place, _)| place.section == "admin" && place.key == key);
+        found.next().map(|(_, origin)| origin.clone())
+    }));
     for mistake in gateways::mistakes(&config.gateways) {
         problems.push(mistake_in(GATEWAYS, GATEWAY_KEYS, origins, mistake));
     }

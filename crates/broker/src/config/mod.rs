@@ -42,7 +42,7 @@ use unbroken_broker_core::{AuditRule, Limits};
 use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
 
-pub use admin::{Admin, AdminListen};
+pub use admin::{Admin, AdminListen, AdminMetrics, Anonymous};
 pub(crate) use changes::in_force;
 pub use changes::{Applies, Change, changes};
 pub use error::{ConfigError, Problem};

@@ -11,9 +11,9 @@ use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
 use super::{
-    AdminListen, Batching, Bind, CertificateUser, ClientIdSource, FileMode, ForwardedHeader,
-    LogFormat, LogLevel, Network, OnError, Protocol, RatedBy, SpSeparator, SpSocket, Takeover,
-    TlsVersion,
+    AdminListen, AdminMetrics, Anonymous, Batching, Bind, CertificateUser, ClientIdSource,
+    FileMode, ForwardedHeader, LogFormat, LogLevel, Network, OnError, Protocol, RatedBy,
+    SpSeparator, SpSocket, Takeover, TlsVersion,
 };
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
@@ -222,6 +222,8 @@ word_settings! {
     SpSeparator {
         Auto = "auto", None = "none", Nul = "nul", Space = "space", Newline = "newline"
     }
+    AdminMetrics { Open = "open", Token = "token" }
+    Anonymous { Off = "off", Viewer = "viewer" }
     AuditAction { Stamp = "stamp", Verify = "verify", Off = "off" }
 }
 

@@ -201,8 +201,7 @@ impl Kind {
                     .to_owned()
             }
             Self::AdminListen => {
-                "an IP address of loopback with a port, such as \"127.0.0.1:7883\", \"auto\" or \
-                 \"off\"; from other machines it is reached through a proxy or a tunnel"
+                "an IP address with a port, such as \"127.0.0.1:7883\", \"auto\" or \"off\""
                     .to_owned()
             }
             Self::Choice(words) => words

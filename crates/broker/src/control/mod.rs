@@ -18,18 +18,16 @@ mod remote;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::fs::{self, File, Permissions};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Shutdown};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::SockRef;
 pub use unbroken_broker_core::Forget;
 use unbroken_store::{LogId, StoreError, View};
 
@@ -39,6 +37,7 @@ use crate::bounds::{
     ACCEPT_PAUSE, CONTROL_CONNECTIONS, CONTROL_PIECE_BYTES, CONTROL_REQUEST_BYTES, CONTROL_SILENCE,
 };
 use crate::broker_store::BrokerStore;
+use crate::local_socket;
 use crate::stored_access::Change;
 
 /// The socket of a running broker. Dropping it closes all connections and removes it.
@@ -90,9 +89,9 @@ pub fn start(
     operator: Box<dyn Operator>,
 ) -> io::Result<Control> {
     let path = directory.join(NAME);
-    remove_stale(&path)?;
+    local_socket::remove_stale(&path)?;
     let shared = Arc::new(Shared {
-        listener: listen(directory)?,
+        listener: local_socket::listen(directory, NAME)?,
         directory: directory.to_owned(),
         operator,
         ending: AtomicBool::new(false),
@@ -274,58 +273,13 @@ fn reply<'s>(
     })
 }
 
-/// Removes what is left of a socket; nothing else.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
-        Ok(_) => {
-            let what = format!("{} is not a socket; move it away", path.display());
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, what))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// The socket, to which only this user and root can ever connect.
-fn listen(directory: &Path) -> io::Result<UnixListener> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // The file takes the mode of the socket where it is bound; elsewhere it is set right after.
-    let socket = File::from(OwnedFd::from(socket));
-    let mode = || Permissions::from_mode(0o600);
-    socket.set_permissions(mode())?;
-    let socket = Socket::from(OwnedFd::from(socket));
-    with_address(directory, |address| socket.bind(address))?;
-    fs::set_permissions(directory.join(NAME), mode())?;
-    socket.listen(BACKLOG)?;
-    Ok(UnixListener::from(OwnedFd::from(socket)))
-}
-
 /// Whether a program answers at the socket in a directory.
 pub(crate) fn is_answered(directory: &Path) -> bool {
     connect(directory).is_ok()
 }
 
 fn connect(directory: &Path) -> io::Result<UnixStream> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    with_address(directory, |address| socket.connect(address))?;
-    Ok(UnixStream::from(OwnedFd::from(socket)))
-}
-
-/// The address of the socket. If its path is too long for an address, the path of an open file of
-/// its directory is used.
-fn with_address<T>(
-    directory: &Path,
-    with: impl FnOnce(&SockAddr) -> io::Result<T>,
-) -> io::Result<T> {
-    if let Ok(address) = SockAddr::unix(directory.join(NAME)) {
-        return with(&address);
-    }
-    let opened = File::open(directory)?;
-    let path = format!("/proc/self/fd/{}/{NAME}", opened.as_raw_fd());
-    with(&SockAddr::unix(path)?)
+    local_socket::connect(directory, NAME)
 }
 
 const NAME: &str = "control";
-/// Connections that the kernel queues until they are accepted.
-const BACKLOG: i32 = 16;

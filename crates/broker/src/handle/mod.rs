@@ -36,7 +36,7 @@ use crate::bounds::{HANDLE_BYTES, HANDLE_EVENTS, HANDLE_PAGE};
 use crate::config::{Change, Config};
 use crate::request::{Answer, PageRequest, Request};
 use crate::stored_access::Change as AccessChange;
-use crate::tls::Expiry;
+use crate::tls::{Expiry, ServerTls, TlsError};
 pub use access::ChangeAccessError;
 pub(crate) use access::{AccessInForce, WriteBatch};
 pub use events::{Events, EventsError};
@@ -256,6 +256,11 @@ impl BrokerHandle {
     /// When certificates, authorities and revocation lists in force expire, the earliest first.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.in_force.expiries()
+    }
+
+    /// TLS of the admin server; `None`: it is configured without. A reload reads its files again.
+    pub fn admin_tls(&self) -> Result<Option<ServerTls>, TlsError> {
+        self.in_force.admin_tls()
     }
 
     /// Open connections.

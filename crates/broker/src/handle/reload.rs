@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{LimitsError, PolicyError, Totals};
@@ -21,7 +21,7 @@ use crate::config::{Change, Config, Jwt, Listener, changes, in_force};
 use crate::listener::{ConnectionPermits, Layers};
 use crate::passwords::{PasswordFileError, Passwords};
 use crate::rates::RateTable;
-use crate::tls::{Expiry, NewRules, TlsError, TlsListener};
+use crate::tls::{Expiry, NewRules, ServerTls, TlsError, TlsListener};
 
 /// How long a reload waits for busy shards.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
@@ -35,6 +35,8 @@ pub(crate) struct InForce {
     totals: Arc<Totals>,
     /// Of each open listener.
     layers: Vec<Layers>,
+    /// Of the admin server, once that has asked for it.
+    admin_tls: OnceLock<ServerTls>,
 }
 
 /// What the broker runs with.
@@ -98,7 +100,21 @@ impl InForce {
             permits,
             totals,
             layers,
+            admin_tls: OnceLock::new(),
         }
+    }
+
+    /// Reads the files of the admin server, which a reload reads again from now on. `None`: the
+    /// admin server is configured without TLS.
+    pub(super) fn admin_tls(&self) -> Result<Option<ServerTls>, TlsError> {
+        let Some(tls) = self.config().admin.tls() else {
+            return Ok(None);
+        };
+        if let Some(open) = self.admin_tls.get() {
+            return Ok(Some(open.clone()));
+        }
+        let read = ServerTls::read(&tls, b"http/1.1")?;
+        Ok(Some(self.admin_tls.get_or_init(|| read).clone()))
     }
 
     pub(super) fn config(&self) -> Arc<Config> {
@@ -112,6 +128,8 @@ impl InForce {
     pub(super) fn expiries(&self) -> Vec<Expiry> {
         let tls = self.layers.iter().filter_map(Layers::tls);
         let mut all: Vec<Expiry> = tls.flat_map(|tls| tls.expiries()).collect();
+        let admin = self.admin_tls.get().map(ServerTls::listener);
+        all.extend(admin.into_iter().flat_map(TlsListener::expiries));
         all.sort_by(|a, b| (a.not_after, &a.file).cmp(&(b.not_after, &b.file)));
         all.dedup();
         all
@@ -137,7 +155,7 @@ impl InForce {
             let open = Open::new(&running.config.listeners, &config.listeners);
             let auth_rules = open.auth_rules(&config, &running.auth_rules, self.access.users());
             let auth_rules = Arc::new(auth_rules?);
-            let certificates = self.read_certificates(&open)?;
+            let certificates = self.read_certificates(&open, &running.config)?;
             let access = |now: &ConfigRules| {
                 let named = (&*open.named, &*config.roles);
                 ConfigRules::read_again(open.configured(), named, now)
@@ -177,14 +195,24 @@ impl InForce {
         Ok(changed)
     }
 
-    /// Reads the files of all listeners with TLS that are still configured; none is in force yet.
-    fn read_certificates(&self, open: &Open) -> Result<Vec<(&TlsListener, NewRules)>, TlsError> {
+    /// Reads the files of all listeners with TLS that are still configured, and of the admin server;
+    /// none is in force yet.
+    fn read_certificates(
+        &self,
+        open: &Open,
+        running: &Config,
+    ) -> Result<Vec<(&TlsListener, NewRules)>, TlsError> {
         let of_rule = self.layers.iter().map(Layers::tls).zip(open.configured());
         let read = of_rule.filter_map(|(tls, rule)| {
             let (tls, rule) = (tls?, rule?);
             Some(tls.read_again(&rule.tls).map(|new| (&**tls, new)))
         });
-        read.collect()
+        let admin = self.admin_tls.get().zip(running.admin.tls());
+        let admin = admin.map(|(open, tls)| {
+            let open = open.listener();
+            open.read_again(&tls).map(|new| (open, new))
+        });
+        read.chain(admin).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Running> {

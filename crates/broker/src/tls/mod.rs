@@ -130,6 +130,26 @@ impl TlsListener {
     }
 }
 
+/// TLS of a server beside the listeners, with the files that are in force.
+#[derive(Clone, Debug)]
+pub struct ServerTls(Arc<TlsListener>);
+
+impl ServerTls {
+    /// Reads the files; `alpn` is the protocol above TLS, as clients name it.
+    pub(crate) fn read(tls: &Tls, alpn: &'static [u8]) -> Result<Self, TlsError> {
+        Ok(Self(Arc::new(TlsListener::new(tls, alpn)?)))
+    }
+
+    pub(crate) fn listener(&self) -> &TlsListener {
+        &self.0
+    }
+
+    /// For the handshake of a new connection.
+    pub fn config(&self) -> Arc<rustls::ServerConfig> {
+        Arc::clone(&self.0.rules().config)
+    }
+}
+
 impl HandshakePermit {
     /// It is for a client of this address, as is known by now. Whether that one may have it.
     pub(crate) fn has_share(&self, address: IpAddr) -> bool {

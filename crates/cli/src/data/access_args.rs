@@ -35,6 +35,14 @@ impl AccessArgs {
         }
     }
 
+    /// Where the sockets of a running broker are.
+    pub(crate) fn socket_directory(&self) -> Result<PathBuf, Failure> {
+        match self.control()? {
+            Some(directory) => Ok(directory),
+            None => self.data.path(),
+        }
+    }
+
     fn control(&self) -> Result<Option<PathBuf>, Failure> {
         match &self.control {
             Some(directory) => Ok(Some(directory.clone())),

@@ -3,7 +3,7 @@
 //! [`Data`] is what they read and change; who has the directory is decided here and nowhere else.
 //! What is read is of one moment.
 
-mod access_args;
+pub(crate) mod access_args;
 pub(crate) mod backup;
 pub(crate) mod bans;
 pub(crate) mod db;

@@ -1,0 +1,152 @@
+//! Tokens of programs.
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::page::{Asked, Page};
+use crate::identity::book;
+use crate::identity::history::Target;
+use crate::identity::{Caller, Identity, Role, Scope};
+use crate::problem::Problem;
+use crate::time;
+
+/// A token, without its secret.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Token {
+    id: String,
+    name: String,
+    role: Role,
+    /// `METHOD PATH` or `PATH`, each the beginning of paths; empty: all that the role may do.
+    scope: Vec<String>,
+    created: String,
+    created_by: String,
+    /// None: it does not expire.
+    expires: Option<String>,
+    is_expired: bool,
+    last_used: Option<String>,
+}
+
+/// A page of tokens.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Tokens {
+    items: Vec<Token>,
+    /// The cursor of the next page.
+    next: Option<String>,
+    as_of: String,
+}
+
+/// A token to be made.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct NewToken {
+    /// 1 to 64 of the characters `A-Z a-z 0-9 . _ @ -`.
+    name: String,
+    role: Role,
+    /// `METHOD PATH` or `PATH`, each the beginning of paths, such as `GET /api/v1/clients` or
+    /// `/metrics`; empty or left out: all that the role may do.
+    #[serde(default)]
+    scope: Vec<String>,
+    /// When it ends, such as `2027-01-01T00:00:00Z`; left out: never.
+    expires: Option<String>,
+}
+
+/// A token with its secret, which is shown this once.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MadeToken {
+    /// For the header `Authorization: Bearer SECRET`.
+    secret: String,
+    #[serde(flatten)]
+    token: Token,
+}
+
+impl Token {
+    fn new(identity: &Identity, token: &book::Token) -> Self {
+        let expires_ms = token.expires_ms;
+        Self {
+            id: token.id.clone(),
+            name: token.name.clone(),
+            role: token.role,
+            scope: token.scope.iter().map(Scope::to_string).collect(),
+            created: time::text(token.created_ms),
+            created_by: token.created_by.clone(),
+            expires: expires_ms.map(time::text),
+            is_expired: expires_ms.is_some_and(|expires| expires <= time::now_ms()),
+            last_used: identity.store().last_used_ms(token).map(time::text),
+        }
+    }
+}
+
+/// List tokens
+#[utoipa::path(get, path = "/tokens", params(Asked), responses((status = 200, body = Tokens)))]
+pub(crate) async fn list(
+    State(identity): State<Identity>,
+    Query(asked): Query<Asked>,
+) -> Result<Json<Tokens>, Problem> {
+    let book = identity.store().book();
+    let Page { items, next } = asked.page(&book.tokens)?;
+    Ok(Json(Tokens {
+        items: items.iter().map(|it| Token::new(&identity, it)).collect(),
+        next,
+        as_of: time::now_text(),
+    }))
+}
+
+/// Make a token
+#[utoipa::path(
+    post, path = "/tokens", request_body = NewToken,
+    responses(
+        (status = 201, body = MadeToken),
+        (status = 409, description = "There is a token of this name already, or too many"),
+        (status = 422, description = "Name, scope or time are not as they must be"),
+    )
+)]
+pub(crate) async fn add(
+    State(identity): State<Identity>,
+    Extension(caller): Extension<Caller>,
+    Json(new): Json<NewToken>,
+) -> Response {
+    let target = Target(format!("{} ({})", new.name, new.role));
+    (Extension(target), make(&identity, &caller, new).await).into_response()
+}
+
+async fn make(
+    identity: &Identity,
+    caller: &Caller,
+    new: NewToken,
+) -> Result<(StatusCode, Json<MadeToken>), Problem> {
+    let wrong = |detail: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail);
+    let scope = new.scope.iter().map(|text| text.parse());
+    let scope = scope.collect::<Result<Vec<Scope>, String>>();
+    let scope = scope.map_err(|why| wrong(format!("`scope`: {why}")))?;
+    let expires = new
+        .expires
+        .map(|text| text.parse::<Timestamp>())
+        .transpose();
+    let expires = expires.map_err(|why| wrong(format!("`expires`: {why}")))?;
+    let expires_ms = expires.map(Timestamp::as_millisecond);
+    let by = (&*caller.name, expires_ms);
+    let made = identity.add_token(new.name, new.role, scope, by);
+    let (token, secret) = made.await?;
+    let token = Token::new(identity, &token);
+    Ok((StatusCode::CREATED, Json(MadeToken { secret, token })))
+}
+
+/// Revoke a token
+#[utoipa::path(
+    delete, path = "/tokens/{id}", params(("id" = String, Path)),
+    responses(
+        (status = 204, description = "It is revoked"),
+        (status = 404, description = "There is no such token"),
+    )
+)]
+pub(crate) async fn remove(
+    State(identity): State<Identity>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let name = identity.remove_token(&id).await?;
+    Ok((StatusCode::NO_CONTENT, Extension(Target(name))).into_response())
+}
