@@ -170,6 +170,7 @@ impl ShardThread {
             self.driver.submit_all();
             ended = Instant::now();
             turn.busy = ended - now;
+            self.shard.turn_ended(turn.busy);
             turn.frames = self.driver.take_frames();
             let delay = self.batching.turn_ended(&turn, cpu_time::of_this_thread);
             self.driver.delay_commits(delay);

@@ -106,7 +106,7 @@ impl Deliverer<'_> {
                     if durable && terms.group.is_none() {
                         self.sessions.touch_sent(session_id, packet_id);
                     }
-                    self.sent(&item.publication);
+                    self.sent(&item.publication, item.is_retained_copy);
                 }
                 Err(delivery) => {
                     // Not reached while `window_open` tells the truth; the message is kept either
@@ -163,7 +163,7 @@ impl Deliverer<'_> {
                 let topic = item.publication.topic;
                 let counting = session.sent_qos0(topics, topic, totals, findings);
                 item.news_of_copy(terms, counting, News::Sent, findings);
-                self.sent(&item.publication);
+                self.sent(&item.publication, item.is_retained_copy);
             }
             Err(reason) => self.refuse_entry(session_id, terms, item, reason),
         }
@@ -229,6 +229,7 @@ impl Deliverer<'_> {
             item.wait_for(kept);
         }
         note_given(self.retained, session_id, item, qos);
+        self.telemetry.queued_behind(session.outbox.queue_len());
         session.outbox.push(qos, delivery);
         self.telemetry.accepted();
         self.telemetry.queued(cost);
@@ -265,8 +266,12 @@ impl Deliverer<'_> {
         }
     }
 
+    /// `is_old`: it was published long before its receiver asked for it.
     #[inline]
-    pub(super) fn sent(&mut self, publication: &Publication<'_>) {
+    pub(super) fn sent(&mut self, publication: &Publication<'_>, is_old: bool) {
+        if !is_old {
+            self.telemetry.sent_after(self.now, publication.stamp);
+        }
         self.telemetry.sent_payload(publication.payload.len());
         self.telemetry.sent_publish();
     }

@@ -33,7 +33,13 @@ impl Deliverer<'_> {
             return;
         };
         if connection.holds_nothing() && self.gate.is_met(until) {
+            if what.acknowledged().is_some() {
+                self.telemetry.acknowledged();
+            }
             return self.send_answer(id.index, &what);
+        }
+        if let Some(packet_id) = what.acknowledged() {
+            self.telemetry.held_acknowledgement(self.now, id, packet_id);
         }
         let what = Outgoing::Answer(what);
         self.connections.hold(self.gate, id, until, what);
@@ -41,6 +47,9 @@ impl Deliverer<'_> {
 
     /// Answers in the place that was reserved.
     pub(crate) fn answer_reserved(&mut self, id: ConnectionId, until: WaitFor, what: Answer) {
+        if let Some(packet_id) = what.acknowledged() {
+            self.telemetry.held_acknowledgement(self.now, id, packet_id);
+        }
         let Self {
             connections, gate, ..
         } = self;
@@ -133,7 +142,13 @@ impl Deliverer<'_> {
                     self.send_held_publish(id, qos, packet_id);
                 }
                 Outgoing::Copy(copy) => self.send_held_copy(id, *copy),
-                Outgoing::Answer(answer) => self.send_answer(id.index, &answer),
+                Outgoing::Answer(answer) => {
+                    if let Some(packet_id) = answer.acknowledged() {
+                        let telemetry = &mut self.telemetry;
+                        telemetry.released_acknowledgement(self.now, id, packet_id);
+                    }
+                    self.send_answer(id.index, &answer);
+                }
                 Outgoing::Reserved => {}
             }
         }
@@ -214,6 +229,7 @@ impl Deliverer<'_> {
             return;
         };
         let (number, again) = (delivery.number, delivery.again);
+        let was_retained = delivery.retain;
         let message = Arc::clone(&delivery.message);
         let publication = message.publication();
         let start = may_leave(self.access, to, &publication, true, self.now).and_then(|()| {
@@ -229,7 +245,7 @@ impl Deliverer<'_> {
             Ok(start) => {
                 writer.finish_publish(start, packet_id, again);
                 self.settle(session_id, number, Fate::Sent);
-                self.sent(&publication);
+                self.sent(&publication, was_retained);
             }
             Err(reason) => {
                 self.give_up(session_id, packet_id, false, reason);

@@ -14,11 +14,15 @@ mod audit_totals;
 mod audit_values;
 mod drops;
 mod event;
+mod histogram;
+mod latency;
 mod stats;
 mod sys;
 
 pub use audit_totals::{Aside, AuditTotals, PublishersTotals};
 pub use event::Event;
+pub use histogram::Histogram;
+pub use latency::Latencies;
 pub use stats::{CommitTimes, SleepingTotals, Stats, Work};
 
 pub(crate) use audit_totals::Again;
@@ -28,13 +32,14 @@ pub(crate) use sys::{About, STORE};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::ReasonCode;
+use unbroken_mqtt_proto::{PacketId, ReasonCode};
 
 use self::drops::TELL_DROPS_EVERY;
+use self::latency::Meter;
 use self::sys::Sys;
-use crate::ids::{SessionId, ShardId};
+use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::reason::DropReason;
 
 /// The counters and events of one shard.
@@ -50,6 +55,7 @@ pub(crate) struct Telemetry {
     /// A report of these is due, and the time is set.
     is_report_due: bool,
     sys: Sys,
+    meter: Meter,
 }
 
 /// Reading, events.
@@ -154,6 +160,55 @@ impl Telemetry {
     /// The receiver of a message says that it has processed it.
     pub(crate) fn processed(&mut self) {
         self.stats.audit.processed += 1;
+    }
+}
+
+/// How long it takes.
+impl Telemetry {
+    /// A message that was received at `stamp` has gone to the output of a receiver.
+    #[inline]
+    pub(crate) fn sent_after(&mut self, now: Instant, stamp: Instant) {
+        self.meter.sent(&mut self.stats.latencies, now, stamp);
+    }
+
+    /// A message was acknowledged in the turn that took it in.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self) {
+        self.meter.acknowledged();
+    }
+
+    /// The acknowledgement of a message is held.
+    #[inline]
+    pub(crate) fn held_acknowledgement(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        packet_id: PacketId,
+    ) {
+        self.meter.held(now, connection, packet_id);
+    }
+
+    /// One that was held has left.
+    #[inline]
+    pub(crate) fn released_acknowledgement(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        packet_id: PacketId,
+    ) {
+        let latencies = &mut self.stats.latencies;
+        self.meter.released(latencies, now, (connection, packet_id));
+    }
+
+    /// A message was put into a queue, behind so many.
+    #[inline]
+    pub(crate) fn queued_behind(&mut self, messages: usize) {
+        self.stats.latencies.queues.observe(messages as u64, 1);
+    }
+
+    /// A turn of the event loop has taken so long.
+    pub(crate) fn turn_ended(&mut self, took: Duration) {
+        self.meter.turn_ended(&mut self.stats.latencies, took);
     }
 }
 

@@ -221,6 +221,7 @@ mod tests {
         let commits = CommitTimes {
             p50_us: 512,
             p99_us: 4_096,
+            ..CommitTimes::default()
         };
         for shard in 0..3 {
             let stats = Stats {
