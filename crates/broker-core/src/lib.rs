@@ -75,5 +75,5 @@ pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardO
 pub use shard::{Outputs, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard};
 pub use telemetry::{
     Aside, AuditTotals, CommitTimes, Event, Histogram, Latencies, PublishersTotals, SleepingTotals,
-    Stats, Work,
+    Stats, TraceFilter, TraceStep, Traced, Work,
 };

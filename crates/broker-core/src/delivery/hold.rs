@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use unbroken_mqtt_proto::{PacketId, QoS};
+use unbroken_mqtt_proto::{Packet, PacketId, QoS};
 
 use super::Deliverer;
 use super::item::{Item, note_given, terms_of_copy};
@@ -23,7 +23,8 @@ use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::reason::DropReason;
 use crate::routing::Terms;
-use crate::session::Delivery;
+use crate::session::{Delivery, Session};
+use crate::telemetry::{Parties, TraceStep};
 
 impl Deliverer<'_> {
     /// Sends an answer, or holds it until what it promises is true; later ones stand behind it.
@@ -170,8 +171,34 @@ impl Deliverer<'_> {
                 _ => {}
             }
         }
-        self.connections
-            .send(self.telemetry, index, &answer.packet());
+        let packet = answer.packet();
+        self.connections.send(self.telemetry, index, &packet);
+        if self.telemetry.tracer.is_on() {
+            self.trace_answer(index, &packet);
+        }
+    }
+
+    #[cold]
+    fn trace_answer(&mut self, index: u32, packet: &Packet<'_>) {
+        let (packet_id, reason) = match packet {
+            Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {
+                (ack.packet_id, Some(ack.reason))
+            }
+            Packet::UnsubAck(unsuback) => (unsuback.packet_id, None),
+            _ => return,
+        };
+        let session = self.connections.at(index).and_then(Connection::session);
+        let session = session.and_then(|id| self.sessions.get(id));
+        let parties = Parties {
+            client_id: session.map(|session| &session.client_id),
+            user: session.and_then(Session::user),
+            publisher: None,
+        };
+        self.telemetry.tracer.step(parties, None, |_| TraceStep::Answered {
+            packet: packet.packet_type(),
+            packet_id: packet_id.get(),
+            reason,
+        });
     }
 
     /// Holds a message of QoS 0 for its own publisher, behind what is held for that already.
@@ -245,7 +272,15 @@ impl Deliverer<'_> {
             Ok(start) => {
                 writer.finish_publish(start, packet_id, again);
                 self.settle(session_id, number, Fate::Sent);
-                self.sent(&publication, was_retained);
+                if !was_retained {
+                    self.telemetry.sent_after(self.now, publication.stamp);
+                }
+                self.telemetry.sent_payload(publication.payload.len());
+                self.telemetry.sent_publish();
+                if self.telemetry.tracer.is_on() {
+                    let step = TraceStep::Sent { qos };
+                    self.trace_copy(session_id, message.publisher(), &publication, &step);
+                }
             }
             Err(reason) => {
                 self.give_up(session_id, packet_id, false, reason);

@@ -18,17 +18,20 @@ mod histogram;
 mod latency;
 mod stats;
 mod sys;
+mod trace;
 
 pub use audit_totals::{Aside, AuditTotals, PublishersTotals};
 pub use event::Event;
 pub use histogram::Histogram;
 pub use latency::Latencies;
+pub use trace::{TraceFilter, TraceStep, Traced};
 pub use stats::{CommitTimes, SleepingTotals, Stats, Work};
 
 pub(crate) use audit_totals::Again;
 pub(crate) use audit_values::{VERDICT, rfc3339, sentence};
 pub(crate) use drops::{DropTallies, Dropped};
 pub(crate) use sys::{About, STORE};
+pub(crate) use trace::{Parties, Tracer};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,6 +59,7 @@ pub(crate) struct Telemetry {
     is_report_due: bool,
     sys: Sys,
     meter: Meter,
+    pub(crate) tracer: Tracer,
 }
 
 /// Reading, events.
@@ -81,6 +85,9 @@ impl Telemetry {
     }
 
     pub(crate) fn report(&mut self, event: Event) {
+        if self.tracer.is_on() {
+            self.tracer.event(&event);
+        }
         self.events.push_back(event);
     }
 
@@ -348,6 +355,7 @@ impl Telemetry {
         tallies: &mut DropTallies,
         drop: &Dropped<'_>,
     ) {
+        self.trace_drop(drop);
         let was_listed = tallies.has_unreported();
         if let Some(event) = tallies.count(now, drop) {
             self.events.push_back(event);
@@ -358,6 +366,7 @@ impl Telemetry {
 
     /// A message that was dropped has no receiver to be reported of: its publisher is named.
     pub(crate) fn dropped_of_publisher(&mut self, now: Instant, drop: &Dropped<'_>) {
+        self.trace_drop(drop);
         if let Some(event) = self.drops.count(now, drop) {
             self.events.push_back(event);
         }
@@ -381,6 +390,10 @@ impl Telemetry {
         self.stats.dropped[reason as usize] += count;
         self.stats.dropped_aside[reason as usize] += aside;
         if count > 0 {
+            if self.tracer.is_on() {
+                let tracer = &mut self.tracer;
+                tracer.dropped(client_id, last_topic, (reason, count));
+            }
             self.events.push_back(Event::Dropped {
                 client_id: Arc::clone(client_id),
                 topic: last_topic.into(),
@@ -388,6 +401,13 @@ impl Telemetry {
                 count,
                 full: None,
             });
+        }
+    }
+
+    fn trace_drop(&mut self, drop: &Dropped<'_>) {
+        if self.tracer.is_on() {
+            let tracer = &mut self.tracer;
+            tracer.dropped(drop.client_id, drop.topic, (drop.reason, 1));
         }
     }
 
