@@ -48,6 +48,7 @@ mod sockets;
 mod source;
 pub mod stored_access;
 mod tls;
+pub mod trace;
 mod transport;
 mod tuning;
 mod websocket;

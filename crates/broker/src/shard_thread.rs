@@ -50,6 +50,7 @@ use crate::listener::{self, Acceptor};
 use crate::read_watermark::ReadWatermark;
 use crate::server::wiring::Endpoints;
 use crate::sockets::{SocketRead, Sockets};
+use crate::trace;
 use crate::tuning::{TURN_READ_BYTES, TURN_READS, TURN_WRITES, WRITE_QUANTUM};
 
 use events::handle_event;
@@ -157,6 +158,9 @@ impl ShardThread {
             self.driver.close(now);
             self.report_unsent(now);
             self.driver.log.report_due(now);
+            if !self.driver.traces.is_empty() {
+                trace::pass_on(&mut self.shard, &mut self.driver, now);
+            }
             if self.driver.has_drained(now) {
                 self.driver.sockets.close_all();
                 self.report_unsent(now);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::{Frame, PacketType, Publish, TopicName};
 
 use crate::delivery::Item;
-use crate::ids::SessionId;
+use crate::ids::{SessionId, ShardId};
 use crate::limits::TRACED_RECEIVERS_MAX;
 use crate::session::Session;
 use crate::shard::Shard;
@@ -13,6 +13,11 @@ use crate::telemetry::{Parties, TraceFilter, TraceStep, Traced};
 
 /// What the driver asks for.
 impl Shard {
+    /// Its number.
+    pub fn id(&self) -> ShardId {
+        self.options.id
+    }
+
     /// Begins a trace: its steps can be [taken](Self::take_traced) from now on.
     pub fn begin_trace(&mut self, number: u64, filter: TraceFilter) {
         self.telemetry.tracer.begin(number, filter);

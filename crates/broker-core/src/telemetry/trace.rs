@@ -32,7 +32,6 @@ pub struct TraceFilter {
 
 /// A step of what a trace is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub struct Traced {
     /// The number of the trace.
     pub trace: u64,
