@@ -30,6 +30,7 @@ mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod handle;
+mod heap;
 mod listener;
 mod log;
 mod logging;

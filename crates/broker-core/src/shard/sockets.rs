@@ -82,6 +82,11 @@ impl Shard {
         self.telemetry.turn_ended(took);
     }
 
+    /// Says how much memory the process has, and has had at most: shard 0 publishes it.
+    pub fn note_heap(&mut self, current: u64, maximum: u64) {
+        self.telemetry.note_heap(current, maximum);
+    }
+
     /// Whether bytes of this connection would be used now. The driver does not read from one that
     /// wants none: what it sends waits in the kernel, and then in its sender. A client that does
     /// not take its answers can so hold no more than `output_bytes_max` of them, beside as much in

@@ -339,6 +339,11 @@ impl Telemetry {
         self.stats.disk_lacks_space = lacks.into();
     }
 
+    /// As the driver says.
+    pub(crate) fn note_heap(&mut self, current: u64, maximum: u64) {
+        self.stats.heap = [current, maximum];
+    }
+
     /// Nothing is stored any more.
     pub(crate) fn note_store_failed(&mut self) {
         self.stats.store_failed = 1;

@@ -73,6 +73,9 @@ pub struct Stats {
     /// How long commits took when there last were any, as the driver last said; the same for all
     /// shards.
     pub commits: CommitTimes,
+    /// Bytes of memory that the process has, and has had at most, as the driver last said; the same
+    /// for all shards, and 0 where it is not known.
+    pub heap: [u64; 2],
     /// How long messages and turns take.
     pub latencies: Latencies,
     /// What clients were refused (a connection, its continuation, a subscription), by the reason
@@ -186,6 +189,7 @@ impl Stats {
             disk_lacks_space,
             store_failed,
             commits,
+            heap,
             latencies,
             refused,
             dropped,
@@ -224,6 +228,9 @@ impl Stats {
         self.commits.p99_us = self.commits.p99_us.max(commits.p99_us);
         if commits.all.total() > self.commits.all.total() {
             self.commits.all = commits.all;
+        }
+        for (mine, theirs) in self.heap.iter_mut().zip(heap) {
+            *mine = (*mine).max(*theirs);
         }
         self.latencies.add(latencies);
         for (reason, count) in refused {

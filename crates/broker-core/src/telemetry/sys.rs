@@ -83,6 +83,10 @@ impl Sys {
             broker("unbroken/memory/unadmitted", &about.memory[0]),
             broker("unbroken/memory/clients", &about.memory[1]),
         ];
+        if sum.heap[0] > 0 {
+            values.push(broker("heap/current", &sum.heap[0]));
+            values.push(broker("heap/maximum", &sum.heap[1]));
+        }
         let counts = COUNTS.iter();
         values.extend(counts.map(|(name, count)| broker(name, &count(sum))));
         values.extend(sum.refused.iter().map(|(reason, count)| {
