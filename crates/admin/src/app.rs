@@ -2,12 +2,14 @@
 
 use axum::extract::FromRef;
 
+use crate::api::traces::Traces;
 use crate::broker::Broker;
 
 /// Shared by all requests; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub(crate) broker: Broker,
+    pub(crate) traces: Traces,
 }
 
 impl FromRef<App> for Broker {

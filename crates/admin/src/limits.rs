@@ -17,3 +17,8 @@ pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Requests that wait for the broker, each on a thread of its own.
 pub(crate) const ASKING_MAX: usize = 4;
+/// Between two signs of life of a stream of events that has none.
+pub(crate) const STREAM_KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Steps of a trace that a stream takes at once; up to about 500 bytes each, and the payload that
+/// is shown.
+pub(crate) const TRACE_STEPS_AT_ONCE: usize = 256;

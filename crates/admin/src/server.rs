@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use unbroken_broker::BrokerHandle;
 
+use crate::api::traces::Traces;
 use crate::app::App;
 use crate::broker::Broker;
 use crate::hosts::{self, Hosts};
@@ -121,6 +122,7 @@ impl Drop for Admin {
 fn routes(options: &Options, handle: BrokerHandle) -> Router {
     let app = App {
         broker: Broker::new(handle, &options.version),
+        traces: Traces::default(),
     };
     let (api, _) = api::router();
     let not_found = async || {

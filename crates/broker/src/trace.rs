@@ -63,7 +63,12 @@ impl TraceWatch {
 }
 
 /// Begins a trace at a shard.
-pub(crate) fn begin(shard: &mut Shard, driver: &mut Driver, filter: TraceFilter, watch: TraceWatch) {
+pub(crate) fn begin(
+    shard: &mut Shard,
+    driver: &mut Driver,
+    filter: TraceFilter,
+    watch: TraceWatch,
+) {
     shard.begin_trace(watch.number, filter);
     driver.traces.push(watch);
 }

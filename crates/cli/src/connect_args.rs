@@ -9,8 +9,8 @@ use unbroken_client::{ConnectTo, Limits, Message, Retries, RetryDuration, Sessio
 use unbroken_mqtt_proto::{Escaped, Property, PropertyBuf, QoS, Version};
 
 use crate::exit::Failure;
-use crate::properties::{self, Given, Place};
 use crate::packet_lines::PacketLines;
+use crate::properties::{self, Given, Place};
 use crate::transport_args::TransportArgs;
 use crate::url::Url;
 

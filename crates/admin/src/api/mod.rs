@@ -4,6 +4,7 @@
 //! function of the role that it needs.
 
 mod node;
+pub(crate) mod traces;
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
@@ -24,7 +25,7 @@ struct Api;
 /// All routes, and the document that describes them.
 pub(crate) fn router() -> (Router<App>, Document) {
     let for_role = |role, routes: OpenApiRouter<App>| {
-        routes.route_layer(from_fn(
+        routes.layer(from_fn(
             move |caller: Extension<Caller>, request: Request, next: Next| {
                 identity::require(role, caller, request, next)
             },
@@ -44,11 +45,16 @@ pub(crate) fn router() -> (Router<App>, Document) {
 }
 
 fn for_viewers() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(node::show))
+    OpenApiRouter::new()
+        .routes(routes!(node::show))
+        .routes(routes!(traces::list))
+        .routes(routes!(traces::events))
 }
 
 fn for_operators() -> OpenApiRouter<App> {
     OpenApiRouter::new()
+        .routes(routes!(traces::begin))
+        .routes(routes!(traces::end))
 }
 
 fn for_admins() -> OpenApiRouter<App> {

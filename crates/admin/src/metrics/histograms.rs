@@ -61,7 +61,14 @@ fn one(
     let counts = histogram.counts().iter().copied().enumerate();
     let buckets = counts.map(|(bucket, count)| {
         let is_last = bucket == Histogram::BUCKETS - 1;
-        (if is_last { f64::INFINITY } else { end_of(bucket) }, count)
+        (
+            if is_last {
+                f64::INFINITY
+            } else {
+                end_of(bucket)
+            },
+            count,
+        )
     });
     let buckets: Vec<_> = buckets.collect();
     let exemplars = None::<&HashMap<usize, Exemplar<NoLabelSet, f64>>>;

@@ -200,6 +200,10 @@ impl Deliverer<'_> {
             && (crowded || session.is_behind())
             && self.leave_on_disk(session_id, terms, item)
         {
+            if self.telemetry.tracer.is_on() {
+                let step = TraceStep::Stored { qos };
+                self.trace_copy(session_id, item.publisher, &item.publication, &step);
+            }
             return;
         }
         let Some(session) = self.sessions.get_mut(session_id) else {

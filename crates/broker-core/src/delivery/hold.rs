@@ -181,9 +181,10 @@ impl Deliverer<'_> {
     #[cold]
     fn trace_answer(&mut self, index: u32, packet: &Packet<'_>) {
         let (packet_id, reason) = match packet {
-            Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {
-                (ack.packet_id, Some(ack.reason))
-            }
+            Packet::PubAck(ack)
+            | Packet::PubRec(ack)
+            | Packet::PubRel(ack)
+            | Packet::PubComp(ack) => (ack.packet_id, Some(ack.reason)),
             Packet::UnsubAck(unsuback) => (unsuback.packet_id, None),
             _ => return,
         };
@@ -194,11 +195,13 @@ impl Deliverer<'_> {
             user: session.and_then(Session::user),
             publisher: None,
         };
-        self.telemetry.tracer.step(parties, None, |_| TraceStep::Answered {
-            packet: packet.packet_type(),
-            packet_id: packet_id.get(),
-            reason,
-        });
+        self.telemetry
+            .tracer
+            .step(parties, None, |_| TraceStep::Answered {
+                packet: packet.packet_type(),
+                packet_id: packet_id.get(),
+                reason,
+            });
     }
 
     /// Holds a message of QoS 0 for its own publisher, behind what is held for that already.

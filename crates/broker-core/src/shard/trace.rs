@@ -54,7 +54,8 @@ impl Shard {
         let Some(packet) = frame.packet_type() else {
             return;
         };
-        let has_id = (PacketType::PubAck as u8..=PacketType::UnsubAck as u8).contains(&(packet as u8));
+        let has_id =
+            (PacketType::PubAck as u8..=PacketType::UnsubAck as u8).contains(&(packet as u8));
         let id = frame.body.first_chunk().filter(|_| has_id);
         let step = TraceStep::Received {
             packet,

@@ -112,7 +112,10 @@ mod tests {
         histogram.observe(5_000, 1);
         let quantiles = [0, 500, 990, 991, 1_000].map(|share| histogram.quantile(share));
         assert_eq!(quantiles, [512, 512, 512, 8_192, 8_192].map(Some));
-        assert_eq!((histogram.total(), histogram.sum()), (100, 99 * 300 + 5_000));
+        assert_eq!(
+            (histogram.total(), histogram.sum()),
+            (100, 99 * 300 + 5_000)
+        );
         let before = histogram;
         histogram.observe(u64::MAX, 1);
         assert_eq!(histogram.since(&before).quantile(1), Some(u64::MAX));

@@ -24,8 +24,8 @@ pub use audit_totals::{Aside, AuditTotals, PublishersTotals};
 pub use event::Event;
 pub use histogram::Histogram;
 pub use latency::Latencies;
-pub use trace::{TraceFilter, TraceStep, Traced};
 pub use stats::{CommitTimes, SleepingTotals, Stats, Work};
+pub use trace::{TraceFilter, TraceStep, Traced};
 
 pub(crate) use audit_totals::Again;
 pub(crate) use audit_values::{VERDICT, rfc3339, sentence};

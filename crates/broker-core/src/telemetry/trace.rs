@@ -98,6 +98,11 @@ pub enum TraceStep {
         /// Messages in front of it.
         behind: usize,
     },
+    /// It waits for a receiver on disk.
+    Stored {
+        /// As it was granted.
+        qos: QoS,
+    },
     /// Messages are not delivered.
     Dropped {
         /// Why.
@@ -338,7 +343,10 @@ mod tests {
         // A client whose user was seen is known by its id.
         assert_eq!(of(None, Some("u"), None), [true, true, false, false]);
         assert_eq!(of(None, None, Some("t/+")), [true, false, true, false]);
-        assert_eq!(of(Some("b"), None, Some("t/+")), [false, false, true, false]);
+        assert_eq!(
+            of(Some("b"), None, Some("t/+")),
+            [false, false, true, false]
+        );
         assert_eq!(of(None, None, Some("no/#/filter")), [false; 4]);
     }
 

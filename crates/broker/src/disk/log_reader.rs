@@ -18,7 +18,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use unbroken_broker_core::{CommitTimes, Frontier, Histogram, Position, ReadRequest, ShardId, StoreSize};
+use unbroken_broker_core::{
+    CommitTimes, Frontier, Histogram, Position, ReadRequest, ShardId, StoreSize,
+};
 use unbroken_persist::{Needs, Times, behind, left_out, log_of, read};
 use unbroken_store::{CommitStats, StoreError};
 

@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use unbroken_broker_core::{
-    Action, Actions, Ceiling, ClientInfo, Denial, DropReason, Effect, Event, Forget, Histogram, Latencies,
-    Member,    OwnMessage, Role, Rule, RuleSet, SessionInfo, Stats, SubscriptionInfo,
+    Action, Actions, Ceiling, ClientInfo, Denial, DropReason, Effect, Event, Forget, Histogram,
+    Latencies, Member, OwnMessage, Role, Rule, RuleSet, SessionInfo, Stats, SubscriptionInfo,
 };
 use unbroken_broker_core::{Page, Place, ShardId};
 pub use unbroken_mqtt_proto::QoS;

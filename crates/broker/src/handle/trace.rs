@@ -56,6 +56,11 @@ impl Trace {
         })
     }
 
+    /// Its number, of all traces since the start.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// When it ends.
     pub fn until(&self) -> Instant {
         self.until

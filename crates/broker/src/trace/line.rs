@@ -19,7 +19,7 @@ pub struct TraceLine {
     pub at: String,
     /// The number of the shard.
     pub shard: u8,
-    /// What happened: `received`, `matched`, `sent`, `queued`, `dropped`, `answered`, `connected`
+    /// What happened: `received`, `matched`, `sent`, `queued`, `stored`, `dropped`, `answered`, `connected`
     /// and others.
     pub step: String,
     /// Whose packet, copy or event it is.
@@ -150,6 +150,10 @@ impl TraceLine {
                 self.qos = Some(*qos as u8);
                 self.behind = Some(*behind as u64);
             }
+            TraceStep::Stored { qos } => {
+                self.step = "stored".to_owned();
+                self.qos = Some(*qos as u8);
+            }
             TraceStep::Dropped { reason, count } => {
                 self.step = "dropped".to_owned();
                 self.reason = Some(reason.name().to_owned());
@@ -194,7 +198,10 @@ impl TraceLine {
             Event::Slowed { rate, .. } => ("slowed", Some(rate.clone())),
             Event::SessionEnded { undelivered, .. } => {
                 self.count = Some(*undelivered);
-                ("session ended", Some("messages were still waiting in it".to_owned()))
+                (
+                    "session ended",
+                    Some("the count is of messages that still waited in it".to_owned()),
+                )
             }
             Event::Subscribed { filter, reason, .. } => {
                 self.filter = Some(filter.to_string());
@@ -288,7 +295,14 @@ impl Display for TraceLine {
             ("receivers", number(self.receivers)),
             ("names", names.filter(|names| !names.is_empty())),
             ("groups", number(self.groups.filter(|groups| *groups > 0))),
-            ("other_shards", number(self.other_shards.filter(|shards| *shards > 0).map(Into::into))),
+            (
+                "other_shards",
+                number(
+                    self.other_shards
+                        .filter(|shards| *shards > 0)
+                        .map(Into::into),
+                ),
+            ),
             ("behind", number(self.behind)),
             ("count", number(self.count)),
             ("reason", self.reason.clone()),
@@ -355,7 +369,10 @@ mod tests {
              retain=1 bytes=100 payload=\"x y\""
         );
         let json = serde_json::to_string(&line).unwrap();
-        assert!(json.contains(r#""step":"received","client":"a\nb","packet":"PUBLISH""#), "{json}");
+        assert!(
+            json.contains(r#""step":"received","client":"a\nb","packet":"PUBLISH""#),
+            "{json}"
+        );
         assert_eq!(serde_json::from_str::<TraceLine>(&json).unwrap(), line);
     }
 }
