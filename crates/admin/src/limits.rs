@@ -79,3 +79,8 @@ pub(crate) const PAGE_MAX: usize = 1_000;
 
 const _: () = assert!(SESSIONS_OF_ACCOUNT_MAX < SESSIONS_MAX);
 const _: () = assert!(THROTTLE_FORGETS.as_secs() > THROTTLE_ADDRESS_MAX.as_secs());
+/// Between two signs of life of a stream of events that has none.
+pub(crate) const STREAM_KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Steps of a trace that a stream takes at once; up to about 500 bytes each, and the payload that
+/// is shown.
+pub(crate) const TRACE_STEPS_AT_ONCE: usize = 256;

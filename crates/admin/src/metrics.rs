@@ -3,6 +3,8 @@
 //! Names follow Prometheus' conventions: base units, `_total` for counters. There is no label for
 //! clients or topics, so the size of the answer does not depend on them.
 
+mod histograms;
+
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -205,6 +207,7 @@ impl Collector for Snapshot {
         )?;
         self.encode_by_reason(&mut to)?;
         self.encode_audit(&mut to)?;
+        histograms::encode(&self.stats, &mut to)?;
         self.encode_about(&mut to)?;
         self.encode_process(&mut to)
     }
@@ -250,15 +253,6 @@ impl Snapshot {
             to.encode_descriptor("unbroken_build_info", help, None, MetricType::Gauge)?;
         let labels = [("version", &*self.version)];
         ConstGauge::new(1_i64).encode(version.encode_family(&labels)?)?;
-        let name = "unbroken_commit_duration_seconds";
-        let help = "How long group commits took when there last were any, by quantile";
-        let mut commits = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        let times = self.stats.commits;
-        for (quantile, micros) in [("0.5", times.p50_us), ("0.99", times.p99_us)] {
-            #[expect(clippy::cast_precision_loss, reason = "far below 2^53 microseconds")]
-            let seconds = ConstGauge::new(micros as f64 / 1e6);
-            seconds.encode(commits.encode_family(&[("quantile", quantile)])?)?;
-        }
         let name = "unbroken_certificate_expiry_timestamp_seconds";
         let help = "The last second in which all certificates or lists of a file are valid";
         let mut expiries = to.encode_descriptor(name, help, None, MetricType::Gauge)?;

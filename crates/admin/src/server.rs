@@ -19,6 +19,7 @@ use unbroken_broker::config::AdminMetrics;
 use unbroken_broker::config::Anonymous;
 use unbroken_broker::{BrokerHandle, ServerTls, TlsError, local_socket};
 
+use crate::api::traces::Traces;
 use crate::app::App;
 use crate::broker::Broker;
 use crate::connection::{serve_network, serve_socket};
@@ -254,6 +255,7 @@ fn routes(options: &Options, handle: BrokerHandle, identity: Identity) -> Router
     let app = App {
         broker: Broker::new(handle, &options.version),
         identity: identity.clone(),
+        traces: Traces::default(),
     };
     let (api, _) = api::router();
     let not_found = async || {

@@ -74,5 +74,6 @@ pub use session::{ClientInfo, Page, Place, SessionInfo, SleepingSession, Subscri
 pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};
 pub use shard::{Outputs, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard};
 pub use telemetry::{
-    Aside, AuditTotals, CommitTimes, Event, PublishersTotals, SleepingTotals, Stats, Work,
+    Aside, AuditTotals, CommitTimes, Event, Histogram, Latencies, PublishersTotals, SleepingTotals,
+    Stats, TraceFilter, TraceStep, Traced, Work,
 };

@@ -386,6 +386,13 @@ pub(crate) const BUNDLED_FOR_MAX: u32 = 2;
 pub(crate) const BUNDLED_COST_MIN: u64 = 1_024;
 /// Bytes of a bundle beyond which nothing more is added to it.
 pub(crate) const BUNDLE_BYTES_MAX: usize = 16 * 1_024;
+/// Steps of traces that wait for the driver, of one shard and turn. About 200 bytes each, and the
+/// payload that a trace shows.
+pub(crate) const TRACED_STEPS_MAX: usize = 2_048;
+/// Clients that a trace of a user knows by their ids. 16 bytes each.
+pub(crate) const TRACED_CLIENTS_MAX: usize = 1_024;
+/// Receivers of a message that a trace names.
+pub(crate) const TRACED_RECEIVERS_MAX: usize = 8;
 /// Bytes of one bundle beyond which it is given back to the allocator.
 pub(crate) const BUNDLE_LENT_EACH_MAX: usize = 40 * 1_024;
 /// Bundles lent by one shard to others, 10 MiB together at most and as a rule a tenth of that. As

@@ -27,6 +27,7 @@ mod sockets;
 mod store;
 mod subscribe;
 mod tick;
+mod trace;
 mod turn;
 
 pub use outputs::Outputs;
@@ -468,12 +469,18 @@ impl Shard {
                 self.handle_publish(now, id, session, publish)
             }
             PacketType::PubAck => {
+                if self.telemetry.tracer.is_on() {
+                    self.trace_packet(session, frame);
+                }
                 let ack = Ack::decode_puback(frame, version)?;
                 self.deliverer(now).handle_puback(session, ack)?;
                 self.pump(now, session);
                 Ok(Flow::Done)
             }
             _ => {
+                if self.telemetry.tracer.is_on() {
+                    self.trace_packet(session, frame);
+                }
                 let packet = Packet::decode(frame, version)?;
                 self.handle_packet(now, id, session, version, packet)
             }

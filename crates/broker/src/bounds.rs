@@ -184,6 +184,18 @@ pub(crate) const HANDLE_PAGE: usize = 256;
 /// Event receivers of one broker.
 pub(crate) const HANDLE_WATCHES: usize = 16;
 
+/// Traces at the same time. Each costs a look at its filter for each packet.
+pub(crate) const TRACES: usize = 8;
+
+/// How long a trace may take.
+pub(crate) const TRACE_TIME_MAX: Duration = Duration::from_hours(1);
+
+/// Steps that wait for the reader of one trace; about 250 bytes each and the payload that is shown.
+pub(crate) const TRACE_STEPS: usize = 4_096;
+
+/// Bytes of each payload that a trace may show.
+pub const TRACE_PAYLOAD_MAX: u16 = 1_024;
+
 /// Events that wait for one receiver; up to about 200 bytes each and the names in them.
 pub(crate) const HANDLE_EVENTS: usize = 10_000;
 

@@ -53,9 +53,10 @@ use crate::channel::EventSender;
 use crate::config::Storage;
 use crate::control::{self, Control};
 use crate::failure::{self, Failure};
-use crate::handle::{AccessInForce, HandleError, Requests, WriteBatch};
+use crate::handle::{AccessInForce, HandleError, Requests, Trace, WriteBatch};
 use crate::server::Notice;
 use crate::stored_access::{Change, StoredAccess};
+use crate::trace::TraceFilter;
 
 /// An open store, and the state restored from it.
 #[derive(Debug)]
@@ -143,6 +144,10 @@ impl control::Operator for Operator {
         }
         let changed = self.access.change(change, &self.requests);
         changed.map_err(|error| error.to_string())
+    }
+
+    fn trace(&self, filter: &TraceFilter, time: Duration) -> Result<Trace, String> {
+        Trace::begin(&self.requests, filter, time).map_err(|error| error.to_string())
     }
 
     fn automatic_bans(&self) -> Vec<(IpAddr, u64)> {

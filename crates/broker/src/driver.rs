@@ -24,6 +24,7 @@ use crate::disk::StoreHandle;
 use crate::log::Tallies;
 use crate::request::Watch;
 use crate::sockets::{Sockets, TransportNews};
+use crate::trace::TraceWatch;
 use crate::transport::{Guess, guess};
 pub(crate) use answers::decided;
 use answers::{Answer, answer_all};
@@ -41,6 +42,8 @@ pub(crate) struct Driver {
     pub(crate) log: Tallies,
     /// Threads that receive events.
     pub(crate) watches: Vec<Watch>,
+    /// Readers of traces.
+    pub(crate) traces: Vec<TraceWatch>,
     /// Answers to the shard's requests that need no other thread.
     answers: VecDeque<Answer>,
     /// Connections to close once all messages to other shards are sent.
@@ -71,6 +74,7 @@ impl Driver {
             store_handle,
             log: Tallies::default(),
             watches: Vec::new(),
+            traces: Vec::new(),
             answers: VecDeque::new(),
             closing: Vec::new(),
             closing_waits: false,

@@ -30,6 +30,7 @@ mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod handle;
+mod heap;
 mod listener;
 pub mod local_socket;
 mod log;
@@ -49,6 +50,7 @@ mod sockets;
 mod source;
 pub mod stored_access;
 mod tls;
+pub mod trace;
 mod transport;
 mod tuning;
 mod websocket;

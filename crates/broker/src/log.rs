@@ -17,7 +17,6 @@
 mod tallies;
 
 use std::fmt::{self, Display};
-use std::sync::Arc;
 
 use unbroken_broker_core::{CloseCause, Disconnection, Event, FaultPlace};
 use unbroken_mqtt_proto::ReasonCode;
@@ -57,6 +56,7 @@ fn connection_event(event: &Event) {
     match event {
         Event::Connected {
             client_id,
+            user,
             address,
             version,
             session_present,
@@ -65,6 +65,7 @@ fn connection_event(event: &Event) {
             tracing::info!(
                 target: CLIENT,
                 client = %Escaped(client_id),
+                user = user.as_deref().map(|user| tracing::field::display(Escaped(user))),
                 address = address.map(tracing::field::display),
                 version = %version,
                 session_present,
@@ -196,27 +197,6 @@ fn subscription_refused(client_id: &str, filter: &str, reason: ReasonCode, sent:
         count = (count > 1).then_some(count),
         "subscription refused"
     );
-}
-
-/// The client that an event is about, as far as it has a name.
-fn client_of(event: &Event) -> Option<&Arc<str>> {
-    match event {
-        Event::Refused { client_id, .. } => client_id.as_ref(),
-        Event::Connected { client_id, .. }
-        | Event::Disconnected { client_id, .. }
-        | Event::Slowed { client_id, .. }
-        | Event::SessionEnded { client_id, .. }
-        | Event::Subscribed { client_id, .. }
-        | Event::Unsubscribed { client_id, .. }
-        | Event::SubscriptionRevoked { client_id, .. }
-        | Event::WillPublished { client_id, .. }
-        | Event::Dropped { client_id, .. }
-        | Event::PublisherFault { client_id, .. }
-        | Event::LaneIntruded { client_id, .. }
-        | Event::LaneOwner { client_id, .. }
-        | Event::LaneRefused { client_id, .. } => Some(client_id),
-        _ => None,
-    }
 }
 
 /// Results of the audit.

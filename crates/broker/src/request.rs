@@ -9,8 +9,10 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
 
 use unbroken_broker_core::{
     ClientInfo, Clients, DropReason, Event, Forget, OwnMessage, Page, Place, Policy, SessionInfo,
-    Stats, SubscriptionInfo,
+    Stats, SubscriptionInfo, TraceFilter,
 };
+
+use crate::trace::TraceWatch;
 
 /// Where an answer goes. It has room for all answers.
 pub(crate) type Answer<T> = SyncSender<T>;
@@ -49,6 +51,11 @@ pub(crate) enum Request {
         answer: Answer<()>,
     },
     Watch(Watch),
+    Trace {
+        filter: TraceFilter,
+        watch: TraceWatch,
+    },
+    EndTrace(u64),
     /// What clients may do from now on.
     SetAccess {
         policy: Option<Arc<Policy>>,

@@ -10,7 +10,7 @@ use crate::data::{backup, bans, db, doctor, restore, retained, roles, sessions, 
 use crate::exit::{self, Failure};
 use crate::{
     access, admin, audit, bench, cert, check, completions, demo, man, options_file, passwd, pipe,
-    publish, reload, ring, serve, subscribe,
+    publish, reload, ring, serve, subscribe, trace,
 };
 
 /// Message passing you can prove: an MQTT broker and its tools.
@@ -66,6 +66,7 @@ enum Command {
     Restore(restore::Args),
     Doctor(doctor::Args),
     Sessions(sessions::Args),
+    Trace(trace::Args),
     Retained(retained::Args),
     Db(db::Args),
     Completions(completions::Args),
@@ -118,6 +119,7 @@ impl Command {
             Self::Restore(args) => restore::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Doctor(args) => doctor::run(&args),
             Self::Sessions(args) => sessions::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Trace(args) => trace::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Retained(args) => retained::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Db(args) => db::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Completions(args) => completions::run(&args).map(|()| ExitCode::SUCCESS),

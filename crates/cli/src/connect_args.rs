@@ -9,8 +9,8 @@ use unbroken_client::{ConnectTo, Limits, Message, Retries, RetryDuration, Sessio
 use unbroken_mqtt_proto::{Escaped, Property, PropertyBuf, QoS, Version};
 
 use crate::exit::Failure;
+use crate::packet_lines::PacketLines;
 use crate::properties::{self, Given, Place};
-use crate::trace::Trace;
 use crate::transport_args::TransportArgs;
 use crate::url::Url;
 
@@ -195,7 +195,7 @@ impl Options {
             options = options.will(will.clone(), 0);
         }
         if self.trace {
-            let trace = Trace::new(self.version, &self.client_id);
+            let trace = PacketLines::new(self.version, &self.client_id);
             options = options.observer(move |direction, packet| trace.show(direction, packet));
         }
         options

@@ -22,6 +22,7 @@ mod json;
 mod man;
 mod message;
 mod options_file;
+mod packet_lines;
 mod passwd;
 mod pipe;
 mod properties;

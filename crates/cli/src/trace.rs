@@ -1,135 +1,94 @@
-//! The lines of `-d`: each packet, in Mosquitto's words and on standard output as there.
+//! `unbroken trace`: what a running broker does with the packets of some clients, as it does it.
 
-use std::fmt;
-use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
 
-use unbroken_client::{Direction, Packet, Version};
-use unbroken_mqtt_proto::{Ack, Escaped, PacketId, Publish};
+use unbroken_broker::config::parse_duration;
+use unbroken_broker::trace::{TRACE_PAYLOAD_MAX, TraceFilter, TraceLine};
 
-/// Prints for one client.
-pub(crate) struct Trace {
-    version: Version,
-    given_id: String,
-    /// The one that the broker has assigned, or the given one.
-    client_id: Mutex<String>,
+use crate::data::{DataArgs, failure};
+use crate::exit::{self, Failure};
+
+/// Show live what the broker does with packets of some clients
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  unbroken trace --client boiler-7
+  unbroken trace --user maintenance --for 5m
+  unbroken trace --topic 'plant/+/alarm' --client boiler-7 --json | jq 'select(.step==\"dropped\")'
+  unbroken trace --topic 'plant/#' --payload 64 --data /var/lib/unbroken
+
+Each line is a step: a packet `received` and its answer (`answered`); the receivers of a message
+(`matched`, with the access rules' verdict); a copy `sent`, `queued`, `stored` (it waits on disk) or `dropped` with the reason;
+`connected`, `refused`, `subscribed`, `disconnected`. With several of --client, --user and --topic
+all must hold; a client is the sender or the receiver. The topic is as the broker has it, with mount
+points. On another shard than its publisher's, a message is known by its publisher's id, and not by
+its user. If steps come faster than they are printed, some are `missed`, with their number.
+
+At most 8 traces go on at the same time. Without one, packets cost nothing more than before. The
+broker is found by its data directory.
+
+Exit codes: 0 the time is over; 2 wrong usage; 66 there is no such directory; 69 no broker has it,
+or it refuses the trace; 77 it is another user's.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    data: DataArgs,
+    /// The client with this id sends or receives it
+    #[arg(long, value_name = "ID")]
+    client: Option<String>,
+    /// A client of this user does
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Its topic matches this filter
+    #[arg(long, value_name = "FILTER")]
+    topic: Option<String>,
+    /// How long: 30s, 5m; at most 1h
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = time)]
+    time: Duration,
+    /// Show so many bytes of each payload; at most 1024
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=i64::from(TRACE_PAYLOAD_MAX)))]
+    payload: u16,
+    /// Print each step as one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
-impl Trace {
-    pub(crate) fn new(version: Version, client_id: &str) -> Self {
-        Self {
-            version,
-            given_id: client_id.to_owned(),
-            client_id: Mutex::new(client_id.to_owned()),
-        }
-    }
+fn time(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|what| format!("it {what}"))
+}
 
-    pub(crate) fn show(&self, direction: Direction, packet: &Packet<'_>) {
-        match direction {
-            Direction::Sent => self.sent(packet),
-            Direction::Received => self.received(packet),
-        }
-    }
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let none = || {
+        let why = "no broker that runs has this data directory";
+        Failure::new(exit::UNAVAILABLE, why)
+    };
+    let broker = args.data.running()?.ok_or_else(none)?;
+    let text = |text: &Option<String>| text.as_deref().map(Arc::from);
+    let filter = TraceFilter {
+        client_id: text(&args.client),
+        user: text(&args.user),
+        topic: text(&args.topic),
+        payload_bytes: args.payload,
+    };
+    let mut printed = Ok(());
+    let traced = broker.trace(&filter, args.time, |line| {
+        printed = print(line, args.json);
+        printed.is_ok()
+    });
+    printed.map_err(|error| Failure::output(&error))?;
+    traced.map_err(|error| failure(&error))
+}
 
-    fn sent(&self, packet: &Packet<'_>) {
-        let name = packet.packet_type();
-        match packet {
-            Packet::Publish(publish) => self.publish("sending", publish),
-            Packet::PubAck(ack)
-            | Packet::PubRec(ack)
-            | Packet::PubRel(ack)
-            | Packet::PubComp(ack) => {
-                self.line(format_args!("sending {name} (m{})", ack.packet_id));
-            }
-            Packet::Subscribe(subscribe) => {
-                let id = subscribe.packet_id;
-                for (filter, options) in &subscribe.filters {
-                    // As Mosquitto: the QoS stands apart from the other options.
-                    let others = options.to_byte() & !0b11;
-                    self.line(format_args!(
-                        "sending SUBSCRIBE (Mid: {id}, Topic: {filter}, QoS: {}, Options: 0x{others:02x})",
-                        options.qos,
-                    ));
-                }
-            }
-            Packet::Unsubscribe(unsubscribe) => {
-                let id = unsubscribe.packet_id;
-                for filter in &unsubscribe.filters {
-                    self.line(format_args!(
-                        "sending UNSUBSCRIBE (Mid: {id}, Topic: {filter})"
-                    ));
-                }
-            }
-            _ => self.line(format_args!("sending {name}")),
-        }
+fn print(line: &TraceLine, as_json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if as_json {
+        serde_json::to_writer(&mut out, line)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{line}")?;
     }
-
-    fn received(&self, packet: &Packet<'_>) {
-        let name = packet.packet_type();
-        match packet {
-            Packet::ConnAck(connack) => {
-                let code = match self.version {
-                    Version::V5 => connack.reason.code(),
-                    _ => connack.reason.to_connack_v3(),
-                };
-                let assigned = connack.properties.assigned_client_identifier();
-                let mut id = self
-                    .client_id
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                assigned.unwrap_or(&self.given_id).clone_into(&mut id);
-                drop(id);
-                self.line(format_args!("received CONNACK ({code})"));
-            }
-            Packet::Publish(publish) => self.publish("received", publish),
-            Packet::PubRec(Ack { packet_id, .. }) | Packet::PubRel(Ack { packet_id, .. }) => {
-                self.line(format_args!("received {name} (Mid: {packet_id})"));
-            }
-            Packet::PubAck(ack) | Packet::PubComp(ack) => self.line(format_args!(
-                "received {name} (Mid: {}, RC:{})",
-                ack.packet_id,
-                ack.reason.code()
-            )),
-            Packet::SubAck(suback) => {
-                self.line(format_args!("received SUBACK"));
-                let codes: Vec<_> = suback.reasons.iter().map(u8::to_string).collect();
-                // As in `line`.
-                let _ = writeln!(
-                    io::stdout(),
-                    "Subscribed (mid: {}): {}",
-                    suback.packet_id,
-                    codes.join(", ")
-                );
-            }
-            Packet::Disconnect(disconnect) => {
-                self.line(format_args!(
-                    "received DISCONNECT ({})",
-                    disconnect.reason.code()
-                ));
-            }
-            _ => self.line(format_args!("received {name}")),
-        }
-    }
-
-    fn publish(&self, verb: &str, publish: &Publish<'_>) {
-        self.line(format_args!(
-            "{verb} PUBLISH (d{}, q{}, r{}, m{}, '{}', ... ({} bytes))",
-            u8::from(publish.dup),
-            publish.qos,
-            u8::from(publish.retain),
-            publish.packet_id.map_or(0, PacketId::get),
-            Escaped::new(publish.topic),
-            publish.payload.len(),
-        ));
-    }
-
-    fn line(&self, text: fmt::Arguments<'_>) {
-        let id = self
-            .client_id
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let id = if id.is_empty() { "(null)" } else { &id };
-        // A reader that is gone is noticed where messages are printed.
-        let _ = writeln!(io::stdout(), "Client {id} {text}");
-    }
+    out.flush()
 }

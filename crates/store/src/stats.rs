@@ -17,6 +17,7 @@ pub struct CommitStats {
     bytes: AtomicU64,
     /// As in [`CommitTimes`].
     took: [AtomicU64; BUCKETS],
+    took_us: AtomicU64,
 }
 
 /// How long commits took, fsync included. Those that had nothing to write do not count.
@@ -25,6 +26,8 @@ pub struct CommitTimes {
     /// How many took less than 2 to the power of the index in microseconds, and no less than half
     /// of that.
     counts: [u64; BUCKETS],
+    /// All of them together, in microseconds.
+    sum_us: u64,
 }
 
 /// The last takes all that is longer: about 36 minutes.
@@ -57,6 +60,7 @@ impl CommitStats {
         for (count, took) in times.counts.iter_mut().zip(&self.took) {
             *count = took.load(Ordering::Relaxed);
         }
+        times.sum_us = self.took_us.load(Ordering::Relaxed);
         times
     }
 
@@ -82,6 +86,8 @@ impl CommitStats {
         let bucket = (bits as usize).min(BUCKETS - 1);
         if let Some(count) = self.took.get(bucket).filter(|_| bytes > 0) {
             count.fetch_add(1, Ordering::Relaxed);
+            let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            self.took_us.fetch_add(us, Ordering::Relaxed);
         }
     }
 }
@@ -94,7 +100,19 @@ impl CommitTimes {
         for (count, before) in since.counts.iter_mut().zip(&earlier.counts) {
             *count = count.saturating_sub(*before);
         }
+        since.sum_us = since.sum_us.saturating_sub(earlier.sum_us);
         since
+    }
+
+    /// How many took less than 2 to the power of the index in microseconds, and no less than half
+    /// of that.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// All of them together, in microseconds.
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us
     }
 
     /// This share of the commits (0 to 1) took less. At most twice the exact figure; none if there

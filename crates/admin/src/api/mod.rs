@@ -9,6 +9,7 @@ mod node;
 mod page;
 mod sign_in;
 mod tokens;
+pub(crate) mod traces;
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
@@ -42,7 +43,7 @@ impl Modify for Credentials {
 /// All routes, and the document that describes them.
 pub(crate) fn router() -> (Router<App>, Document) {
     let for_role = |role, routes: OpenApiRouter<App>| {
-        routes.route_layer(from_fn(
+        routes.layer(from_fn(
             move |caller: Extension<Caller>, request: Request, next: Next| {
                 identity::require(role, caller, request, next)
             },
@@ -74,10 +75,14 @@ fn for_viewers() -> OpenApiRouter<App> {
         .routes(routes!(sign_in::me))
         .routes(routes!(sign_in::own_password))
         .routes(routes!(sign_in::sign_out))
+        .routes(routes!(traces::list))
+        .routes(routes!(traces::events))
 }
 
 fn for_operators() -> OpenApiRouter<App> {
     OpenApiRouter::new()
+        .routes(routes!(traces::begin))
+        .routes(routes!(traces::end))
 }
 
 fn for_admins() -> OpenApiRouter<App> {

@@ -201,6 +201,15 @@ impl Pending {
 }
 
 impl Answer {
+    /// The message that it acknowledges, if it is the first answer to one.
+    #[inline]
+    pub(crate) fn acknowledged(&self) -> Option<PacketId> {
+        match self {
+            Self::PubAck(id, _) | Self::PubRec(id, _) => Some(*id),
+            _ => None,
+        }
+    }
+
     pub(crate) fn packet(&self) -> Packet<'_> {
         // Under the id of what they answer [MQTT-2.2.1-5, MQTT311-2.3.1-6]
         // [MQTT-2.2.1-6, MQTT311-2.3.1-7], and without properties, so that none makes them too long

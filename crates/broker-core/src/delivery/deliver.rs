@@ -16,6 +16,8 @@
 //! - The window ([MQTT-3.3.4-9]) and the output limit hold back QoS 1 and 2 into the queue, never
 //!   QoS 0 or acknowledgements [MQTT-3.3.4-10].
 
+use std::sync::Arc;
+
 use unbroken_mqtt_proto::QoS;
 
 use super::Deliverer;
@@ -29,6 +31,7 @@ use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::Terms;
 use crate::session::Session;
+use crate::telemetry::{Parties, TraceStep};
 
 impl Deliverer<'_> {
     /// Begins the delivery of another message: what was encoded for the last one is forgotten.
@@ -106,7 +109,7 @@ impl Deliverer<'_> {
                     if durable && terms.group.is_none() {
                         self.sessions.touch_sent(session_id, packet_id);
                     }
-                    self.sent(&item.publication);
+                    self.sent(session_id, item, qos);
                 }
                 Err(delivery) => {
                     // Not reached while `window_open` tells the truth; the message is kept either
@@ -163,7 +166,7 @@ impl Deliverer<'_> {
                 let topic = item.publication.topic;
                 let counting = session.sent_qos0(topics, topic, totals, findings);
                 item.news_of_copy(terms, counting, News::Sent, findings);
-                self.sent(&item.publication);
+                self.sent(session_id, item, qos);
             }
             Err(reason) => self.refuse_entry(session_id, terms, item, reason),
         }
@@ -197,6 +200,10 @@ impl Deliverer<'_> {
             && (crowded || session.is_behind())
             && self.leave_on_disk(session_id, terms, item)
         {
+            if self.telemetry.tracer.is_on() {
+                let step = TraceStep::Stored { qos };
+                self.trace_copy(session_id, item.publisher, &item.publication, &step);
+            }
             return;
         }
         let Some(session) = self.sessions.get_mut(session_id) else {
@@ -229,10 +236,16 @@ impl Deliverer<'_> {
             item.wait_for(kept);
         }
         note_given(self.retained, session_id, item, qos);
+        let behind = session.outbox.queue_len();
+        self.telemetry.queued_behind(behind);
         session.outbox.push(qos, delivery);
         self.telemetry.accepted();
         self.telemetry.queued(cost);
         self.sessions.note_fill(self.limits, session_id);
+        if self.telemetry.tracer.is_on() {
+            let step = TraceStep::Queued { qos, behind };
+            self.trace_copy(session_id, item.publisher, &item.publication, &step);
+        }
     }
 
     /// Gives a message to a session, to leave when its packet id is stored, if the session stays,
@@ -266,8 +279,35 @@ impl Deliverer<'_> {
     }
 
     #[inline]
-    pub(super) fn sent(&mut self, publication: &Publication<'_>) {
+    fn sent(&mut self, session_id: SessionId, item: &Item<'_>, qos: QoS) {
+        let publication = &item.publication;
+        // That was published long before its receiver asked for it.
+        if !item.is_retained_copy {
+            self.telemetry.sent_after(self.now, publication.stamp);
+        }
         self.telemetry.sent_payload(publication.payload.len());
         self.telemetry.sent_publish();
+        if self.telemetry.tracer.is_on() {
+            let step = TraceStep::Sent { qos };
+            self.trace_copy(session_id, item.publisher, publication, &step);
+        }
+    }
+
+    /// Something became of one receiver's copy of a message.
+    #[cold]
+    pub(super) fn trace_copy(
+        &mut self,
+        session_id: SessionId,
+        publisher: Option<&Arc<str>>,
+        publication: &Publication<'_>,
+        step: &TraceStep,
+    ) {
+        let session = self.sessions.get(session_id);
+        let parties = Parties {
+            client_id: session.map(|session| &session.client_id),
+            user: session.and_then(Session::user),
+            publisher,
+        };
+        self.telemetry.tracer.copy(parties, publication, step);
     }
 }

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use unbroken_mqtt_proto::{PacketId, QoS};
+use unbroken_mqtt_proto::{Packet, PacketId, QoS};
 
 use super::Deliverer;
 use super::item::{Item, note_given, terms_of_copy};
@@ -23,7 +23,8 @@ use crate::durability::WaitFor;
 use crate::ids::{ConnectionId, SessionId, StoreId};
 use crate::reason::DropReason;
 use crate::routing::Terms;
-use crate::session::Delivery;
+use crate::session::{Delivery, Session};
+use crate::telemetry::{Parties, TraceStep};
 
 impl Deliverer<'_> {
     /// Sends an answer, or holds it until what it promises is true; later ones stand behind it.
@@ -33,7 +34,13 @@ impl Deliverer<'_> {
             return;
         };
         if connection.holds_nothing() && self.gate.is_met(until) {
+            if what.acknowledged().is_some() {
+                self.telemetry.acknowledged();
+            }
             return self.send_answer(id.index, &what);
+        }
+        if let Some(packet_id) = what.acknowledged() {
+            self.telemetry.held_acknowledgement(self.now, id, packet_id);
         }
         let what = Outgoing::Answer(what);
         self.connections.hold(self.gate, id, until, what);
@@ -41,6 +48,9 @@ impl Deliverer<'_> {
 
     /// Answers in the place that was reserved.
     pub(crate) fn answer_reserved(&mut self, id: ConnectionId, until: WaitFor, what: Answer) {
+        if let Some(packet_id) = what.acknowledged() {
+            self.telemetry.held_acknowledgement(self.now, id, packet_id);
+        }
         let Self {
             connections, gate, ..
         } = self;
@@ -133,7 +143,13 @@ impl Deliverer<'_> {
                     self.send_held_publish(id, qos, packet_id);
                 }
                 Outgoing::Copy(copy) => self.send_held_copy(id, *copy),
-                Outgoing::Answer(answer) => self.send_answer(id.index, &answer),
+                Outgoing::Answer(answer) => {
+                    if let Some(packet_id) = answer.acknowledged() {
+                        let telemetry = &mut self.telemetry;
+                        telemetry.released_acknowledgement(self.now, id, packet_id);
+                    }
+                    self.send_answer(id.index, &answer);
+                }
                 Outgoing::Reserved => {}
             }
         }
@@ -155,8 +171,37 @@ impl Deliverer<'_> {
                 _ => {}
             }
         }
-        self.connections
-            .send(self.telemetry, index, &answer.packet());
+        let packet = answer.packet();
+        self.connections.send(self.telemetry, index, &packet);
+        if self.telemetry.tracer.is_on() {
+            self.trace_answer(index, &packet);
+        }
+    }
+
+    #[cold]
+    fn trace_answer(&mut self, index: u32, packet: &Packet<'_>) {
+        let (packet_id, reason) = match packet {
+            Packet::PubAck(ack)
+            | Packet::PubRec(ack)
+            | Packet::PubRel(ack)
+            | Packet::PubComp(ack) => (ack.packet_id, Some(ack.reason)),
+            Packet::UnsubAck(unsuback) => (unsuback.packet_id, None),
+            _ => return,
+        };
+        let session = self.connections.at(index).and_then(Connection::session);
+        let session = session.and_then(|id| self.sessions.get(id));
+        let parties = Parties {
+            client_id: session.map(|session| &session.client_id),
+            user: session.and_then(Session::user),
+            publisher: None,
+        };
+        self.telemetry
+            .tracer
+            .step(parties, None, |_| TraceStep::Answered {
+                packet: packet.packet_type(),
+                packet_id: packet_id.get(),
+                reason,
+            });
     }
 
     /// Holds a message of QoS 0 for its own publisher, behind what is held for that already.
@@ -214,6 +259,7 @@ impl Deliverer<'_> {
             return;
         };
         let (number, again) = (delivery.number, delivery.again);
+        let was_retained = delivery.retain;
         let message = Arc::clone(&delivery.message);
         let publication = message.publication();
         let start = may_leave(self.access, to, &publication, true, self.now).and_then(|()| {
@@ -229,7 +275,15 @@ impl Deliverer<'_> {
             Ok(start) => {
                 writer.finish_publish(start, packet_id, again);
                 self.settle(session_id, number, Fate::Sent);
-                self.sent(&publication);
+                if !was_retained {
+                    self.telemetry.sent_after(self.now, publication.stamp);
+                }
+                self.telemetry.sent_payload(publication.payload.len());
+                self.telemetry.sent_publish();
+                if self.telemetry.tracer.is_on() {
+                    let step = TraceStep::Sent { qos };
+                    self.trace_copy(session_id, message.publisher(), &publication, &step);
+                }
             }
             Err(reason) => {
                 self.give_up(session_id, packet_id, false, reason);

@@ -19,10 +19,11 @@ use crate::connection::{Answer, Connection, Connections, Writer};
 use crate::durability::WaitFor;
 use crate::ids::SessionId;
 use crate::limits::Limits;
-use crate::message::Publication;
+use crate::message::{Message, Publication};
 use crate::policy::AccessControl;
 use crate::reason::DropReason;
 use crate::session::{Delivery, Rules, Session};
+use crate::telemetry::TraceStep;
 
 impl Deliverer<'_> {
     /// Sends what may be sent now: first what an earlier connection left unanswered, then the
@@ -75,6 +76,8 @@ impl Deliverer<'_> {
             return false;
         };
         let (number, again) = (delivery.number, delivery.again);
+        let is_traced = self.telemetry.tracer.is_on();
+        let traced = is_traced.then(|| Arc::clone(&delivery.message));
         let publication = delivery.message.publication();
         let cost = publication.cost();
         self.telemetry.unqueued(cost);
@@ -113,6 +116,7 @@ impl Deliverer<'_> {
                         }
                         self.settle(session_id, number, Fate::Sent);
                         self.telemetry.sent_publish();
+                        self.trace_sent(session_id, qos, traced.as_ref());
                     }
                     Err(delivery) => {
                         writer.take_back(start);
@@ -160,6 +164,8 @@ impl Deliverer<'_> {
                 dup,
             }) => {
                 let (number, again) = (message.number, message.again);
+                let is_traced = self.telemetry.tracer.is_on();
+                let traced = is_traced.then(|| Arc::clone(&message.message));
                 let publication = message.message.publication();
                 let (access, frames) = (&mut *self.access, &mut self.deliveries.frames);
                 let start = may_leave(access, to, &publication, !dup, self.now)
@@ -174,6 +180,7 @@ impl Deliverer<'_> {
                             self.settle(session_id, number, Fate::Sent);
                         }
                         self.telemetry.sent_publish();
+                        self.trace_sent(session_id, qos, traced.as_ref());
                     }
                     // The client now takes smaller packets than before: as if it had been
                     // delivered [MQTT-3.1.2-25].
@@ -188,6 +195,13 @@ impl Deliverer<'_> {
             }
         }
         true
+    }
+
+    fn trace_sent(&mut self, session: SessionId, qos: QoS, traced: Option<&Arc<Message>>) {
+        if let Some(message) = traced {
+            let step = TraceStep::Sent { qos };
+            self.trace_copy(session, message.publisher(), &message.publication(), &step);
+        }
     }
 }
 

@@ -289,8 +289,10 @@ impl Shard {
     ) {
         let connection = self.connections.get(id);
         let address = connection.and_then(|connection| connection.peer().address);
+        let user = connection.and_then(Connection::user).cloned();
         self.event(Event::Connected {
             client_id,
+            user,
             address,
             version: request.version,
             session_present,

@@ -102,6 +102,9 @@ impl Shard {
         if self.must_wait(now, id, topic) {
             return Ok(Flow::Requeue);
         }
+        if self.telemetry.tracer.is_on() {
+            self.trace_publish(session_id, publish, topic);
+        }
         let again = self.came_again(id, publish, topic.as_str());
         let flow = self.take_publish(now, id, session_id, publish, topic.as_str());
         if let Some(again) = again

@@ -105,6 +105,9 @@ impl Shard {
         let Ok(topic) = TopicName::parse(item.publication.topic) else {
             return routed;
         };
+        if self.telemetry.tracer.is_on() {
+            self.trace_matched(item, topic);
+        }
         let mut groups = std::mem::take(&mut self.scratch.groups);
         groups.clear();
         // All whose filters match, and no others. [MQTT-3.3.2-3, MQTT311-3.3.2-3]

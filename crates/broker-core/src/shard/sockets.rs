@@ -1,7 +1,7 @@
 //! What the driver asks between inputs, with a socket for each connection: which have output, what
 //! of it may be written, and which are to be read.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::ids::ConnectionId;
 use crate::shard::Shard;
@@ -74,6 +74,17 @@ impl Shard {
             }
         }
         self.telemetry.work().since(before)
+    }
+
+    /// Says that a turn of the event loop has ended, all inputs of which had one `now`, and how long
+    /// it has taken.
+    pub fn turn_ended(&mut self, took: Duration) {
+        self.telemetry.turn_ended(took);
+    }
+
+    /// Says how much memory the process has, and has had at most: shard 0 publishes it.
+    pub fn note_heap(&mut self, current: u64, maximum: u64) {
+        self.telemetry.note_heap(current, maximum);
     }
 
     /// Whether bytes of this connection would be used now. The driver does not read from one that

@@ -17,6 +17,8 @@ pub enum Event {
     Connected {
         /// Its id.
         client_id: Arc<str>,
+        /// As whom it was let in; `None`: it is anonymous.
+        user: Option<Arc<str>>,
         /// From where.
         address: Option<std::net::SocketAddr>,
         /// The protocol it speaks.
@@ -178,4 +180,30 @@ pub enum Event {
         /// How many.
         count: u64,
     },
+}
+
+impl Event {
+    /// The client that it is about, as far as that has a name.
+    pub fn client_id(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Refused { client_id, .. } => client_id.as_ref(),
+            Self::Connected { client_id, .. }
+            | Self::Disconnected { client_id, .. }
+            | Self::Slowed { client_id, .. }
+            | Self::SessionEnded { client_id, .. }
+            | Self::Subscribed { client_id, .. }
+            | Self::Unsubscribed { client_id, .. }
+            | Self::SubscriptionRevoked { client_id, .. }
+            | Self::WillPublished { client_id, .. }
+            | Self::Dropped { client_id, .. }
+            | Self::PublisherFault { client_id, .. }
+            | Self::LaneIntruded { client_id, .. }
+            | Self::LaneOwner { client_id, .. }
+            | Self::LaneRefused { client_id, .. } => Some(client_id),
+            Self::Fault { place, .. } => match place {
+                FaultPlace::Session(client_id) | FaultPlace::Lane(client_id) => Some(client_id),
+                _ => None,
+            },
+        }
+    }
 }

@@ -14,27 +14,35 @@ mod audit_totals;
 mod audit_values;
 mod drops;
 mod event;
+mod histogram;
+mod latency;
 mod stats;
 mod sys;
+mod trace;
 
 pub use audit_totals::{Aside, AuditTotals, PublishersTotals};
 pub use event::Event;
+pub use histogram::Histogram;
+pub use latency::Latencies;
 pub use stats::{CommitTimes, SleepingTotals, Stats, Work};
+pub use trace::{TraceFilter, TraceStep, Traced};
 
 pub(crate) use audit_totals::Again;
 pub(crate) use audit_values::{VERDICT, rfc3339, sentence};
 pub(crate) use drops::{DropTallies, Dropped};
 pub(crate) use sys::{About, STORE};
+pub(crate) use trace::{Parties, Tracer};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::ReasonCode;
+use unbroken_mqtt_proto::{PacketId, ReasonCode};
 
 use self::drops::TELL_DROPS_EVERY;
+use self::latency::Meter;
 use self::sys::Sys;
-use crate::ids::{SessionId, ShardId};
+use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::reason::DropReason;
 
 /// The counters and events of one shard.
@@ -50,6 +58,8 @@ pub(crate) struct Telemetry {
     /// A report of these is due, and the time is set.
     is_report_due: bool,
     sys: Sys,
+    meter: Meter,
+    pub(crate) tracer: Tracer,
 }
 
 /// Reading, events.
@@ -75,6 +85,9 @@ impl Telemetry {
     }
 
     pub(crate) fn report(&mut self, event: Event) {
+        if self.tracer.is_on() {
+            self.tracer.event(&event);
+        }
         self.events.push_back(event);
     }
 
@@ -154,6 +167,55 @@ impl Telemetry {
     /// The receiver of a message says that it has processed it.
     pub(crate) fn processed(&mut self) {
         self.stats.audit.processed += 1;
+    }
+}
+
+/// How long it takes.
+impl Telemetry {
+    /// A message that was received at `stamp` has gone to the output of a receiver.
+    #[inline]
+    pub(crate) fn sent_after(&mut self, now: Instant, stamp: Instant) {
+        self.meter.sent(&mut self.stats.latencies, now, stamp);
+    }
+
+    /// A message was acknowledged in the turn that took it in.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self) {
+        self.meter.acknowledged();
+    }
+
+    /// The acknowledgement of a message is held.
+    #[inline]
+    pub(crate) fn held_acknowledgement(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        packet_id: PacketId,
+    ) {
+        self.meter.held(now, connection, packet_id);
+    }
+
+    /// One that was held has left.
+    #[inline]
+    pub(crate) fn released_acknowledgement(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        packet_id: PacketId,
+    ) {
+        let latencies = &mut self.stats.latencies;
+        self.meter.released(latencies, now, (connection, packet_id));
+    }
+
+    /// A message was put into a queue, behind so many.
+    #[inline]
+    pub(crate) fn queued_behind(&mut self, messages: usize) {
+        self.stats.latencies.queues.observe(messages as u64, 1);
+    }
+
+    /// A turn of the event loop has taken so long.
+    pub(crate) fn turn_ended(&mut self, took: Duration) {
+        self.meter.turn_ended(&mut self.stats.latencies, took);
     }
 }
 
@@ -277,6 +339,11 @@ impl Telemetry {
         self.stats.disk_lacks_space = lacks.into();
     }
 
+    /// As the driver says.
+    pub(crate) fn note_heap(&mut self, current: u64, maximum: u64) {
+        self.stats.heap = [current, maximum];
+    }
+
     /// Nothing is stored any more.
     pub(crate) fn note_store_failed(&mut self) {
         self.stats.store_failed = 1;
@@ -293,6 +360,7 @@ impl Telemetry {
         tallies: &mut DropTallies,
         drop: &Dropped<'_>,
     ) {
+        self.trace_drop(drop);
         let was_listed = tallies.has_unreported();
         if let Some(event) = tallies.count(now, drop) {
             self.events.push_back(event);
@@ -303,6 +371,7 @@ impl Telemetry {
 
     /// A message that was dropped has no receiver to be reported of: its publisher is named.
     pub(crate) fn dropped_of_publisher(&mut self, now: Instant, drop: &Dropped<'_>) {
+        self.trace_drop(drop);
         if let Some(event) = self.drops.count(now, drop) {
             self.events.push_back(event);
         }
@@ -326,6 +395,10 @@ impl Telemetry {
         self.stats.dropped[reason as usize] += count;
         self.stats.dropped_aside[reason as usize] += aside;
         if count > 0 {
+            if self.tracer.is_on() {
+                let tracer = &mut self.tracer;
+                tracer.dropped(client_id, last_topic, (reason, count));
+            }
             self.events.push_back(Event::Dropped {
                 client_id: Arc::clone(client_id),
                 topic: last_topic.into(),
@@ -333,6 +406,13 @@ impl Telemetry {
                 count,
                 full: None,
             });
+        }
+    }
+
+    fn trace_drop(&mut self, drop: &Dropped<'_>) {
+        if self.tracer.is_on() {
+            let tracer = &mut self.tracer;
+            tracer.dropped(drop.client_id, drop.topic, (drop.reason, 1));
         }
     }
 

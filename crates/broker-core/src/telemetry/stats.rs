@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 use unbroken_mqtt_proto::ReasonCode;
 
 use crate::reason::DropReason;
-use crate::telemetry::{AuditTotals, audit_values};
+use crate::telemetry::{AuditTotals, Histogram, Latencies, audit_values};
 
 /// What a shard has counted since it started, and what it holds now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +73,11 @@ pub struct Stats {
     /// How long commits took when there last were any, as the driver last said; the same for all
     /// shards.
     pub commits: CommitTimes,
+    /// Bytes of memory that the process has, and has had at most, as the driver last said; the same
+    /// for all shards, and 0 where it is not known.
+    pub heap: [u64; 2],
+    /// How long messages and turns take.
+    pub latencies: Latencies,
     /// What clients were refused (a connection, its continuation, a subscription), by the reason
     /// they were told, or would have been told if their protocol had words for it.
     pub refused: BTreeMap<ReasonCode, u64>,
@@ -184,6 +189,8 @@ impl Stats {
             disk_lacks_space,
             store_failed,
             commits,
+            heap,
+            latencies,
             refused,
             dropped,
             dropped_aside,
@@ -219,6 +226,13 @@ impl Stats {
         self.store_failed = self.store_failed.max(*store_failed);
         self.commits.p50_us = self.commits.p50_us.max(commits.p50_us);
         self.commits.p99_us = self.commits.p99_us.max(commits.p99_us);
+        if commits.all.total() > self.commits.all.total() {
+            self.commits.all = commits.all;
+        }
+        for (mine, theirs) in self.heap.iter_mut().zip(heap) {
+            *mine = (*mine).max(*theirs);
+        }
+        self.latencies.add(latencies);
         for (reason, count) in refused {
             *self.refused.entry(*reason).or_default() += count;
         }
@@ -265,4 +279,6 @@ pub struct CommitTimes {
     pub p50_us: u64,
     /// 99 of 100 took less, in microseconds.
     pub p99_us: u64,
+    /// All since the start, in microseconds.
+    pub all: Histogram,
 }

@@ -83,6 +83,10 @@ impl Sys {
             broker("unbroken/memory/unadmitted", &about.memory[0]),
             broker("unbroken/memory/clients", &about.memory[1]),
         ];
+        if sum.heap[0] > 0 {
+            values.push(broker("heap/current", &sum.heap[0]));
+            values.push(broker("heap/maximum", &sum.heap[1]));
+        }
         let counts = COUNTS.iter();
         values.extend(counts.map(|(name, count)| broker(name, &count(sum))));
         values.extend(sum.refused.iter().map(|(reason, count)| {
@@ -221,6 +225,7 @@ mod tests {
         let commits = CommitTimes {
             p50_us: 512,
             p99_us: 4_096,
+            ..CommitTimes::default()
         };
         for shard in 0..3 {
             let stats = Stats {

@@ -20,12 +20,14 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use socket2::SockRef;
 pub use unbroken_broker_core::Forget;
@@ -35,10 +37,13 @@ use self::protocol::{Answer, Request};
 pub use self::remote::{ReloadError, Remote, RemoteError, Who};
 use crate::bounds::{
     ACCEPT_PAUSE, CONTROL_CONNECTIONS, CONTROL_PIECE_BYTES, CONTROL_REQUEST_BYTES, CONTROL_SILENCE,
+    TRACE_PAYLOAD_MAX,
 };
 use crate::broker_store::BrokerStore;
+use crate::handle::{EventsError, Trace};
 use crate::local_socket;
 use crate::stored_access::Change;
+use crate::trace::{TraceFilter, TraceLine};
 
 /// The socket of a running broker. Dropping it closes all connections and removes it.
 #[derive(Debug)]
@@ -75,6 +80,11 @@ pub trait Operator: Send + Sync + Debug {
 
     /// Why the store has failed, if it has.
     fn failure(&self) -> Option<&str>;
+
+    /// Begins a trace.
+    fn trace(&self, _filter: &TraceFilter, _time: Duration) -> Result<Trace, String> {
+        Err("this broker has no traces".to_owned())
+    }
 
     /// Whether nothing is on disk: what is changed ends with the process.
     fn is_in_memory(&self) -> bool {
@@ -199,9 +209,65 @@ fn answer(stream: &UnixStream, store: &dyn BrokerStore, operator: &dyn Operator)
                 continue;
             }
         };
+        if let Request::Trace { .. } = request {
+            // A snapshot would keep what it shows on disk.
+            view = None;
+            trace(request, stream, operator)?;
+            continue;
+        }
         let answer = reply(request, store, operator, &mut view);
         answer.unwrap_or_else(Answer::from).write(&mut writer)?;
     }
+}
+
+/// Answers with a line for each step, until the trace or the connection ends.
+fn trace(request: Request, stream: &UnixStream, operator: &dyn Operator) -> io::Result<()> {
+    let Request::Trace {
+        client,
+        user,
+        topic,
+        payload_bytes,
+        ms,
+    } = request
+    else {
+        return Ok(());
+    };
+    let filter = TraceFilter {
+        client_id: client.map(Into::into),
+        user: user.map(Into::into),
+        topic: topic.map(Into::into),
+        payload_bytes: payload_bytes.min(TRACE_PAYLOAD_MAX),
+    };
+    let trace = match operator.trace(&filter, Duration::from_millis(ms)) {
+        Ok(trace) => trace,
+        Err(why) => return Answer::Failed(why).write(&mut &*stream),
+    };
+    // It has begun.
+    Answer::Done.write(&mut &*stream)?;
+    let write = |line| Answer::Traced(Box::new(line)).write(&mut &*stream);
+    loop {
+        match trace.next(TRACE_LOOK) {
+            Ok(record) => write(TraceLine::from(&record))?,
+            Err(EventsError::Timeout) if has_gone(stream) => return Ok(()),
+            Err(EventsError::Timeout) => {}
+            Err(EventsError::Stopped) => return Answer::Done.write(&mut &*stream),
+        }
+        let missed = trace.take_missed();
+        if missed > 0 {
+            write(TraceLine::missed(missed))?;
+        }
+    }
+}
+
+/// Whether the other end has closed the connection.
+fn has_gone(stream: &UnixStream) -> bool {
+    let mut bytes = [MaybeUninit::uninit()];
+    let socket = SockRef::from(stream);
+    socket.set_nonblocking(true).is_ok_and(|()| {
+        let peeked = socket.peek(&mut bytes);
+        let is_set = socket.set_nonblocking(false).is_ok();
+        !is_set || matches!(peeked, Ok(0))
+    })
 }
 
 fn reply<'s>(
@@ -236,6 +302,7 @@ fn reply<'s>(
             let done = operator.change(&change);
             done.map_or_else(Answer::Failed, |()| Answer::Done)
         }
+        Request::Trace { .. } => Answer::Failed("it is answered by many lines".to_owned()),
         Request::AutomaticBans => Answer::AutomaticBans(operator.automatic_bans()),
         Request::Size => Answer::Size(store.size_bytes()?),
         Request::Logs => Answer::logs(view.logs()?),
@@ -282,4 +349,6 @@ fn connect(directory: &Path) -> io::Result<UnixStream> {
     local_socket::connect(directory, NAME)
 }
 
+/// How often a trace without steps looks for its reader.
+const TRACE_LOOK: Duration = Duration::from_millis(200);
 const NAME: &str = "control";

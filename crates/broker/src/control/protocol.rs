@@ -16,6 +16,7 @@ use unbroken_store::{Bounds, Chunk, LogId, Page, Selection, Sequence, Space, Sto
 
 use crate::bounds::CONTROL_REQUEST_BYTES;
 use crate::stored_access::Change;
+use crate::trace::TraceLine;
 
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
@@ -52,6 +53,14 @@ pub(super) enum Request {
         change: Change,
     },
     AutomaticBans,
+    /// Steps follow, a line each, until the trace ends or the connection does.
+    Trace {
+        client: Option<String>,
+        user: Option<String>,
+        topic: Option<String>,
+        payload_bytes: u16,
+        ms: u64,
+    },
 }
 
 /// What to remove.
@@ -117,6 +126,8 @@ pub(super) enum Answer {
         place: String,
         what: String,
     },
+    /// A step of a trace.
+    Traced(Box<TraceLine>),
     /// The request failed.
     Failed(String),
 }

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use nix::unistd::Uid;
 use unbroken_store::{
@@ -18,6 +19,7 @@ use unbroken_store::{
 use super::protocol::{Answer, Bytes, Forgotten, Read, Request};
 use crate::bounds::CONTROL_PIECE_BYTES;
 use crate::stored_access::Change;
+use crate::trace::{TraceFilter, TraceLine};
 
 /// A connection to the broker that has a data directory. It reads a snapshot: of the first request,
 /// or of the first request after a removal.
@@ -185,6 +187,34 @@ impl Remote {
         }
     }
 
+    /// Traces for so long, and calls `show` with each step; it goes on while that returns true.
+    pub fn trace(
+        &self,
+        filter: &TraceFilter,
+        time: Duration,
+        mut show: impl FnMut(&TraceLine) -> bool,
+    ) -> Result<(), StoreError> {
+        let text = |name: &Option<Arc<str>>| name.as_ref().map(ToString::to_string);
+        let request = Request::Trace {
+            client: text(&filter.client_id),
+            user: text(&filter.user),
+            topic: text(&filter.topic),
+            payload_bytes: filter.payload_bytes,
+            ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        };
+        match self.ask(&request)? {
+            Answer::Done => {}
+            other => return Err(self.unasked(other)),
+        }
+        loop {
+            match self.next_answer(Ok(()))? {
+                Answer::Traced(line) if show(&line) => {}
+                Answer::Traced(_) | Answer::Done => return Ok(()),
+                other => return Err(self.unasked(other)),
+            }
+        }
+    }
+
     fn forget(&self, what: Forgotten) -> Result<(), StoreError> {
         match self.ask(&Request::Forget { what })? {
             Answer::Done => Ok(()),
@@ -194,8 +224,15 @@ impl Remote {
 
     fn ask(&self, request: &Request) -> Result<Answer, StoreError> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut line = Vec::new();
         let written = request.write(stream.get_mut());
+        drop(stream);
+        self.next_answer(written)
+    }
+
+    /// The next line, after a request that was `written`.
+    fn next_answer(&self, written: io::Result<()>) -> Result<Answer, StoreError> {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut line = Vec::new();
         // Read even after a failed write: a broker that refuses sends the reason first, and then
         // closes.
         let mut bounded = (&mut *stream).take(ANSWER_BYTES_MAX);

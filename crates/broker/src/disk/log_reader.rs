@@ -18,7 +18,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use unbroken_broker_core::{CommitTimes, Frontier, Position, ReadRequest, ShardId, StoreSize};
+use unbroken_broker_core::{
+    CommitTimes, Frontier, Histogram, Position, ReadRequest, ShardId, StoreSize,
+};
 use unbroken_persist::{Needs, Times, behind, left_out, log_of, read};
 use unbroken_store::{CommitStats, StoreError};
 
@@ -275,9 +277,11 @@ impl LogReader {
         let now = self.commits.times();
         let took = now.since(&std::mem::replace(&mut self.commits_reported, now.clone()));
         let us = |share| u64::try_from(took.share(share)?.as_micros()).ok();
-        us(0.5)
-            .zip(us(0.99))
-            .map(|(p50_us, p99_us)| CommitTimes { p50_us, p99_us })
+        us(0.5).zip(us(0.99)).map(|(p50_us, p99_us)| CommitTimes {
+            p50_us,
+            p99_us,
+            all: Histogram::of(now.counts().iter().copied(), now.sum_us()),
+        })
     }
 
     /// Logs when the disk becomes the limit of the store, and when it is no longer.
@@ -469,6 +473,7 @@ mod tests {
             };
             assert_eq!(commits.is_some(), is_said);
             let commits = commits.unwrap_or_default();
+            assert_eq!(commits.all.total(), u64::from(is_said));
             assert_eq!(commits.p50_us, commits.p99_us, "there was one");
         }
     }

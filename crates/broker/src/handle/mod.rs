@@ -20,13 +20,14 @@ mod access;
 mod events;
 mod reload;
 mod requests;
+mod trace;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use unbroken_broker_core::{
-    Action, Actions, Ceiling, ClientInfo, Denial, DropReason, Effect, Event, Forget, Member,
-    OwnMessage, Role, Rule, RuleSet, SessionInfo, Stats, SubscriptionInfo,
+    Action, Actions, Ceiling, ClientInfo, Denial, DropReason, Effect, Event, Forget, Histogram,
+    Latencies, Member, OwnMessage, Role, Rule, RuleSet, SessionInfo, Stats, SubscriptionInfo,
 };
 use unbroken_broker_core::{Page, Place, ShardId};
 pub use unbroken_mqtt_proto::QoS;
@@ -44,6 +45,7 @@ pub use reload::ReloadError;
 pub(crate) use reload::{InForce, first_auth_rules, layers_of, listener_limits};
 pub(crate) use requests::Requests;
 use requests::receive;
+pub use trace::Trace;
 
 /// A running broker. Clones are the same broker, which stops when its [`Server`](crate::Server)
 /// does.
@@ -104,6 +106,9 @@ pub enum HandleError {
     /// The message is not valid.
     #[error("the message cannot be published: {0}")]
     Message(String),
+    /// A trace cannot be begun.
+    #[error("the trace cannot begin: {0}")]
+    Trace(String),
     /// The broker did not publish it: the topic is beyond the limits or reserved
     /// ([`DropReason::NotAuthorized`]), or the store has failed.
     #[error("the message was not published: {}", .0.name())]

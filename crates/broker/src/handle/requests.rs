@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use unbroken_broker_core::{Forget, ShardId};
 
 use super::HandleError;
-use crate::bounds::{HANDLE_BYTES, HANDLE_WATCHES};
+use crate::bounds::{HANDLE_BYTES, HANDLE_WATCHES, TRACES};
 use crate::channel::{DriverEvent, EventSender, SendError};
 use crate::request::{Answer, Charge, Permit, Request};
 
@@ -25,6 +25,9 @@ struct Queues {
     bytes: Arc<AtomicU64>,
     /// Receivers of events.
     watches: Arc<AtomicUsize>,
+    traces: Arc<AtomicUsize>,
+    /// The number of the next trace.
+    next_trace: AtomicU64,
 }
 
 impl Requests {
@@ -35,6 +38,8 @@ impl Requests {
             shards,
             bytes: Arc::default(),
             watches: Arc::default(),
+            traces: Arc::default(),
+            next_trace: AtomicU64::new(1),
         }))
     }
 
@@ -123,6 +128,17 @@ impl Requests {
             return Err(HandleError::Busy("16 receivers of events are open"));
         }
         Ok(permit)
+    }
+
+    /// A number for a trace, and its place.
+    pub(super) fn permit_trace(&self) -> Result<(u64, Permit), HandleError> {
+        let traces = Arc::clone(&self.0.traces);
+        let before = traces.fetch_add(1, Ordering::Relaxed);
+        let permit = Permit::new(traces);
+        if before >= TRACES {
+            return Err(HandleError::Busy("8 traces are going on"));
+        }
+        Ok((self.0.next_trace.fetch_add(1, Ordering::Relaxed), permit))
     }
 
     fn senders(&self) -> MutexGuard<'_, Vec<EventSender>> {

@@ -23,7 +23,7 @@ use tracing::Level;
 use unbroken_broker_core::{Disconnection, Event};
 use unbroken_mqtt_proto::ReasonCode;
 
-use super::{CLIENT, Escaped, client_of, subscription_refused};
+use super::{CLIENT, Escaped, subscription_refused};
 use crate::bounds::{LOG_CLASSES, LOG_LINES_PER_CLASS};
 use crate::logging::about;
 
@@ -96,7 +96,7 @@ impl Tallies {
         }
         self.end_packet(now);
         if Class::of(event).is_none_or(|class| self.may_write(now, class)) {
-            about(client_of(event), || super::event(event));
+            about(event.client_id(), || super::event(event));
         }
     }
 
@@ -224,7 +224,7 @@ impl Class {
             _ => None,
         };
         Some(Self {
-            client: client_of(event).cloned(),
+            client: event.client_id().cloned(),
             address,
             kind,
             level,

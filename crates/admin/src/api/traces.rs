@@ -1,0 +1,295 @@
+//! Traces: what the broker does with the packets of some clients, as it does it.
+//!
+//! Invariants:
+//! - A trace ends with its time, whether it is read or not; its steps wait in a bounded queue.
+//! - One stream at a time reads a trace. When a stream ends before its trace, the next one goes on
+//!   with the steps that wait.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{self, Stream};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+use unbroken_broker::handle::{EventsError, HandleError, Trace};
+use unbroken_broker::trace::{TRACE_PAYLOAD_MAX, TraceFilter, TraceLine};
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::broker::Broker;
+use crate::limits::{STREAM_KEEP_ALIVE, TRACE_STEPS_AT_ONCE};
+use crate::problem::Problem;
+
+/// The traces that were begun here.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Traces(Arc<Mutex<BTreeMap<u64, Arc<Open>>>>);
+
+#[derive(Debug)]
+struct Open {
+    asked: NewTrace,
+    until: Instant,
+    is_read: AtomicBool,
+    trace: Mutex<Trace>,
+}
+
+/// What to trace: everything for which all of these hold.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewTrace {
+    /// The client with this id sends or receives it.
+    #[serde(default)]
+    client: Option<String>,
+    /// A client of this user does.
+    #[serde(default)]
+    user: Option<String>,
+    /// Its topic matches this filter.
+    #[serde(default)]
+    topic: Option<String>,
+    /// For how long; at most 3,600.
+    #[serde(default = "half_a_minute")]
+    for_s: u32,
+    /// Bytes of each payload that are shown; at most 1,024.
+    #[serde(default)]
+    payload_bytes: u16,
+}
+
+const fn half_a_minute() -> u32 {
+    30
+}
+
+/// A trace that goes on.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Running {
+    /// Its number, in the paths of its events.
+    id: u64,
+    /// Seconds that are left.
+    left_s: u64,
+    #[serde(flatten)]
+    asked: NewTrace,
+}
+
+/// All that go on.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct List {
+    items: Vec<Running>,
+}
+
+impl Traces {
+    /// Those whose time is not over.
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Open>>> {
+        let mut traces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        traces.retain(|_, open| open.until > now || open.is_read.load(Ordering::Acquire));
+        traces
+    }
+
+    fn find(&self, id: u64) -> Result<Arc<Open>, Problem> {
+        let found = self.open().get(&id).cloned();
+        found.ok_or_else(|| {
+            let detail = format!("there is no trace {id}, or its time is over: begin another one");
+            Problem::new(StatusCode::NOT_FOUND, detail)
+        })
+    }
+}
+
+impl Open {
+    fn trace(&self) -> MutexGuard<'_, Trace> {
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running(&self, id: u64) -> Running {
+        let left = self.until.saturating_duration_since(Instant::now());
+        Running {
+            id,
+            left_s: left.as_secs(),
+            asked: self.asked.clone(),
+        }
+    }
+}
+
+/// Begin a trace of a client, a user or a topic filter
+#[utoipa::path(
+    post,
+    path = "/traces",
+    request_body = NewTrace,
+    responses(
+        (status = 201, body = Running),
+        (status = 400, description = "there is no such trace"),
+        (status = 503, description = "8 traces go on")
+    )
+)]
+pub(crate) async fn begin(State(app): State<App>, body: Bytes) -> Result<Response, Problem> {
+    let bad = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
+    let asked: NewTrace = serde_json::from_slice(&body)
+        .map_err(|error| bad(format!("the body is not the JSON of a trace: {error}")))?;
+    if asked.payload_bytes > TRACE_PAYLOAD_MAX {
+        let detail = format!("payload_bytes is at most {TRACE_PAYLOAD_MAX}");
+        return Err(bad(detail));
+    }
+    let text = |text: &Option<String>| text.as_deref().map(Into::into);
+    let filter = TraceFilter {
+        client_id: text(&asked.client),
+        user: text(&asked.user),
+        topic: text(&asked.topic),
+        payload_bytes: asked.payload_bytes,
+    };
+    let time = Duration::from_secs(asked.for_s.into());
+    let broker: &Broker = &app.broker;
+    let begun = broker.ask(move |handle| handle.trace(&filter, time)).await;
+    let begun = begun.map_err(|why| Problem::new(StatusCode::SERVICE_UNAVAILABLE, why))?;
+    let trace = begun.map_err(|error| match error {
+        HandleError::Trace(_) => bad(error.to_string()),
+        other => Problem::new(StatusCode::SERVICE_UNAVAILABLE, other.to_string()),
+    })?;
+    let (id, until) = (trace.number(), trace.until());
+    let open = Arc::new(Open {
+        asked,
+        until,
+        is_read: AtomicBool::new(false),
+        trace: Mutex::new(trace),
+    });
+    let running = open.running(id);
+    app.traces.open().insert(id, open);
+    Ok((StatusCode::CREATED, Json(running)).into_response())
+}
+
+/// The traces that go on
+#[utoipa::path(get, path = "/traces", responses((status = 200, body = List)))]
+pub(crate) async fn list(State(app): State<App>) -> Json<List> {
+    let traces = app.traces.open();
+    let items = traces.iter().map(|(id, open)| open.running(*id));
+    Json(List {
+        items: items.collect(),
+    })
+}
+
+/// End a trace
+#[utoipa::path(
+    delete,
+    path = "/traces/{id}",
+    params(("id" = u64, Path, description = "its number")),
+    responses((status = 204), (status = 404, description = "there is no such trace"))
+)]
+pub(crate) async fn end(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let id = number(&id)?;
+    app.traces.find(id)?;
+    app.traces.open().remove(&id);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The steps of a trace, as server-sent events
+///
+/// Each event `step` is a step as JSON; `end` comes last.
+#[utoipa::path(
+    get,
+    path = "/traces/{id}/events",
+    params(("id" = u64, Path, description = "its number")),
+    responses(
+        (status = 200, description = "events `step` and `end`", body = String,
+         content_type = "text/event-stream"),
+        (status = 404, description = "there is no such trace"),
+        (status = 409, description = "another stream reads it")
+    )
+)]
+pub(crate) async fn events(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let id = number(&id)?;
+    let open = app.traces.find(id)?;
+    if open.is_read.swap(true, Ordering::AcqRel) {
+        let detail = format!("another stream reads trace {id}: end it, or begin another trace");
+        return Err(Problem::new(StatusCode::CONFLICT, detail));
+    }
+    let reader = Reader {
+        open,
+        is_over: false,
+    };
+    let events = Sse::new(steps(reader));
+    let events = events.keep_alive(KeepAlive::new().interval(STREAM_KEEP_ALIVE));
+    Ok(events.into_response())
+}
+
+fn number(id: &str) -> Result<u64, Problem> {
+    id.parse().map_err(|_| {
+        let detail = format!("{id:?} is not the number of a trace");
+        Problem::new(StatusCode::NOT_FOUND, detail)
+    })
+}
+
+/// The only one of its trace, until it is dropped.
+struct Reader {
+    open: Arc<Open>,
+    is_over: bool,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.open.is_read.store(false, Ordering::Release);
+    }
+}
+
+impl Reader {
+    /// The steps that are there, as far as some are sent at once, and whether more may come.
+    fn take(&self) -> (Vec<TraceLine>, bool) {
+        let trace = self.open.trace();
+        let mut lines = Vec::new();
+        let missed = trace.take_missed();
+        if missed > 0 {
+            lines.push(TraceLine::missed(missed));
+        }
+        while lines.len() < TRACE_STEPS_AT_ONCE {
+            match trace.try_next() {
+                Ok(record) => lines.push(TraceLine::from(&record)),
+                Err(error) => return (lines, error != EventsError::Stopped),
+            }
+        }
+        (lines, true)
+    }
+}
+
+fn steps(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> {
+    let begin = (Some(reader), Vec::new().into_iter());
+    stream::unfold(begin, async move |(reader, mut waiting)| {
+        if let Some(line) = waiting.next() {
+            let event = step(&line);
+            return Some((Ok(event), (reader, waiting)));
+        }
+        let mut reader = reader?;
+        loop {
+            if reader.is_over {
+                let end = Event::default().event("end").data("{}");
+                return Some((Ok(end), (None, waiting)));
+            }
+            let (lines, goes_on) = reader.take();
+            reader.is_over = !goes_on;
+            let mut lines = lines.into_iter();
+            if let Some(line) = lines.next() {
+                return Some((Ok(step(&line)), (Some(reader), lines)));
+            }
+            if goes_on {
+                sleep(LOOK_EVERY).await;
+            }
+        }
+    })
+}
+
+fn step(line: &TraceLine) -> Event {
+    let json = serde_json::to_string(line).unwrap_or_default();
+    Event::default().event("step").data(json)
+}
+
+/// How often a stream looks for steps.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
