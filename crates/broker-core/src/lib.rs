@@ -50,6 +50,7 @@ mod telemetry;
 mod timers;
 
 pub use audit::clean_shutdown::EPOCHS_AHEAD_MAX;
+pub use audit::verify::{LaneCheckpoint, LaneInfo};
 pub use client_ids::{ClientIdRules, ClientIdSource};
 pub use connection::{AuthExchange, AuthStep, LastWords};
 pub use durability::{
@@ -70,9 +71,13 @@ pub use policy::{
 pub use position::{Frontier, Position};
 pub use rates::{RateLimits, RatePlace, RateRefusal, RateScope, Rates};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
-pub use session::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
+pub use session::{
+    ClientInfo, Page, Place, PlaceParts, SessionInfo, SleepingSession, SubscriptionInfo,
+};
 pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};
-pub use shard::{Outputs, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard};
+pub use shard::{
+    LaneFilter, Outputs, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard,
+};
 pub use telemetry::{
-    Aside, AuditTotals, CommitTimes, Event, PublishersTotals, SleepingTotals, Stats, Work,
+    Aside, AuditTotals, CommitTimes, Event, Numbers, PublishersTotals, SleepingTotals, Stats, Work,
 };

@@ -12,6 +12,7 @@ mod audit;
 mod close;
 mod connect;
 mod enhanced;
+mod lanes;
 mod memory;
 mod messages;
 mod mount;
@@ -29,6 +30,7 @@ mod subscribe;
 mod tick;
 mod turn;
 
+pub use lanes::LaneFilter;
 pub use outputs::Outputs;
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
 

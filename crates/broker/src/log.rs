@@ -45,6 +45,7 @@ fn event(event: &Event) {
         | Event::Dropped { .. } => message_event(event),
         Event::Fault { .. }
         | Event::PublisherFault { .. }
+        | Event::SentAgain { .. }
         | Event::LaneIntruded { .. }
         | Event::LaneOwner { .. }
         | Event::LaneRefused { .. } => audit_event(event),
@@ -171,6 +172,7 @@ fn message_event(event: &Event) {
             reason,
             count,
             full,
+            ..
         } => tracing::warn!(
             target: CLIENT,
             client = %Escaped(client_id),
@@ -212,6 +214,7 @@ fn client_of(event: &Event) -> Option<&Arc<str>> {
         | Event::WillPublished { client_id, .. }
         | Event::Dropped { client_id, .. }
         | Event::PublisherFault { client_id, .. }
+        | Event::SentAgain { client_id, .. }
         | Event::LaneIntruded { client_id, .. }
         | Event::LaneOwner { client_id, .. }
         | Event::LaneRefused { client_id, .. } => Some(client_id),
@@ -234,6 +237,7 @@ fn audit_event(event: &Event) {
             kind,
             first,
             count,
+            ..
         } => tracing::warn!(
             target: CLIENT,
             client = %Escaped(client_id),
@@ -242,6 +246,18 @@ fn audit_event(event: &Event) {
             first,
             count,
             "a received message differs from its client's stamp"
+        ),
+        Event::SentAgain {
+            client_id,
+            lane,
+            number,
+            ..
+        } => tracing::info!(
+            target: CLIENT,
+            client = %Escaped(client_id),
+            lane = format_args!("{lane:016x}"),
+            number,
+            "the client has sent a message again that a receiver asked for"
         ),
         Event::LaneIntruded { .. } => lane_intruded(event),
         Event::LaneOwner {
@@ -489,6 +505,8 @@ pub(crate) mod tests {
                 reason: DropReason::SessionEnded,
                 count: 3,
                 full: None,
+                has_receiver: true,
+                numbers: None,
             };
             log_of(|| event(&dropped))
         };

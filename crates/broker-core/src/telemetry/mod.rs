@@ -18,7 +18,7 @@ mod stats;
 mod sys;
 
 pub use audit_totals::{Aside, AuditTotals, PublishersTotals};
-pub use event::Event;
+pub use event::{Event, Numbers};
 pub use stats::{CommitTimes, SleepingTotals, Stats, Work};
 
 pub(crate) use audit_totals::Again;
@@ -322,6 +322,7 @@ impl Telemetry {
         last_topic: &str,
         reason: DropReason,
         (count, aside): (u64, u64),
+        numbers: Option<Numbers>,
     ) {
         self.stats.dropped[reason as usize] += count;
         self.stats.dropped_aside[reason as usize] += aside;
@@ -332,6 +333,8 @@ impl Telemetry {
                 reason,
                 count,
                 full: None,
+                has_receiver: true,
+                numbers: numbers.map(Box::new),
             });
         }
     }
