@@ -9,11 +9,14 @@
 //! | `/healthz` | 200 while the process serves |
 //! | `/readyz` | 200 while the broker answers, 503 with the reason otherwise |
 //! | `/metrics` | OpenMetrics text |
+//! | `/api/v1` | JSON, with its OpenAPI document; delivery, incidents and lanes among it |
 //!
 //! Invariants:
 //! - A shard never waits for this server: it asks through
 //!   [`BrokerHandle`](unbroken_broker::BrokerHandle), whose queues are bounded.
 //! - Each answer is made of one snapshot of the counters.
+//! - One task reads counters and events once a second; what it keeps has a fixed size
+//!   (`recorder/`, `delivery/`).
 //! - Connections, requests and times are bounded (`limits.rs`).
 //! - A request that names a host which is not this server's is refused, so that no web page of
 //!   another site can read it through a browser (DNS rebinding).
@@ -21,13 +24,16 @@
 mod api;
 mod app;
 mod broker;
+mod delivery;
 mod health;
 mod hosts;
 mod identity;
 mod limits;
 mod metrics;
+mod moment;
 mod problem;
 mod process;
+mod recorder;
 mod server;
 
 pub use self::server::{Admin, Options, StartError};

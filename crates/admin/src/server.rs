@@ -4,13 +4,16 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{Request, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::runtime;
@@ -21,12 +24,14 @@ use unbroken_broker::BrokerHandle;
 
 use crate::app::App;
 use crate::broker::Broker;
+use crate::delivery::demonstration::Demonstration;
 use crate::hosts::{self, Hosts};
 use crate::limits::{
     ASKING_MAX, CONNECTION_TIME_MAX, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_TIMEOUT,
-    LAST_ANSWER_TIMEOUT,
+    LAST_ANSWER_TIMEOUT, STREAM_TIME_MAX,
 };
 use crate::problem::Problem;
+use crate::recorder::Recorder;
 use crate::{api, health, metrics};
 
 /// Where to listen, and under which names.
@@ -84,7 +89,9 @@ impl Admin {
             let _entered = runtime.enter();
             tokio::net::TcpListener::from_std(listener)?
         };
-        let app = routes(&options, broker);
+        let broker = Broker::new(broker, &options.version);
+        let recorder = Recorder::start(broker.clone());
+        let app = routes(&options, broker, recorder.clone());
         let (stop, stopping) = oneshot::channel::<()>();
         let thread = thread::Builder::new()
             .name("admin".to_owned())
@@ -92,9 +99,11 @@ impl Admin {
                 runtime.block_on(async {
                     tokio::select! {
                         () = serve(listener, app) => {}
+                        () = recorder.clone().run() => {}
                         _ = stopping => {}
                     }
                 });
+                recorder.save();
                 runtime.shutdown_background(); // a request may wait for the broker, which ends too
             })?;
         Ok(Self {
@@ -118,9 +127,11 @@ impl Drop for Admin {
     }
 }
 
-fn routes(options: &Options, handle: BrokerHandle) -> Router {
+fn routes(options: &Options, broker: Broker, recorder: Recorder) -> Router {
     let app = App {
-        broker: Broker::new(handle, &options.version),
+        demonstration: Demonstration::new(broker.clone(), recorder.clone()),
+        broker,
+        recorder,
     };
     let (api, _) = api::router();
     let not_found = async || {
@@ -145,6 +156,20 @@ fn routes(options: &Options, handle: BrokerHandle) -> Router {
         ))
 }
 
+/// Whether a connection has a stream, and stays for longer than others. Its streams are counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stays(Arc<AtomicBool>);
+
+impl Stays {
+    pub(crate) fn stay(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn stays(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Accepts for ever. A connection is served by a task of its own.
 async fn serve(listener: tokio::net::TcpListener, app: Router) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -162,7 +187,13 @@ async fn serve(listener: tokio::net::TcpListener, app: Router) {
                 continue;
             }
         };
-        let service = TowerToHyperService::new(app.clone());
+        let routes = TowerToHyperService::new(app.clone());
+        let stays = Stays::default();
+        let marked = stays.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(marked.clone());
+            routes.call(request)
+        });
         connections.spawn(async move {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -171,10 +202,11 @@ async fn serve(listener: tokio::net::TcpListener, app: Router) {
                 .serve_connection(TokioIo::new(socket), service);
             let mut connection = pin!(connection);
             // How it ended is the peer's matter.
-            if timeout(CONNECTION_TIME_MAX, connection.as_mut())
-                .await
-                .is_err()
-            {
+            let mut ended = timeout(CONNECTION_TIME_MAX, connection.as_mut()).await;
+            if ended.is_err() && stays.stays() {
+                ended = timeout(STREAM_TIME_MAX, connection.as_mut()).await;
+            }
+            if ended.is_err() {
                 connection.as_mut().graceful_shutdown();
                 let _ = timeout(LAST_ANSWER_TIMEOUT, connection).await;
             }

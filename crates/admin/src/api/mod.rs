@@ -3,7 +3,16 @@
 //! One file for each resource. A route is registered once, for the router and the document, in the
 //! function of the role that it needs.
 
+#![expect(unused_qualifications, reason = "macros of utoipa expand to them")]
+
+mod delivery;
+mod demonstration;
+mod incidents;
+mod input;
+mod lanes;
+mod live;
 mod node;
+mod series;
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
@@ -44,11 +53,31 @@ pub(crate) fn router() -> (Router<App>, Document) {
 }
 
 fn for_viewers() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(node::show))
+    OpenApiRouter::new()
+        .routes(routes!(node::show))
+        .merge(delivery_for_viewers())
 }
 
 fn for_operators() -> OpenApiRouter<App> {
     OpenApiRouter::new()
+        .routes(routes!(incidents::repair))
+        .routes(routes!(incidents::note))
+        .routes(routes!(demonstration::start, demonstration::stop))
+        .routes(routes!(demonstration::inject))
+}
+
+fn delivery_for_viewers() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(delivery::show))
+        .routes(routes!(delivery::checkpoints))
+        .routes(routes!(lanes::list))
+        .routes(routes!(lanes::show))
+        .routes(routes!(incidents::list))
+        .routes(routes!(incidents::show))
+        .routes(routes!(incidents::proof))
+        .routes(routes!(series::show))
+        .routes(routes!(live::stream))
+        .routes(routes!(demonstration::show))
 }
 
 fn for_admins() -> OpenApiRouter<App> {
