@@ -30,6 +30,8 @@ pub(crate) const INCIDENT_EVENTS_MAX: usize = 4_096;
 pub(crate) const INCIDENT_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Between two times that it is written.
 pub(crate) const SAVE_INCIDENTS_EVERY: Duration = Duration::from_secs(10);
+/// Seconds at most between two readings of the counters while nothing changes and no one looks.
+pub(crate) const IDLE_TICKS_MAX: u32 = 8;
 /// Cells of the strip, about 150 bytes each: an hour of traffic.
 pub(crate) const CELLS_MAX: usize = 3_600;
 /// Entries of a list in one answer.

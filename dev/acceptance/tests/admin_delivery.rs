@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use unbroken_acceptance::raw::{Connect, Publish};
+use unbroken_acceptance::raw::{Connect, Publish, Version, disconnect};
 use unbroken_acceptance::{Broker, Launch};
 
 const ADMIN: &str = "admin server on http://";
@@ -258,20 +258,24 @@ fn a_stream_has_a_snapshot_and_the_series_have_points() {
 
 #[test]
 fn lanes_are_listed_page_by_page() {
-    const CLIENTS: usize = 250;
+    const CLIENTS: usize = 10_000;
     let broker = launch("").start();
     let admin = admin_of(&broker);
-    let mut clients: Vec<_> = (0..CLIENTS)
-        .map(|at| broker.connect(&format!("pump-{at}")))
-        .collect();
-    for client in &mut clients {
-        client.publish(Publish::new("plant/1", "x").qos(1));
-    }
+    let address = broker.address();
+    thread::scope(|scope| {
+        for part in 0..4 {
+            scope.spawn(move || {
+                (part..CLIENTS)
+                    .step_by(4)
+                    .for_each(|at| leave_lane(address, at))
+            });
+        }
+    });
     let (mut found, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = admin.get(&format!("/lanes?limit=100{cursor}"));
+        let page = admin.get(&format!("/lanes?limit=1000{cursor}"));
         let items = page["items"].as_array().expect("a list");
-        assert!(items.len() <= 100);
+        assert!(items.len() <= 1_000);
         found.extend(items.iter().map(|lane| lane["publisher"].to_string()));
         let Some(next) = page["next"].as_str() else {
             break;
@@ -281,9 +285,9 @@ fn lanes_are_listed_page_by_page() {
     found.sort_unstable();
     found.dedup();
     assert_eq!(found.len(), CLIENTS);
-    let page = admin.get("/lanes?search=pump-17&limit=1000");
+    let page = admin.get("/lanes?search=pump-999&limit=1000");
     let items = page["items"].as_array().expect("a list");
-    assert_eq!(items.len(), 11, "{page:#}"); // 17 and 170 to 179
+    assert_eq!(items.len(), 11, "{page:#}"); // 999 and 9990 to 9999
     let id = items[0]["id"].as_str().expect("an id");
     let lane = admin.get(&format!("/lanes/{id}"));
     assert_eq!(lane["epochs"][0]["next"], 1, "{lane:#}");
@@ -301,6 +305,16 @@ fn lanes_are_listed_page_by_page() {
     ] {
         assert_eq!(admin.ask("GET", path, "").0, status, "{path}");
     }
+}
+
+/// Publishes one message in a session that stays.
+fn leave_lane(address: SocketAddr, at: usize) {
+    let connect = Connect::v5(&format!("pump-{at}")).persistent();
+    let publish = Publish::new("plant/1", "x");
+    let packets = [connect.encode(), publish.encode(Version::V5), disconnect(0)].concat();
+    let mut socket = TcpStream::connect(address).expect("it listens");
+    socket.write_all(&packets).expect("it reads");
+    let _ = socket.read_to_end(&mut Vec::new()); // until the broker has read it all
 }
 
 #[test]

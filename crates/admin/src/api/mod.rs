@@ -33,7 +33,7 @@ struct Api;
 /// All routes, and the document that describes them.
 pub(crate) fn router() -> (Router<App>, Document) {
     let for_role = |role, routes: OpenApiRouter<App>| {
-        routes.route_layer(from_fn(
+        routes.layer(from_fn(
             move |caller: Extension<Caller>, request: Request, next: Next| {
                 identity::require(role, caller, request, next)
             },

@@ -12,6 +12,7 @@
 //!   logged, and changes nothing else.
 
 mod file;
+mod idle;
 mod live;
 pub(crate) mod rings;
 pub(crate) mod series;
@@ -25,15 +26,16 @@ use tokio::time::{MissedTickBehavior, interval};
 use unbroken_broker::handle::{Events, Stats};
 
 use self::file::Minutes;
+use self::idle::Idle;
 pub(crate) use self::live::Live;
-use self::rings::{Part, Rings};
+use self::rings::{Part, Rings, Row};
 pub(crate) use self::series::{Flow, Reading};
 use crate::broker::Broker;
 use crate::delivery::incident::Severity;
 use crate::delivery::now::{self, Beside};
 use crate::delivery::strip::{Cell, Strip};
 use crate::delivery::{Delivery, Incident, Incidents, file as files};
-use crate::limits::{ANSWER_TIMEOUT, INCIDENT_EVENTS_MAX, LIVE_WAITING_MAX, SAVE_INCIDENTS_EVERY};
+use crate::limits::{IDLE_TICKS_MAX, INCIDENT_EVENTS_MAX, LIVE_WAITING_MAX, SAVE_INCIDENTS_EVERY};
 use crate::moment::Moment;
 use crate::process::Process;
 
@@ -52,8 +54,8 @@ struct Kept {
     strip: Strip,
     incidents: Incidents,
     events: Option<Events>,
-    /// The reading of the last tick, and when that was.
-    last: Option<(Reading, Instant)>,
+    /// The newest reading.
+    last: Option<Reading>,
     /// When something last moved, or nothing was open.
     moved: Instant,
     /// Snapshots made.
@@ -114,10 +116,18 @@ impl Recorder {
     pub(crate) async fn run(self) {
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut idle = Idle::default();
         loop {
             ticks.tick().await;
-            let reading = self.read().await;
-            self.tick(reading.ok());
+            let is_watched = self.live.receiver_count() > 0;
+            let reading = match idle.take() {
+                _ if is_watched => self.read().await.ok(),
+                reading => reading,
+            };
+            let is_quiet = self.tick(reading);
+            if !is_watched {
+                idle.ask(&self.broker, is_quiet);
+            }
         }
     }
 
@@ -161,20 +171,18 @@ impl Recorder {
     }
 
     async fn read(&self) -> Result<Reading, String> {
-        self.broker
-            .ask(|handle| {
-                let stats = handle.counters(ANSWER_TIMEOUT);
-                let stats = stats.map_err(|error| error.to_string())?;
-                Ok(Reading {
-                    stats,
-                    connections: handle.connections(),
-                    process: Process::now(),
-                })
-            })
-            .await?
+        let stats = self.broker.counters().await?;
+        Ok(Reading {
+            stats,
+            connections: self.broker.handle().connections(),
+            process: Process::load(),
+            at: Instant::now(),
+        })
     }
 
-    fn tick(&self, reading: Option<Reading>) {
+    /// Answers whether nothing has changed, as far as that is known.
+    fn tick(&self, reading: Option<Reading>) -> bool {
+        let mut is_quiet = true;
         let mut kept = self.kept();
         let now = Instant::now();
         let changed = kept.take_events();
@@ -187,13 +195,12 @@ impl Recorder {
                 incident.is_some_and(|incident| incident.severity == Severity::Red)
             });
             let named = red.or(changed.last()).copied();
-            kept.add(reading, now, named);
+            is_quiet = kept.add(reading, named);
             if self.live.receiver_count() > 0 {
                 kept.snapshots += 1;
                 let delivery = kept.last.as_ref();
-                let delivery =
-                    delivery.map(|(last, _)| kept.delivery_of(&self.broker, &last.stats));
-                if let Some((delivery, (last, _))) = delivery.zip(kept.last.as_ref()) {
+                let delivery = delivery.map(|last| kept.delivery_of(&self.broker, &last.stats));
+                if let Some((delivery, last)) = delivery.zip(kept.last.as_ref()) {
                     let id = kept.snapshots;
                     let rates = kept.rings.newest(delivery.as_of.seconds());
                     self.send(Live::snapshot(id, &delivery, last, &rates, &self.broker));
@@ -201,6 +208,7 @@ impl Recorder {
             }
         }
         kept.save(now, false);
+        is_quiet
     }
 
     fn send(&self, live: Live) {
@@ -246,25 +254,40 @@ impl Kept {
         changed
     }
 
-    fn add(&mut self, reading: Reading, now: Instant, named: Option<u64>) {
-        let at = Moment::now();
-        if let Some((before, then)) = self.last.take() {
-            let sample = reading.since(&before, now.saturating_duration_since(then));
-            if let Some((minute, row)) = self.rings.add(at.seconds(), &sample)
-                && let Some(minutes) = &mut self.minutes
-                && logged("write its series", minutes.add(minute, &row)).is_none()
-            {
-                self.minutes = None;
-            }
-            let flows = (&Flow::of(&before.stats), &Flow::of(&reading.stats));
-            let windows = (now::windows(&before.stats), now::windows(&reading.stats));
-            self.strip.add(at, flows, windows, named);
-            let (before, after) = flows;
-            if after.open == 0 || before.ended() != after.ended() {
-                self.moved = now;
-            }
+    /// Answers whether it is like the last one.
+    fn add(&mut self, reading: Reading, named: Option<u64>) -> bool {
+        let (at, now) = (Moment::now().before(reading.at.elapsed()), reading.at);
+        let Some(before) = self.last.take() else {
+            self.last = Some(reading);
+            return false;
+        };
+        let is_quiet = before.stats == reading.stats;
+        let sample = reading.since(&before);
+        let passed = now.saturating_duration_since(before.at).as_secs();
+        // The seconds in which nothing was read are like this one.
+        for ago in (0..passed.clamp(1, u64::from(IDLE_TICKS_MAX) + 1)).rev() {
+            let over = self.rings.add(at.seconds().saturating_sub(ago), &sample);
+            self.write(over);
         }
-        self.last = Some((reading, now));
+        let flows = (&Flow::of(&before.stats), &Flow::of(&reading.stats));
+        let windows = (now::windows(&before.stats), now::windows(&reading.stats));
+        self.strip.add(at, flows, windows, named);
+        let (before, after) = flows;
+        if after.open == 0 || before.ended() != after.ended() {
+            self.moved = now;
+        }
+        self.last = Some(reading);
+        is_quiet
+    }
+
+    /// A minute that is over goes to the disk.
+    fn write(&mut self, over: Option<(u64, Row)>) {
+        if let Some((minute, row)) = over
+            && let Some(minutes) = &mut self.minutes
+            && logged("write its series", minutes.add(minute, &row)).is_none()
+        {
+            self.minutes = None;
+        }
     }
 
     /// At once if it is the first change for a while, so that a crash behind it finds it on disk.

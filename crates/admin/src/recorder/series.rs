@@ -1,6 +1,6 @@
 //! The series, and their values from two snapshots of the counters.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unbroken_broker::handle::{DropReason, Stats};
 
@@ -53,6 +53,7 @@ pub(crate) struct Reading {
     pub(crate) stats: Stats,
     pub(crate) connections: u32,
     pub(crate) process: Process,
+    pub(crate) at: Instant,
 }
 
 /// Counts whose increase is shown.
@@ -106,7 +107,8 @@ impl Flow {
 
 impl Reading {
     /// The values of the time since `before`.
-    pub(crate) fn since(&self, before: &Self, took: Duration) -> Sample {
+    pub(crate) fn since(&self, before: &Self) -> Sample {
+        let took = self.at.saturating_duration_since(before.at);
         let (now, then) = (Flow::of(&self.stats), Flow::of(&before.stats));
         let per_s = |now: u64, then: u64| rate(now.saturating_sub(then), took);
         let stats = &self.stats;

@@ -2,9 +2,10 @@
 //! messages.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use unbroken_broker_core::{Event, LaneFilter, LaneInfo, Place, PlaceParts, ShardId};
+use unbroken_broker_core::{Event, LaneFilter, LaneInfo, Place, PlaceParts, ShardId, Stats};
 
 use super::{BrokerHandle, Cursor, Events, HandleError, Listing, Within};
 use crate::bounds::{HANDLE_LOOKS, HANDLE_PAGE};
@@ -24,10 +25,48 @@ pub struct Began {
     pub listeners: Vec<OpenListener>,
 }
 
+/// Counters that were asked for.
+#[derive(Debug)]
+pub struct CountersAsked {
+    answers: Receiver<Stats>,
+    missing: usize,
+    sum: Stats,
+}
+
+impl CountersAsked {
+    /// The counters, once all shards have answered.
+    pub fn take(&mut self) -> Result<Option<Stats>, HandleError> {
+        while self.missing > 0 {
+            match self.answers.try_recv() {
+                Ok(stats) => {
+                    self.sum.add(&stats);
+                    self.missing -= 1;
+                }
+                Err(TryRecvError::Empty) => return Ok(None),
+                Err(TryRecvError::Disconnected) => return Err(HandleError::Stopped),
+            }
+        }
+        Ok(Some(std::mem::take(&mut self.sum)))
+    }
+}
+
 impl BrokerHandle {
     /// How it began.
     pub fn began(&self) -> &Began {
         &self.began
+    }
+
+    /// Asks for the counters, as [`counters`](Self::counters) does, and does not wait for them.
+    pub fn ask_counters(&self) -> Result<CountersAsked, HandleError> {
+        let missing = usize::from(self.requests.shards());
+        let (answer, answers) = sync_channel(missing);
+        self.requests
+            .send_request_to_all(|| Request::Counters(answer.clone()))?;
+        Ok(CountersAsked {
+            answers,
+            missing,
+            sum: Stats::default(),
+        })
     }
 
     /// As [`events`](Self::events), of those that name messages that were not delivered as they
