@@ -4,12 +4,16 @@ use axum::extract::FromRef;
 
 use crate::api::traces::Traces;
 use crate::broker::Broker;
+use crate::delivery::demonstration::Demonstration;
 use crate::identity::Identity;
+use crate::recorder::Recorder;
 
 /// Shared by all requests; cheap to clone.
 #[derive(Clone, Debug, FromRef)]
 pub(crate) struct App {
     pub(crate) broker: Broker,
     pub(crate) identity: Identity,
+    pub(crate) recorder: Recorder,
+    pub(crate) demonstration: Demonstration,
     pub(crate) traces: Traces,
 }

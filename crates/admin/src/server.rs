@@ -23,12 +23,14 @@ use crate::api::traces::Traces;
 use crate::app::App;
 use crate::broker::Broker;
 use crate::connection::{serve_network, serve_socket};
+use crate::delivery::demonstration::Demonstration;
 use crate::hosts::{self, Hosts};
 use crate::identity::guard;
 use crate::identity::history::record_writes;
 use crate::identity::{Identity, Rules};
 use crate::limits::{ASKING_MAX, BODY_BYTES_MAX, CHANGING_MAX, HASHING_MAX};
 use crate::problem::Problem;
+use crate::recorder::Recorder;
 use crate::{api, headers, health, metrics};
 
 /// Where to listen, and under which names.
@@ -118,7 +120,9 @@ impl Admin {
             .enable_time()
             .max_blocking_threads(ASKING_MAX + HASHING_MAX + CHANGING_MAX)
             .build()?;
-        let app = routes(&options, broker, identity.clone());
+        let broker = Broker::new(broker, &options.version);
+        let recorder = Recorder::start(broker.clone());
+        let app = routes(&options, broker, identity.clone(), recorder.clone());
         let listeners = Listeners::new(network, tls, socket, &runtime)?;
         let (stop, stopping) = oneshot::channel::<()>();
         let thread = thread::Builder::new()
@@ -127,9 +131,11 @@ impl Admin {
                 runtime.block_on(async {
                     tokio::select! {
                         () = listeners.serve(app) => {}
+                        () = recorder.clone().run() => {}
                         _ = stopping => {}
                     }
                 });
+                recorder.save();
                 runtime.shutdown_background(); // a request may wait for the broker, which ends too
                 identity.store().flush();
             })?;
@@ -251,10 +257,12 @@ fn open_socket(directory: &PathBuf) -> Result<UnixListener, StartError> {
     })
 }
 
-fn routes(options: &Options, handle: BrokerHandle, identity: Identity) -> Router {
+fn routes(options: &Options, broker: Broker, identity: Identity, recorder: Recorder) -> Router {
     let app = App {
-        broker: Broker::new(handle, &options.version),
+        demonstration: Demonstration::new(broker.clone(), recorder.clone()),
+        broker,
         identity: identity.clone(),
+        recorder,
         traces: Traces::default(),
     };
     let (api, _) = api::router();

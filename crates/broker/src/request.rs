@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
 
 use unbroken_broker_core::{
-    ClientInfo, Clients, DropReason, Event, Forget, OwnMessage, Page, Place, Policy, SessionInfo,
-    Stats, SubscriptionInfo, TraceFilter,
+    ClientInfo, Clients, DropReason, Event, Forget, LaneFilter, LaneInfo, OwnMessage, Page, Place,
+    Policy, SessionInfo, Stats, SubscriptionInfo, TraceFilter,
 };
 
 use crate::trace::TraceWatch;
@@ -32,6 +32,11 @@ pub(crate) enum Request {
         of: Option<Arc<str>>,
         page: PageRequest,
         answer: Answer<Page<SubscriptionInfo>>,
+    },
+    Lanes {
+        filter: LaneFilter,
+        page: PageRequest,
+        answer: Answer<Page<LaneInfo>>,
     },
     Counters(Answer<Stats>),
     Disconnect {
@@ -112,15 +117,28 @@ impl Drop for Permit {
 pub(crate) struct Watch {
     sender: SyncSender<Event>,
     missed: Arc<AtomicU64>,
+    wants: fn(&Event) -> bool,
 }
 
 impl Watch {
-    pub(crate) const fn new(sender: SyncSender<Event>, missed: Arc<AtomicU64>) -> Self {
-        Self { sender, missed }
+    pub(crate) const fn new(
+        sender: SyncSender<Event>,
+        missed: Arc<AtomicU64>,
+        wants: fn(&Event) -> bool,
+    ) -> Self {
+        Self {
+            sender,
+            missed,
+            wants,
+        }
     }
 
-    /// Sends an event, if there is room. Returns whether the receiver still exists.
+    /// Sends an event that is wanted, if there is room. Returns whether the receiver still exists,
+    /// as far as that is known.
     pub(crate) fn offer(&self, event: &Event) -> bool {
+        if !(self.wants)(event) {
+            return true;
+        }
         match self.sender.try_send(event.clone()) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => {

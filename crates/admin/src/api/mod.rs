@@ -3,10 +3,19 @@
 //! One file for each resource. A route is registered once, for the router and the document, in the
 //! function of the role that it needs.
 
+#![expect(unused_qualifications, reason = "macros of utoipa expand to them")]
+
 mod accounts;
+mod delivery;
+mod demonstration;
 mod history;
+mod incidents;
+mod input;
+mod lanes;
+mod live;
 mod node;
 mod page;
+mod series;
 mod sign_in;
 mod tokens;
 pub(crate) mod traces;
@@ -77,12 +86,31 @@ fn for_viewers() -> OpenApiRouter<App> {
         .routes(routes!(sign_in::sign_out))
         .routes(routes!(traces::list))
         .routes(routes!(traces::events))
+        .merge(delivery_for_viewers())
 }
 
 fn for_operators() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(traces::begin))
         .routes(routes!(traces::end))
+        .routes(routes!(incidents::repair))
+        .routes(routes!(incidents::note))
+        .routes(routes!(demonstration::start, demonstration::stop))
+        .routes(routes!(demonstration::inject))
+}
+
+fn delivery_for_viewers() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(delivery::show))
+        .routes(routes!(delivery::checkpoints))
+        .routes(routes!(lanes::list))
+        .routes(routes!(lanes::show))
+        .routes(routes!(incidents::list))
+        .routes(routes!(incidents::show))
+        .routes(routes!(incidents::proof))
+        .routes(routes!(series::show))
+        .routes(routes!(live::stream))
+        .routes(routes!(demonstration::show))
 }
 
 fn for_admins() -> OpenApiRouter<App> {

@@ -44,11 +44,11 @@ impl Events {
     }
 }
 
-/// A channel for so many events.
-pub(super) fn watch(waiting: usize, permit: Permit) -> (Watch, Events) {
+/// A channel for so many events of those that are wanted.
+pub(super) fn watch(waiting: usize, permit: Permit, wants: fn(&Event) -> bool) -> (Watch, Events) {
     let (sender, receiver) = sync_channel(waiting);
     let missed = Arc::<AtomicU64>::default();
-    let watch = Watch::new(sender, Arc::clone(&missed));
+    let watch = Watch::new(sender, Arc::clone(&missed), wants);
     let events = Events {
         receiver,
         missed,

@@ -17,6 +17,7 @@
 //! Deliberately absent: rights of whoever has a handle; it may do everything.
 
 mod access;
+mod delivery;
 mod events;
 mod reload;
 mod requests;
@@ -26,8 +27,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use unbroken_broker_core::{
-    Action, Actions, Ceiling, ClientInfo, Denial, DropReason, Effect, Event, Forget, Histogram,
-    Latencies, Member, OwnMessage, Role, Rule, RuleSet, SessionInfo, Stats, SubscriptionInfo,
+    Action, Actions, AuditTotals, Ceiling, ClientInfo, Denial, DropReason, Effect, Event,
+    FaultKind, FaultPlace, Forget, Histogram, LaneCheckpoint, LaneFilter, LaneInfo, LaneRefusal,
+    Latencies, Member, Numbers, OwnMessage, PublishersTotals, Role, Rule, RuleSet, SessionInfo,
+    Stats, SubscriptionInfo,
 };
 use unbroken_broker_core::{Page, Place, ShardId};
 pub use unbroken_mqtt_proto::QoS;
@@ -35,11 +38,12 @@ use unbroken_mqtt_proto::TopicName;
 
 use crate::bounds::{HANDLE_BYTES, HANDLE_EVENTS, HANDLE_PAGE};
 use crate::config::{Change, Config};
-use crate::request::{Answer, PageRequest, Request};
+use crate::request::{Answer, PageRequest, Permit, Request};
 use crate::stored_access::Change as AccessChange;
 use crate::tls::{Expiry, ServerTls, TlsError};
 pub use access::ChangeAccessError;
 pub(crate) use access::{AccessInForce, WriteBatch};
+pub use delivery::{Began, CountersAsked};
 pub use events::{Events, EventsError};
 pub use reload::ReloadError;
 pub(crate) use reload::{InForce, first_auth_rules, layers_of, listener_limits};
@@ -53,6 +57,7 @@ pub use trace::Trace;
 pub struct BrokerHandle {
     requests: Requests,
     in_force: Arc<InForce>,
+    began: Arc<Began>,
 }
 
 /// How much a query may return, and how long it may take.
@@ -116,10 +121,11 @@ pub enum HandleError {
 }
 
 impl BrokerHandle {
-    pub(crate) fn new(requests: Requests, in_force: InForce) -> Self {
+    pub(crate) fn new(requests: Requests, in_force: InForce, began: Began) -> Self {
         Self {
             requests,
             in_force: Arc::new(in_force),
+            began: Arc::new(began),
         }
     }
 
@@ -224,7 +230,17 @@ impl BrokerHandle {
     /// are counted as missed.
     pub fn events(&self, waiting: usize) -> Result<Events, HandleError> {
         let permit = self.requests.permit_events()?;
-        let (watch, events) = events::watch(waiting.clamp(1, HANDLE_EVENTS), permit);
+        self.watch(waiting, permit, |_| true)
+    }
+
+    fn watch(
+        &self,
+        waiting: usize,
+        permit: Permit,
+        wants: fn(&Event) -> bool,
+    ) -> Result<Events, HandleError> {
+        let waiting = waiting.clamp(1, HANDLE_EVENTS);
+        let (watch, events) = events::watch(waiting, permit, wants);
         self.requests
             .send_request_to_all(|| Request::Watch(watch.clone()))?;
         Ok(events)

@@ -23,6 +23,13 @@ pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, re
             let found = shard.subscriptions(of.as_deref(), page.from, page.most);
             let _ = answer.try_send(found);
         }
+        Request::Lanes {
+            filter,
+            page,
+            answer,
+        } => {
+            let _ = answer.try_send(shard.lanes(now, &filter, page.from, page.most));
+        }
         Request::Counters(answer) => {
             let _ = answer.try_send(shard.stats().clone());
         }
