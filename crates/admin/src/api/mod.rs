@@ -42,7 +42,7 @@ impl Modify for Credentials {
 /// All routes, and the document that describes them.
 pub(crate) fn router() -> (Router<App>, Document) {
     let for_role = |role, routes: OpenApiRouter<App>| {
-        routes.route_layer(from_fn(
+        routes.layer(from_fn(
             move |caller: Extension<Caller>, request: Request, next: Next| {
                 identity::require(role, caller, request, next)
             },
