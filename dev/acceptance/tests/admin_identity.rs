@@ -440,6 +440,7 @@ fn the_history_has_every_change_with_its_caller() {
 #[test]
 fn the_unix_socket_is_for_the_user_of_the_broker() {
     let broker = Launch::config("").with_admin().durable().start();
+    let admin = Admin::stranger(&broker);
     let data = broker.data();
     let me = ask_socket(&data, "GET", "/api/v1/me", "");
     assert_eq!((me.status, &*me.field("role")), (200, "admin"), "{me:?}");
@@ -447,7 +448,6 @@ fn the_unix_socket_is_for_the_user_of_the_broker() {
     let old = link(&broker);
     let made = ask_socket(&data, "POST", "/api/v1/sign-in/links", "");
     assert_eq!(made.status, 201, "{made:?}");
-    let admin = Admin::stranger(&broker);
     let body = |token: &str| {
         format!("{{\"token\":\"{token}\",\"name\":\"ann\",\"password\":\"ann's password\"}}")
     };
@@ -466,10 +466,12 @@ fn the_unix_socket_is_for_the_user_of_the_broker() {
 #[test]
 fn a_file_in_the_place_of_the_socket_stays() {
     let mut broker = Launch::config("").with_admin().durable().start();
+    Admin::stranger(&broker);
     broker.kill();
     let path = broker.data().join("admin");
     assert!(path.exists(), "a killed broker leaves its socket");
     broker.start_again();
+    Admin::stranger(&broker);
     broker.ask_to_end();
     broker.wait();
     fs::write(&path, "a file").expect("the directory is writable");
