@@ -6,7 +6,7 @@
 mod accounts;
 mod history;
 mod node;
-mod page;
+mod short_list;
 mod sign_in;
 mod tokens;
 

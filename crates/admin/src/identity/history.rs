@@ -1,4 +1,4 @@
-//! The admin history: who has changed what, when, from where, and with which outcome.
+//! The admin history: each change with its time, caller, address and outcome.
 //!
 //! [`record_writes`] records each request below `/api/v1` that is no read, so that no handler can
 //! forget it. The newest entries are in memory, and all of them are appended to a file of the data
