@@ -84,11 +84,7 @@ fn https_protects_the_cookie_and_needs_credentials() {
         let request = request(method, path, headers, body);
         ask(port, &certificate, &request).expect("the certificate is its own")
     };
-    assert!(
-        broker
-            .log()
-            .contains(&format!("https://broker.example.org:{port}/#link="))
-    );
+    broker.wait_for_log(&format!("https://broker.example.org:{port}/#link="));
     assert_eq!(ask("GET", "/healthz", "", "").status, 200);
     assert_eq!(ask("GET", "/api/v1/node", "", "").status, 401);
     let token = link(&broker);
