@@ -29,7 +29,7 @@ mod throttle;
 mod tokens;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -115,11 +115,10 @@ struct Parts {
 
 impl Identity {
     /// Reads what a directory has; without one all of it ends with the process.
-    pub(crate) fn open(directory: Option<&PathBuf>, rules: Rules) -> Result<Self, String> {
-        let directory = directory.map(PathBuf::as_path);
+    pub(crate) fn open(directory: Option<&Path>, rules: Rules) -> Result<Self, String> {
         Ok(Self(Arc::new(Parts {
             store: Store::open(directory)?,
-            history: History::open(directory.map(Path::new))?,
+            history: History::open(directory)?,
             sessions: Sessions::default(),
             throttle: Throttle::default(),
             link: Link::default(),
