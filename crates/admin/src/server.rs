@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
 use axum::Router;
@@ -15,8 +15,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
-use unbroken_broker::config::AdminMetrics;
-use unbroken_broker::config::Anonymous;
+use unbroken_broker::config::{AdminMetrics, Anonymous};
 use unbroken_broker::{BrokerHandle, ServerTls, TlsError, local_socket};
 
 use crate::api::traces::Traces;
@@ -106,9 +105,9 @@ impl Admin {
         };
         let network = options.listen.map(bind).transpose()?;
         let address = network.as_ref().map(TcpListener::local_addr).transpose()?;
-        let socket = options.socket.as_ref().map(open_socket).transpose()?;
+        let socket = options.socket.as_deref().map(open_socket).transpose()?;
         let rules = options.rules(address, tls.is_some());
-        let identity = Identity::open(options.directory.as_ref(), rules);
+        let identity = Identity::open(options.directory.as_deref(), rules);
         let identity = identity.map_err(StartError::Identity)?;
         let first_link = match identity.first_link() {
             Ok(secret) => secret.and_then(|secret| identity.link_url(&secret)),
@@ -244,7 +243,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 /// The broker has the directory locked, so one that is there is stale.
-fn open_socket(directory: &PathBuf) -> Result<UnixListener, StartError> {
+fn open_socket(directory: &Path) -> Result<UnixListener, StartError> {
     let open = || {
         local_socket::remove_stale(&directory.join(SOCKET))?;
         let listener = local_socket::listen(directory, SOCKET)?;
@@ -252,7 +251,7 @@ fn open_socket(directory: &PathBuf) -> Result<UnixListener, StartError> {
         Ok(listener)
     };
     open().map_err(|source| StartError::Socket {
-        directory: directory.clone(),
+        directory: directory.to_owned(),
         source,
     })
 }

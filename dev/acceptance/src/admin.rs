@@ -63,6 +63,7 @@ impl Admin {
 
     /// Makes the first account, `root` with the password `root's password`; shows its cookie, and
     /// what a page of this server sends.
+    #[must_use]
     #[track_caller]
     pub fn with_first_account(&self, broker: &Broker) -> Self {
         let token = link(broker);
@@ -72,6 +73,7 @@ impl Admin {
     }
 
     /// Shows the cookie of an answer to a sign-in.
+    #[must_use]
     #[track_caller]
     pub fn with_session(&self, signed_in: &Answer) -> Self {
         assert_eq!(signed_in.status, 200, "{signed_in:?}");
@@ -88,6 +90,7 @@ impl Admin {
     }
 
     /// Makes a token, and shows it.
+    #[must_use]
     #[track_caller]
     pub fn with_token(&self, name: &str, role: &str) -> Self {
         let body = format!("{{\"name\":\"{name}\",\"role\":\"{role}\"}}");

@@ -7,7 +7,7 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::page::{Asked, Page};
+use super::short_list::{Asked, Page};
 use crate::identity::book;
 use crate::identity::history::Target;
 use crate::identity::{AccountChange, Identity, Role};

@@ -5,7 +5,7 @@ use axum::extract::{Query, State};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::page::Asked;
+use super::short_list::Asked;
 use crate::identity::Identity;
 use crate::identity::history::Entry;
 use crate::problem::Problem;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::page::{Asked, Page};
+use super::short_list::{Asked, Page};
 use crate::identity::book;
 use crate::identity::history::Target;
 use crate::identity::{Caller, Identity, Role, Scope};

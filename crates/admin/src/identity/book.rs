@@ -291,4 +291,45 @@ mod tests {
         book.accounts.push(account("eve", Role::Admin));
         assert!(!book.is_last_admin("ann"));
     }
+
+    #[test]
+    fn a_token_is_good_until_it_expires() {
+        let token = |digest: &str, expires_ms| Token {
+            id: digest.to_owned(),
+            name: digest.to_owned(),
+            role: Role::Viewer,
+            scope: Vec::new(),
+            digest: digest.to_owned(),
+            created_ms: 0,
+            created_by: "ann".to_owned(),
+            expires_ms,
+            last_used_ms: None,
+        };
+        let book = Book {
+            accounts: Vec::new(),
+            tokens: vec![token("a", Some(10)), token("b", None)],
+        };
+        assert!(book.token("a", 9).is_some());
+        assert!(book.token("a", 10).is_none());
+        assert!(book.token("b", i64::MAX).is_some());
+        assert!(book.token("", 0).is_none());
+    }
+
+    #[test]
+    fn the_last_use_of_a_token_is_stored_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(Some(directory.path())).unwrap();
+        let added = store.change(|book| {
+            let json = r#"{"id":"1","name":"n","role":"viewer","digest":"d","created_ms":0,
+                "created_by":"ann","expires_ms":null}"#;
+            book.tokens.push(serde_json::from_str(json).unwrap());
+            Ok(())
+        });
+        added.unwrap();
+        store.note_use(&store.book().tokens[0], 7);
+        assert_eq!(store.last_used_ms(&store.book().tokens[0]), Some(7));
+        store.flush();
+        let again = Store::open(Some(directory.path())).unwrap();
+        assert_eq!(again.last_used_ms(&again.book().tokens[0]), Some(7));
+    }
 }

@@ -21,7 +21,7 @@ use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::time::now_ms;
 
-/// By what a caller is known.
+/// The credentials that a caller has shown.
 #[derive(Clone, Debug)]
 pub(crate) enum Proof {
     /// A cookie.
@@ -129,8 +129,8 @@ impl Identity {
     /// The value of the session's cookie.
     pub(super) fn cookie<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
         let lines = headers.get_all(header::COOKIE).into_iter();
-        let cookies = lines.filter_map(|line| line.to_str().ok()?.into());
-        let mut cookies = cookies.flat_map(|line: &str| line.split(';'));
+        let cookies = lines.filter_map(|line| line.to_str().ok());
+        let mut cookies = cookies.flat_map(|line| line.split(';'));
         cookies.find_map(|cookie| {
             let (name, value) = cookie.trim().split_once('=')?;
             (name == self.rules().cookie).then_some(value)

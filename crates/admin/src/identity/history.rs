@@ -1,4 +1,4 @@
-//! The admin history: who has changed what, when, from where, and with which outcome.
+//! The admin history: each change with its time, caller, address and outcome.
 //!
 //! [`record_writes`] records each request below `/api/v1` that is no read, so that no handler can
 //! forget it. The newest entries are in memory, and all of them are appended to a file of the data
@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -80,7 +80,8 @@ struct Written {
     path: PathBuf,
     file: File,
     bytes: u64,
-    has_failed: bool,
+    /// The last line was not written whole.
+    is_torn: bool,
 }
 
 impl History {
@@ -181,24 +182,30 @@ impl Kept {
         };
         let written = file.append(entry);
         if let Err(error) = &written
-            && !file.has_failed
+            && !file.is_torn
         {
             let file = file.path.display();
             tracing::error!(%error, %file, "the admin history cannot be written; it is in memory only");
         }
-        file.has_failed = written.is_err();
+        file.is_torn = written.is_err();
     }
 }
 
 impl Written {
     fn open(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let file = options.append(true).create(true).mode(0o600).open(path)?;
+        let options = options.read(true).append(true).create(true).mode(0o600);
+        let file = options.open(path)?;
+        let bytes = file.metadata()?.len();
+        let mut last = [b'\n'];
+        if let Some(end) = bytes.checked_sub(1) {
+            file.read_exact_at(&mut last, end)?;
+        }
         Ok(Self {
             path: path.to_owned(),
-            bytes: file.metadata()?.len(),
+            is_torn: last != [b'\n'],
+            bytes,
             file,
-            has_failed: false,
         })
     }
 
@@ -208,8 +215,8 @@ impl Written {
             *self = Self::open(&self.path)?;
         }
         let mut line = serde_json::to_vec(entry)?;
-        if self.bytes == 0 || self.has_failed {
-            line.insert(0, b'\n'); // ends a torn line; an empty one is no entry
+        if self.is_torn {
+            line.insert(0, b'\n');
         }
         line.push(b'\n');
         self.file.write_all(&line)?;

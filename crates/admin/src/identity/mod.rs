@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! Callers and their roles: accounts, tokens, sessions, and the admin history.
 //!
 //! ```text
 //! request ──▶ guard ── cookie, token or unix socket ──▶ Caller ──▶ require(role) ──▶ handler
@@ -14,8 +14,7 @@
 //! - What is not named as open needs a caller (`guard`): a new route is closed.
 //! - Passwords, cookies, tokens and links are kept as hashes only.
 //! - A changed or removed account is so for its next request: sessions have no role of their own.
-//! - There is no account at first, and no password that somebody else knows: a link that is good
-//!   once makes the first account.
+//! - There is no account and no password at first: a link that is good once makes the first account.
 
 mod accounts;
 pub(crate) mod book;
@@ -30,7 +29,7 @@ mod throttle;
 mod tokens;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -77,7 +76,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Who makes a request.
+/// The maker of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// Name of the account; `token:NAME` of a token, `unix:USER` at the unix socket.
@@ -85,13 +84,14 @@ pub(crate) struct Caller {
     pub(crate) role: Role,
 }
 
-/// What the server is configured to let in.
+/// What the configuration says about callers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) metrics_need_caller: bool,
     /// Whether a caller without credentials may read.
     pub(crate) anonymous_reads: bool,
-    /// Of the session; not that of another broker on this host, whose cookies the browser shares.
+    /// Name of the session's cookie. It differs from that of another broker on this host, because
+    /// browsers send the cookies of a host to all of its ports.
     pub(crate) cookie: String,
     /// `http://127.0.0.1:7883`
     pub(crate) url: Option<String>,
@@ -115,11 +115,10 @@ struct Parts {
 
 impl Identity {
     /// Reads what a directory has; without one all of it ends with the process.
-    pub(crate) fn open(directory: Option<&PathBuf>, rules: Rules) -> Result<Self, String> {
-        let directory = directory.map(PathBuf::as_path);
+    pub(crate) fn open(directory: Option<&Path>, rules: Rules) -> Result<Self, String> {
         Ok(Self(Arc::new(Parts {
             store: Store::open(directory)?,
-            history: History::open(directory.map(Path::new))?,
+            history: History::open(directory)?,
             sessions: Sessions::default(),
             throttle: Throttle::default(),
             link: Link::default(),

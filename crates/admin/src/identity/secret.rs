@@ -1,7 +1,7 @@
 //! Secrets that the server makes, and what it keeps of them.
 //!
-//! A secret has 256 random bits. Only its SHA-256 is kept: whoever reads that cannot present the
-//! secret, and the time of a search among digests says nothing of the secrets behind them.
+//! A secret has 256 random bits. The server keeps only its SHA-256: a reader of that cannot present
+//! the secret, and the time of a search among digests says nothing about the secrets.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

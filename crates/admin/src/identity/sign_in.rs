@@ -14,7 +14,7 @@ use crate::limits::{NAME_BYTES_MAX, PASSWORD_BYTES_MAX, SESSION_TIME_MAX};
 use crate::problem::Problem;
 use crate::time::now_ms;
 
-/// Why nobody was signed in.
+/// Why a sign-in failed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Problem(Problem),
@@ -180,11 +180,10 @@ fn wrong() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, detail)
 }
 
-/// Counted in the place of a name; no name has a `:`.
+/// The throttle's name for attempts with a link; no account has a `:` in its name.
 const LINK: &str = "link:";
 
-/// Compared with in the place of an account that is not there; no password is known for it. Its
-/// cost is that of a new hash.
+/// The hash of an account that does not exist: no password fits it, and it costs what a new hash does.
 const STAND_IN: &str = "$argon2id$v=19$m=19456,t=2,p=1$c3RhbmQtaW4gb2Ygbm9ib2R5$\
                         AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
