@@ -67,7 +67,9 @@ fn names(steps: &[Traced]) -> Vec<String> {
 #[test]
 fn a_publisher_is_followed_to_receivers_on_all_shards() {
     let mut broker = Broker::new(3);
-    let receivers: Vec<_> = (0..6).map(|n| join(&mut broker, &format!("r{n}"))).collect();
+    let receivers: Vec<_> = (0..6)
+        .map(|n| join(&mut broker, &format!("r{n}")))
+        .collect();
     for receiver in &receivers {
         subscribe(&mut broker, *receiver, "t/#", QoS::AtLeastOnce);
     }
@@ -80,10 +82,19 @@ fn a_publisher_is_followed_to_receivers_on_all_shards() {
     begin(&mut broker, &of_client("publisher"));
     publish(&mut broker, publisher, "t/1", QoS::AtMostOnce);
     let steps = take(&mut broker);
-    let sent = steps.iter().filter(|one| matches!(one.step, TraceStep::Sent { .. }));
-    let mut sent: Vec<_> = sent.map(|one| one.client_id.clone().unwrap().to_string()).collect();
+    let sent = steps
+        .iter()
+        .filter(|one| matches!(one.step, TraceStep::Sent { .. }));
+    let mut sent: Vec<_> = sent
+        .map(|one| one.client_id.clone().unwrap().to_string())
+        .collect();
     sent.sort();
-    assert_eq!(sent, ["r0", "r1", "r2", "r3", "r4", "r5"], "{:?}", names(&steps));
+    assert_eq!(
+        sent,
+        ["r0", "r1", "r2", "r3", "r4", "r5"],
+        "{:?}",
+        names(&steps)
+    );
     let matched = steps.iter().filter_map(|one| match &one.step {
         TraceStep::Matched { receivers, .. } => Some(*receivers),
         _ => None,
@@ -136,7 +147,10 @@ fn a_topic_shows_no_packet_without_it() {
     publish(&mut broker, client, "other", QoS::AtLeastOnce);
     publish(&mut broker, client, "t/1", QoS::AtLeastOnce);
     let steps = take(&mut broker);
-    assert_eq!(names(&steps), ["published client", "matched -", "sent client"]);
+    assert_eq!(
+        names(&steps),
+        ["published client", "matched -", "sent client"]
+    );
     let TraceStep::Published { payload, .. } = &steps[0].step else {
         panic!("{steps:?}");
     };

@@ -11,6 +11,8 @@ fn lines(broker: &Broker, part: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
+const BAD_USER_NAME_OR_PASSWORD: u8 = 0x86;
+const NOT_AUTHORIZED: u8 = 0x87;
 /// The password of alice is `secret`.
 const USERS: &str = "\
 alice:$7$101$LYA36uTTVWnKaVmL$ma2zMW1ICz0Y/bQFCbNsOvFsQ6cqsEauKE0srY2MQaw5V4XF58AsmRGaql1KUUzfFyGSHdoC2MFtGnxZupYyHw==
@@ -29,7 +31,8 @@ fn connected_and_refused_name_the_user() {
     let mallory = Connect::new(Version::V5, "m")
         .user_name("mallory")
         .password("x");
-    broker.attempt(&mallory);
+    let mut refused = broker.attempt(&mallory);
+    refused.expect_refused(&[BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED]);
     let line = broker.wait_for_log("refused client=m");
     assert!(
         line.contains(" WARN ") && line.contains("user=mallory"),
@@ -56,7 +59,7 @@ fn a_stopping_broker_logs_each_listener_and_no_client() {
         .map(|number| broker.connect(&format!("client-{number}")))
         .collect();
     broker.ask_to_end();
-    drop(broker.wait());
+    let _ = broker.wait();
     let told = lines(&broker, "the broker stops");
     assert_eq!(told.len(), 1, "{}", broker.log());
     assert!(told[0].contains("connections=20"), "{}", told[0]);

@@ -27,14 +27,20 @@ fn start(launch: Launch) -> (Broker, SocketAddr) {
 /// The body of the answer.
 #[track_caller]
 fn get(address: SocketAddr, path: &str) -> String {
+    let (status, body) = try_get(address, path);
+    assert_eq!(status, 200, "{body}");
+    body
+}
+
+fn try_get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut socket = TcpStream::connect(address).expect("it listens");
     let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     socket.write_all(head.as_bytes()).expect("it reads");
     let mut answer = String::new();
     socket.read_to_string(&mut answer).expect("it answers");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
     let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-    body.to_owned()
+    (status.expect("a status"), body.to_owned())
 }
 
 fn value(metrics: &str, sample: &str) -> f64 {
@@ -296,7 +302,16 @@ impl Prometheus {
     }
 
     fn ask(&self, path: &str) -> Value {
-        serde_json::from_str(&unchunked(&get(self.address, path))).expect("an answer in JSON")
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let (status, body) = try_get(self.address, path);
+            if status == 200 {
+                return serde_json::from_str(&unchunked(&body)).expect("an answer in JSON");
+            }
+            // It starts.
+            assert!(Instant::now() < deadline, "{status}: {body}");
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
     }
 }
 
