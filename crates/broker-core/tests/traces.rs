@@ -121,9 +121,8 @@ fn a_receiver_sees_its_copies_wait_and_its_drops_by_name() {
     let steps = take(&mut broker);
     assert_eq!(names(&steps), ["queued away", "dropped away"]);
     assert_eq!(steps[0].publisher.as_deref(), Some("publisher"));
-    let reason = match steps[1].step {
-        TraceStep::Dropped { reason, .. } => reason,
-        _ => panic!("{steps:?}"),
+    let TraceStep::Dropped { reason, .. } = steps[1].step else {
+        panic!("{steps:?}");
     };
     assert_eq!(reason, DropReason::NotConnected);
     stay(&mut broker, "away", false);

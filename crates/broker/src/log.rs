@@ -56,14 +56,15 @@ fn level_of(event: &Event) -> Level {
         }
         Event::Disconnected { why, .. } => level_of_end(why),
         // What its publisher or its receiver has chosen.
-        Event::Dropped { reason, .. } => match reason {
-            DropReason::NotConnected
-            | DropReason::Expired
-            | DropReason::SessionEnded
-            | DropReason::ConnectionLost
-            | DropReason::RefusedByReceiver => Level::INFO,
-            _ => Level::WARN,
-        },
+        Event::Dropped {
+            reason:
+                DropReason::NotConnected
+                | DropReason::Expired
+                | DropReason::SessionEnded
+                | DropReason::ConnectionLost
+                | DropReason::RefusedByReceiver,
+            ..
+        } => Level::INFO,
         _ => Level::WARN,
     }
 }
