@@ -31,7 +31,7 @@ struct Tool {
 }
 
 /// What `ci` uses.
-const ALL: [Tool; 13] = [
+const ALL: [Tool; 14] = [
     MOSQUITTO,
     Tool {
         name: "paho, pynng, xxhash and scipy for Python",
@@ -81,6 +81,11 @@ const ALL: [Tool; 13] = [
             is_daemon("haproxy") && is_daemon("nginx") && Path::new(NGINX_STREAMS).is_file()
         },
         install: install_proxies,
+    },
+    Tool {
+        name: "Prometheus and promtool",
+        is_ready: |_| on_path("prometheus") && on_path("promtool"),
+        install: install_prometheus,
     },
     Tool {
         name: "Cucumber and its wire plug-in",
@@ -350,6 +355,15 @@ fn install_mosquitto(_: &Tools) -> Outcome {
         // The package starts a broker on the standard port, which nobody here asked for. Where no
         // service manager runs there is nothing to stop, and the command fails.
         let _ = process::quiet(Command::new("service").args(["mosquitto", "stop"]));
+    }
+    Ok(())
+}
+
+fn install_prometheus(_: &Tools) -> Outcome {
+    apt(&["prometheus"])?;
+    if on_path("service") {
+        // As for Mosquitto.
+        let _ = process::quiet(Command::new("service").args(["prometheus", "stop"]));
     }
     Ok(())
 }

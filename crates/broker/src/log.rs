@@ -18,7 +18,8 @@ mod tallies;
 
 use std::fmt::{self, Display};
 
-use unbroken_broker_core::{CloseCause, Disconnection, Event, FaultPlace};
+use tracing::Level;
+use unbroken_broker_core::{CloseCause, Disconnection, DropReason, Event, FaultPlace};
 use unbroken_mqtt_proto::ReasonCode;
 
 use crate::bounds::LOG_NAME_CHARACTERS;
@@ -27,6 +28,61 @@ use crate::bounds::LOG_NAME_CHARACTERS;
 const CLIENT: &str = "unbroken::client";
 
 pub(crate) use self::tallies::Tallies;
+
+/// Writes a record about a client at a level that is known only now.
+macro_rules! record_at {
+    ($level:expr, $($record:tt)+) => {
+        match $level {
+            Level::ERROR => tracing::error!(target: CLIENT, $($record)+),
+            Level::WARN => tracing::warn!(target: CLIENT, $($record)+),
+            Level::INFO => tracing::info!(target: CLIENT, $($record)+),
+            _ => tracing::debug!(target: CLIENT, $($record)+),
+        }
+    };
+}
+
+/// WARN: someone should look. INFO: a step in the life of a client. DEBUG: what a client does all
+/// the time, or many do at once.
+fn level_of(event: &Event) -> Level {
+    match event {
+        Event::Fault { .. } => Level::ERROR,
+        Event::Connected { .. }
+        | Event::SessionEnded { .. }
+        | Event::SubscriptionRevoked { .. }
+        | Event::WillPublished { .. } => Level::INFO,
+        Event::Subscribed { reason, .. } if reason.is_error() => Level::WARN,
+        Event::Subscribed { .. } | Event::Unsubscribed { .. } | Event::Slowed { .. } => {
+            Level::DEBUG
+        }
+        Event::Disconnected { why, .. } => level_of_end(why),
+        // What its publisher or its receiver has chosen.
+        Event::Dropped {
+            reason:
+                DropReason::NotConnected
+                | DropReason::Expired
+                | DropReason::SessionEnded
+                | DropReason::ConnectionLost
+                | DropReason::RefusedByReceiver,
+            ..
+        } => Level::INFO,
+        _ => Level::WARN,
+    }
+}
+
+fn level_of_end(why: &Disconnection) -> Level {
+    match why {
+        Disconnection::ByBroker { reason, .. } => match reason {
+            // Of all clients at once: there is a record for each listener.
+            ReasonCode::ServerShuttingDown => Level::DEBUG,
+            ReasonCode::SessionTakenOver
+            | ReasonCode::KeepAliveTimeout
+            | ReasonCode::MaximumConnectTime
+            | ReasonCode::AdministrativeAction => Level::INFO,
+            _ => Level::WARN,
+        },
+        _ => Level::INFO,
+    }
+}
 
 /// Writes one record.
 #[cold]
@@ -91,7 +147,7 @@ fn connection_event(event: &Event) {
             detail = detail_field(*reason, *sent, detail),
             "refused"
         ),
-        Event::Disconnected { client_id, why } => disconnected(client_id, why),
+        Event::Disconnected { client_id, why } => disconnected(client_id, why, level_of(event)),
         Event::Slowed { client_id, rate } => tracing::debug!(
             target: CLIENT,
             client = %Escaped(client_id),
@@ -174,8 +230,8 @@ fn message_event(event: &Event) {
             count,
             full,
             ..
-        } => tracing::warn!(
-            target: CLIENT,
+        } => record_at!(
+            level_of(event),
             client = %Escaped(client_id),
             topic = (!topic.is_empty()).then(|| tracing::field::display(Escaped(topic))),
             reason = reason.name(),
@@ -321,7 +377,7 @@ fn fault(place: &FaultPlace, kind: &str, first: u64, count: u64) {
     }
 }
 
-fn disconnected(client_id: &str, why: &Disconnection) {
+fn disconnected(client_id: &str, why: &Disconnection, level: Level) {
     let client = Escaped(client_id);
     match why {
         Disconnection::ByClient(reason) => {
@@ -338,8 +394,8 @@ fn disconnected(client_id: &str, why: &Disconnection) {
             reason,
             sent,
             detail,
-        } => tracing::warn!(
-            target: CLIENT,
+        } => record_at!(
+            level,
             %client,
             reason = reason_field(*reason, *sent),
             return_code = return_code(*reason, *sent),
@@ -397,8 +453,6 @@ pub(crate) mod tests {
     use std::io::{Read as _, Seek as _, SeekFrom};
     use std::sync::{Arc, Mutex};
 
-    use unbroken_broker_core::DropReason;
-
     use super::*;
 
     /// The log of `done`.
@@ -452,15 +506,15 @@ pub(crate) mod tests {
     fn a_reason_that_was_not_sent_is_not_logged_as_one() {
         let log = |sent| {
             let why = Disconnection::ByBroker {
-                reason: ReasonCode::ServerShuttingDown,
+                reason: ReasonCode::ServerBusy,
                 sent,
                 detail: "the broker is stopping".into(),
             };
-            log_of(|| disconnected("c", &why))
+            log_of(|| disconnected("c", &why, Level::WARN))
         };
-        assert!(log(Some(0x8b)).contains("client=c reason=0x8b"));
+        assert!(log(Some(0x89)).contains("client=c reason=0x89"));
         assert!(log(None).contains("client=c detail=the broker is stopping"));
-        let goodbye = log_of(|| disconnected("c", &Disconnection::ByClient(None)));
+        let goodbye = log_of(|| disconnected("c", &Disconnection::ByClient(None), Level::INFO));
         assert!(!goodbye.contains("reason"), "{goodbye}");
         let refused = |sent| {
             let subscribed = Event::Subscribed {
@@ -473,6 +527,39 @@ pub(crate) mod tests {
         };
         assert!(refused(0x97).contains("filter=t reason=0x97 Quota exceeded"));
         assert!(refused(0x80).contains("filter=t return_code=128 detail=Quota exceeded"));
+    }
+
+    #[test]
+    fn routine_is_no_warning() {
+        let ended = |reason| Event::Disconnected {
+            client_id: Arc::from("c"),
+            why: Disconnection::ByBroker {
+                reason,
+                sent: Some(reason as u8),
+                detail: "words".into(),
+            },
+        };
+        let dropped = |reason| Event::Dropped {
+            client_id: Arc::from("c"),
+            topic: "t".into(),
+            reason,
+            count: 1,
+            full: None,
+        };
+        for (event, level) in [
+            (ended(ReasonCode::SessionTakenOver), " INFO "),
+            (ended(ReasonCode::KeepAliveTimeout), " INFO "),
+            (ended(ReasonCode::AdministrativeAction), " INFO "),
+            (ended(ReasonCode::ProtocolError), " WARN "),
+            (ended(ReasonCode::ServerShuttingDown), ""),
+            (dropped(DropReason::NotConnected), " INFO "),
+            (dropped(DropReason::QueueFull), " WARN "),
+            (dropped(DropReason::StoreFailed), " WARN "),
+        ] {
+            let log = log_of(|| super::event(&event));
+            assert!(log.contains(level), "{log}");
+            assert_eq!(log.is_empty(), level.is_empty(), "{event:?}: {log}");
+        }
     }
 
     #[test]

@@ -112,9 +112,26 @@ pub fn serve<B>(
         ?deadline,
         "draining"
     );
+    log_listeners(&server);
     server.drain(deadline)?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// A record for each listener, and none for each client.
+fn log_listeners(server: &Server) {
+    let handle = server.handle();
+    let config = handle.config();
+    let connections = handle.connections_by_listener();
+    for (listener, connections) in config.listeners.iter().zip(connections) {
+        let name = listener.name.clone();
+        let label = name.unwrap_or_else(|| listener.address().to_string());
+        tracing::info!(
+            listener = label,
+            connections,
+            "the broker stops: disconnecting clients"
+        );
+    }
 }
 
 fn print_listeners(out: &mut dyn Write, listeners: &[OpenListener]) -> io::Result<()> {

@@ -15,6 +15,7 @@
 //! | hivemq | `hivemq-client/run`, built from `dev/acceptance/clients/java` |
 //! | chromium | `chromium` and `certutil` on the `PATH`, and what is looked for mqtt-js |
 //! | curl, openssl | these on the `PATH` |
+//! | prometheus | `prometheus` and `promtool` on the `PATH` |
 //! | haproxy, nginx | these on the `PATH` or in `/usr/sbin`; of nginx its module for streams too |
 //!
 //! A scenario tagged `@tool:<name>` is skipped and counted when its tool is missing, unless
@@ -58,13 +59,15 @@ pub enum Tool {
     HaProxy,
     /// A proxy of TCP and WebSocket.
     Nginx,
+    /// Prometheus, and the program that tests its rules. No client, and in no tag.
+    Prometheus,
     /// Cucumber with its plug-in for the wire protocol. No client, and in no tag.
     Cucumber,
 }
 
 impl Tool {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Mosquitto,
         Self::PahoPython,
         Self::Pynng,
@@ -77,6 +80,7 @@ impl Tool {
         Self::OpenSsl,
         Self::HaProxy,
         Self::Nginx,
+        Self::Prometheus,
         Self::Cucumber,
     ];
 
@@ -95,6 +99,7 @@ impl Tool {
             Self::OpenSsl => "openssl",
             Self::HaProxy => "haproxy",
             Self::Nginx => "nginx",
+            Self::Prometheus => "prometheus",
             Self::Cucumber => "cucumber",
         }
     }
@@ -129,6 +134,7 @@ impl Tool {
             Self::OpenSsl => on_path("openssl"),
             Self::HaProxy => daemon("haproxy").is_some(),
             Self::Nginx => daemon("nginx").is_some() && Path::new(NGINX_STREAMS).exists(),
+            Self::Prometheus => on_path("prometheus") && on_path("promtool"),
             Self::Cucumber => {
                 let version = self.program().arg("--version").output();
                 version.is_ok_and(|version| version.stdout.starts_with(CUCUMBER))
@@ -167,7 +173,7 @@ impl Tool {
             }
             Self::PahoGo => Command::new(tools.join("go/paho-client")),
             Self::HiveMq => Command::new(tools.join("hivemq-client/run")),
-            Self::Curl | Self::OpenSsl => Command::new(self.name()),
+            Self::Curl | Self::OpenSsl | Self::Prometheus => Command::new(self.name()),
             Self::HaProxy | Self::Nginx => {
                 Command::new(daemon(self.name()).expect("it is installed"))
             }

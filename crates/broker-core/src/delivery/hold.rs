@@ -145,8 +145,8 @@ impl Deliverer<'_> {
                 Outgoing::Copy(copy) => self.send_held_copy(id, *copy),
                 Outgoing::Answer(answer) => {
                     if let Some(packet_id) = answer.acknowledged() {
-                        let telemetry = &mut self.telemetry;
-                        telemetry.released_acknowledgement(self.now, id, packet_id);
+                        self.telemetry
+                            .released_acknowledgement(self.now, id, packet_id);
                     }
                     self.send_answer(id.index, &answer);
                 }

@@ -70,7 +70,7 @@ pub struct StoreSize {
     /// Numbers that no message of a log has, of each log in ascending order.
     pub left_out: Vec<(LogId, Range<u64>)>,
     /// How long commits took since this was last said, if there were any.
-    pub commits: Option<CommitTimes>,
+    pub commits: Option<Box<CommitTimes>>,
 }
 
 /// What waits for a session.

@@ -252,7 +252,8 @@ impl Shard {
 impl Shard {
     /// The driver says how large the store is, and up to where no shard needs its logs.
     pub(crate) fn handle_store_size(&mut self, now: Instant, size: &StoreSize) {
-        self.telemetry.note_store(size.bytes, size.commits);
+        self.telemetry
+            .note_store(size.bytes, size.commits.as_deref().copied());
         let Self {
             options: ShardOptions { limits, .. },
             gate,

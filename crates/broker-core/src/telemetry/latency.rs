@@ -184,6 +184,11 @@ mod tests {
         serial: 0,
     };
 
+    #[expect(clippy::disallowed_methods, reason = "a test's epoch")]
+    fn epoch() -> Instant {
+        Instant::now()
+    }
+
     /// Counts by the bucket that they are in.
     fn found(histogram: &Histogram) -> Vec<(usize, u64)> {
         let counts = histogram.counts().iter().copied().enumerate();
@@ -193,12 +198,13 @@ mod tests {
     #[test]
     fn messages_of_the_turn_take_as_long_as_the_turn() {
         let (mut meter, mut latencies) = (Meter::default(), Latencies::default());
-        let now = Instant::now();
+        let stamp = epoch();
+        let now = stamp + LATER;
         for _ in 0..3 {
             meter.sent(&mut latencies, now, now);
         }
         for _ in 0..2 {
-            meter.sent(&mut latencies, now, now - LATER);
+            meter.sent(&mut latencies, now, stamp);
         }
         meter.acknowledged();
         assert_eq!(latencies.turns.total(), 0);
@@ -215,7 +221,7 @@ mod tests {
         let (mut meter, mut latencies) = (Meter::default(), Latencies::default());
         let connection = CONNECTION;
         let id = |number| PacketId::new(number).expect("not 0");
-        let now = Instant::now();
+        let now = epoch();
         for number in 1..=3 {
             meter.held(now, connection, id(number));
         }
@@ -236,7 +242,7 @@ mod tests {
         let (mut meter, mut latencies) = (Meter::default(), Latencies::default());
         let connection = CONNECTION;
         let id = |number| PacketId::new(number).expect("not 0");
-        let now = Instant::now();
+        let now = epoch();
         meter.held(now, connection, id(1));
         meter.held(now + FOLLOWED_MAX, connection, id(2));
         let later = now + FOLLOWED_MAX + LATER;

@@ -77,7 +77,7 @@ pub struct Stats {
     /// for all shards, and 0 where it is not known.
     pub heap: [u64; 2],
     /// How long messages and turns take.
-    pub latencies: Latencies,
+    pub latencies: Box<Latencies>,
     /// What clients were refused (a connection, its continuation, a subscription), by the reason
     /// they were told, or would have been told if their protocol had words for it.
     pub refused: BTreeMap<ReasonCode, u64>,

@@ -237,6 +237,89 @@ mod tests {
         assert_eq!(sys.sum().commits, commits);
     }
 
+    /// Those of Mosquitto 2.0 (`src/sys_tree.c`), below `$SYS/broker/`.
+    const MOSQUITTO: [&str; 30] = [
+        "version",
+        "uptime",
+        "clients/total",
+        "clients/inactive",
+        "clients/disconnected",
+        "clients/active",
+        "clients/connected",
+        "clients/expired",
+        "clients/maximum",
+        "messages/stored",
+        "messages/received",
+        "messages/sent",
+        "store/messages/count",
+        "store/messages/bytes",
+        "subscriptions/count",
+        "shared_subscriptions/count",
+        "retained messages/count",
+        "heap/current",
+        "heap/maximum",
+        "bytes/received",
+        "bytes/sent",
+        "publish/bytes/received",
+        "publish/bytes/sent",
+        "publish/messages/dropped",
+        "publish/messages/received",
+        "publish/messages/sent",
+        "load/messages/received/1min",
+        "load/messages/sent/5min",
+        "load/publish/dropped/15min",
+        "load/publish/received/1min",
+    ];
+    const MOSQUITTO_LOADS: [&str; 10] = [
+        "messages/received",
+        "messages/sent",
+        "publish/dropped",
+        "publish/received",
+        "publish/sent",
+        "bytes/received",
+        "bytes/sent",
+        "connections",
+        "sockets",
+        "messages/sent",
+    ];
+
+    #[test]
+    fn mosquittos_topics_are_there_and_those_that_exporters_read_hold_numbers() {
+        let mut sys = Sys::default();
+        let audit = AuditSettings::default();
+        let about = About {
+            version: "unbroken 1.0",
+            uptime_s: 5,
+            interval: Duration::from_secs(10),
+            shards: 1,
+            store: "in memory",
+            audit: &audit,
+            memory: [1, 2],
+        };
+        let sum = Stats {
+            heap: [3, 4],
+            ..Stats::default()
+        };
+        let values: BTreeMap<_, _> = sys.values(&about, &sum).into_iter().collect();
+        let loads = MOSQUITTO_LOADS.iter().flat_map(|name| {
+            let spans = ["1min", "5min", "15min"].into_iter();
+            spans.map(move |span| format!("load/{name}/{span}"))
+        });
+        let names = MOSQUITTO.iter().map(ToString::to_string).chain(loads);
+        for name in names {
+            let value = values.get(&format!("$SYS/broker/{name}"));
+            let value = value.unwrap_or_else(|| panic!("{name} is missing"));
+            match &*name {
+                "version" => {}
+                // As Mosquitto writes it.
+                "uptime" => assert_eq!(value, "5 seconds"),
+                _ => assert!(value.parse::<f64>().is_ok(), "{name}: {value}"),
+            }
+        }
+        assert_eq!(values["$SYS/broker/heap/current"], "3");
+        assert_eq!(values["$SYS/broker/heap/maximum"], "4");
+    }
+
     #[test]
     fn a_steady_rate_becomes_its_average() {
         let mut load = Load::default();

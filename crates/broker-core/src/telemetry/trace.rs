@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use unbroken_mqtt_proto::{PacketType, Publish, QoS, ReasonCode, TopicFilter, TopicName};
+use unbroken_mqtt_proto::{PacketId, PacketType, Publish, QoS, ReasonCode, TopicFilter, TopicName};
 
 use super::Event;
 use crate::limits::{TRACED_CLIENTS_MAX, TRACED_STEPS_MAX};
@@ -210,7 +210,7 @@ impl Tracer {
                 qos: publish.qos,
                 retain: publish.retain,
                 dup: publish.dup,
-                packet_id: publish.packet_id.map(|id| id.get()),
+                packet_id: publish.packet_id.map(PacketId::get),
                 payload_bytes: publish.payload.len(),
                 payload: publish.payload[..shown].into(),
             }

@@ -273,14 +273,16 @@ impl LogReader {
     }
 
     /// Commit times since the last report.
-    fn commits_since_last(&mut self) -> Option<CommitTimes> {
+    fn commits_since_last(&mut self) -> Option<Box<CommitTimes>> {
         let now = self.commits.times();
         let took = now.since(&std::mem::replace(&mut self.commits_reported, now.clone()));
         let us = |share| u64::try_from(took.share(share)?.as_micros()).ok();
-        us(0.5).zip(us(0.99)).map(|(p50_us, p99_us)| CommitTimes {
-            p50_us,
-            p99_us,
-            all: Histogram::of(now.counts().iter().copied(), now.sum_us()),
+        us(0.5).zip(us(0.99)).map(|(p50_us, p99_us)| {
+            Box::new(CommitTimes {
+                p50_us,
+                p99_us,
+                all: Histogram::of(now.counts().iter().copied(), now.sum_us()),
+            })
         })
     }
 

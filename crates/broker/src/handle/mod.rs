@@ -289,6 +289,11 @@ impl BrokerHandle {
         self.in_force.connections()
     }
 
+    /// The same of each listener, in the order of the configuration.
+    pub(crate) fn connections_by_listener(&self) -> Vec<u32> {
+        self.in_force.connections_by_listener().collect()
+    }
+
     /// Page by page, one shard after another.
     fn list<T>(
         &self,

@@ -135,6 +135,10 @@ impl InForce {
         all
     }
 
+    pub(super) fn connections_by_listener(&self) -> impl Iterator<Item = u32> + '_ {
+        self.permits.taken_by_listener()
+    }
+
     pub(super) const fn access(&self) -> &Arc<AccessInForce> {
         &self.access
     }

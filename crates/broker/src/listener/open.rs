@@ -60,7 +60,7 @@ impl OpenSocket {
                 Err(error)
                     if listener.bind.is_all() && !sockets.is_empty() && has_no_ipv6(&error) =>
                 {
-                    tracing::warn!(%address, %error, "this system has no IPv6: not listening there");
+                    tracing::info!(%address, %error, "this system has no IPv6: not listening there");
                 }
                 Err(error) => return Err((address, error)),
             }

@@ -77,6 +77,12 @@ impl ConnectionPermits {
         self.all.taken.load(Ordering::Relaxed)
     }
 
+    /// The same of each listener, in the order of the configuration.
+    pub(crate) fn taken_by_listener(&self) -> impl Iterator<Item = u32> + '_ {
+        let listeners = self.listeners.iter();
+        listeners.map(|count| count.taken.load(Ordering::Relaxed))
+    }
+
     pub(super) fn is_full(&self, listener: usize) -> bool {
         let of_listener = self.listeners.get(listener);
         self.all.is_full() || of_listener.is_none_or(|count| count.is_full())

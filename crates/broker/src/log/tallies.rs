@@ -23,7 +23,7 @@ use tracing::Level;
 use unbroken_broker_core::{Disconnection, Event};
 use unbroken_mqtt_proto::ReasonCode;
 
-use super::{CLIENT, Escaped, subscription_refused};
+use super::{CLIENT, Escaped, level_of, subscription_refused};
 use crate::bounds::{LOG_CLASSES, LOG_LINES_PER_CLASS};
 use crate::logging::about;
 
@@ -201,25 +201,26 @@ impl Class {
 
     /// None if it is always written.
     fn of(event: &Event) -> Option<Self> {
-        let (kind, level) = match event {
+        let kind = match event {
             Event::Fault { .. } => return None,
-            Event::Connected { .. } => ("connected", Level::INFO),
-            Event::Refused { .. } => ("refused", Level::WARN),
+            Event::Connected { .. } => "connected",
+            Event::Refused { .. } => "refused",
             Event::Disconnected {
                 why: Disconnection::ByBroker { .. },
                 ..
-            } => ("disconnected by the broker", Level::WARN),
-            Event::Disconnected { .. } => ("disconnected", Level::INFO),
-            Event::SessionEnded { .. } => ("session ended", Level::INFO),
-            Event::Subscribed { .. } => ("subscribed", Level::DEBUG),
-            Event::Unsubscribed { .. } => ("unsubscribed", Level::DEBUG),
-            Event::Slowed { .. } => ("slowed", Level::DEBUG),
-            Event::SubscriptionRevoked { .. } => ("subscription ended", Level::INFO),
-            Event::WillPublished { .. } => ("will published", Level::INFO),
-            Event::Dropped { .. } => ("messages not delivered", Level::WARN),
-            Event::SentAgain { .. } => ("sent again", Level::INFO),
-            _ => ("audit", Level::WARN),
+            } => "disconnected by the broker",
+            Event::Disconnected { .. } => "disconnected",
+            Event::SessionEnded { .. } => "session ended",
+            Event::Subscribed { .. } => "subscribed",
+            Event::Unsubscribed { .. } => "unsubscribed",
+            Event::Slowed { .. } => "slowed",
+            Event::SubscriptionRevoked { .. } => "subscription ended",
+            Event::WillPublished { .. } => "will published",
+            Event::Dropped { .. } => "messages not delivered",
+            Event::SentAgain { .. } => "sent again",
+            _ => "audit",
         };
+        let level = level_of(event);
         let address = match event {
             Event::Refused { address, .. } => address.map(|address| address.ip()),
             _ => None,

@@ -458,6 +458,7 @@ fn hand_over(shards: &mut [ShardThread; 2], now: Instant) {
 }
 
 /// Two shards, connected by channels for so many messages.
+#[allow(clippy::large_stack_arrays, reason = "two of them, in a test")]
 fn linked_shards(messages: u32) -> [ShardThread; 2] {
     let (to_second, from_first) = shard_channel(messages);
     let (to_first, from_second) = shard_channel(messages);

@@ -106,7 +106,7 @@ impl TraceLine {
                 bytes,
                 packet_id,
             } => {
-                self.step = "received".to_owned();
+                "received".clone_into(&mut self.step);
                 self.packet = Some(packet.name().to_owned());
                 self.bytes = Some(*bytes as u64);
                 self.packet_id = *packet_id;
@@ -119,7 +119,7 @@ impl TraceLine {
                 payload_bytes,
                 payload,
             } => {
-                self.step = "received".to_owned();
+                "received".clone_into(&mut self.step);
                 self.packet = Some("PUBLISH".to_owned());
                 self.bytes = Some(*payload_bytes as u64);
                 self.packet_id = *packet_id;
@@ -133,7 +133,7 @@ impl TraceLine {
                 groups,
                 shards,
             } => {
-                self.step = "matched".to_owned();
+                "matched".clone_into(&mut self.step);
                 self.access = Some("allowed".to_owned());
                 self.receivers = Some(*receivers as u64);
                 let names = names.iter().map(ToString::to_string);
@@ -142,20 +142,20 @@ impl TraceLine {
                 self.other_shards = Some(*shards);
             }
             TraceStep::Sent { qos } => {
-                self.step = "sent".to_owned();
+                "sent".clone_into(&mut self.step);
                 self.qos = Some(*qos as u8);
             }
             TraceStep::Queued { qos, behind } => {
-                self.step = "queued".to_owned();
+                "queued".clone_into(&mut self.step);
                 self.qos = Some(*qos as u8);
                 self.behind = Some(*behind as u64);
             }
             TraceStep::Stored { qos } => {
-                self.step = "stored".to_owned();
+                "stored".clone_into(&mut self.step);
                 self.qos = Some(*qos as u8);
             }
             TraceStep::Dropped { reason, count } => {
-                self.step = "dropped".to_owned();
+                "dropped".clone_into(&mut self.step);
                 self.reason = Some(reason.name().to_owned());
                 self.count = Some(*count);
             }
@@ -164,13 +164,13 @@ impl TraceLine {
                 packet_id,
                 reason,
             } => {
-                self.step = "answered".to_owned();
+                "answered".clone_into(&mut self.step);
                 self.packet = Some(packet.name().to_owned());
                 self.packet_id = Some(*packet_id);
                 self.reason = reason.map(|reason| reason.name().to_owned());
             }
             TraceStep::Event(event) => self.fill_event(event),
-            _ => self.step = "unknown".to_owned(),
+            _ => "unknown".clone_into(&mut self.step),
         }
     }
 
@@ -226,7 +226,7 @@ impl TraceLine {
             }
             other => ("audit", Some(format!("{other:?}"))),
         };
-        self.step = step.to_owned();
+        step.clone_into(&mut self.step);
         self.detail = detail;
     }
 
