@@ -19,6 +19,7 @@ mod operator;
 mod outputs;
 mod places;
 mod publish;
+mod questions;
 mod rates;
 mod restore;
 mod retained;

@@ -61,7 +61,7 @@ pub use authenticator::{
 pub use broker_store::BrokerStore;
 pub use disk::{ControlError, DiskError};
 pub use handle::{BrokerHandle, ReloadError};
-pub use logging::LogError;
+pub use logging::{LogError, LogEvent, RecentLogs, recent_logs};
 pub use serve::{ServeError, serve};
 pub use server::{OpenListener, Server, ServerError, ServerOptions, StartError};
 pub use tls::{

@@ -44,11 +44,13 @@ pub fn serve<B>(
     out: &mut dyn Write,
     beside: impl FnOnce(&BrokerHandle, &[OpenListener], &mut dyn Write) -> Result<B, String>,
 ) -> Result<(), ServeError> {
-    let config = sources.load()?.config;
+    let effective = sources.load()?;
+    let config = effective.config.clone();
     let logging = Logging::start(&config.log)?;
     // Before they are read: what is written from now on is a change.
     let files = Files::of(&config);
     let mut server = Server::start(config)?;
+    server.handle().note_loaded(effective);
     signals::watch(server.notifier())?;
     let watched = file_watch::watch(files, server.handle().clone(), server.notifier())?;
     print_listeners(out, server.listeners())?;
@@ -181,12 +183,13 @@ fn apply(
         .load()
         .map_err(ServeError::from)
         .and_then(|effective| {
-            let config = effective.config;
+            let config = effective.config.clone();
             Logging::check(&config.log)?;
             let log = config.log.clone();
             let changed = broker
                 .reload(config)
                 .map_err(|error| io::Error::other(error.to_string()))?;
+            broker.note_loaded(effective);
             logging.change(&log)?;
             Ok(changed)
         })

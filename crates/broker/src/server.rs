@@ -36,7 +36,7 @@ use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
 use crate::control::Control;
 use crate::disk::{ControlError, Disk, DiskError, OpenedStore, memory_control};
 use crate::handle::{
-    BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
+    Around, BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
 use crate::listener::{self, Acceptor, ConnectionPermits, Layers, OpenSocket, OpenedListener};
 use crate::open_files;
@@ -75,6 +75,8 @@ pub struct Server {
 pub struct OpenListener {
     /// Where it listens; never port 0.
     pub address: Address,
+    /// Its position in the configuration.
+    pub number: u16,
     /// What clients speak.
     pub protocol: Protocol,
     /// As configured.
@@ -200,7 +202,8 @@ impl Server {
             Requests::new(wiring.event_channels_with(|| event_channel_of(HANDLE_REQUESTS)));
         let rules = (access, Arc::clone(&auth_rules));
         let in_force = InForce::new(config.clone(), rules, permits, Arc::clone(&totals), layers);
-        let handle = BrokerHandle::new(requests, in_force);
+        let around = Around::new(listeners.clone(), notify.clone());
+        let handle = BrokerHandle::new(requests, in_force, around);
         let mut server = Self {
             handle,
             listeners,
@@ -452,6 +455,7 @@ fn open_listeners(opened: &[OpenedListener], listeners: &[Listener]) -> Vec<Open
         let listener = &listeners[usize::from(opened.listener)];
         OpenListener {
             address: opened.address.clone(),
+            number: opened.listener,
             protocol: listener.protocol,
             name: listener.name.clone(),
             admits: listener.admits(),
