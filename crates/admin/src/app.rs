@@ -4,12 +4,20 @@ use axum::extract::FromRef;
 
 use crate::api::traces::Traces;
 use crate::broker::Broker;
+use crate::denials::Denials;
 use crate::identity::Identity;
 
 /// Shared by all requests; cheap to clone.
 #[derive(Clone, Debug, FromRef)]
 pub(crate) struct App {
     pub(crate) broker: Broker,
+    pub(crate) denials: Denials,
     pub(crate) identity: Identity,
     pub(crate) traces: Traces,
+}
+
+impl FromRef<App> for Denials {
+    fn from_ref(app: &App) -> Self {
+        app.denials.clone()
+    }
 }

@@ -25,6 +25,7 @@ mod api;
 mod app;
 mod broker;
 mod connection;
+mod denials;
 mod headers;
 mod health;
 mod hosts;

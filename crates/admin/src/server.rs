@@ -23,6 +23,7 @@ use crate::api::traces::Traces;
 use crate::app::App;
 use crate::broker::Broker;
 use crate::connection::{serve_network, serve_socket};
+use crate::denials::Denials;
 use crate::hosts::{self, Hosts};
 use crate::identity::guard;
 use crate::identity::history::record_writes;
@@ -253,6 +254,7 @@ fn open_socket(directory: &PathBuf) -> Result<UnixListener, StartError> {
 
 fn routes(options: &Options, handle: BrokerHandle, identity: Identity) -> Router {
     let app = App {
+        denials: Denials::start(&handle),
         broker: Broker::new(handle, &options.version),
         identity: identity.clone(),
         traces: Traces::default(),

@@ -47,7 +47,7 @@ fn all<T>(broker: &Broker, most: usize, ask: impl Fn(&Shard, Place, usize) -> Pa
     entries
 }
 
-fn clients(shard: &Shard, from: Place, most: usize) -> Page<ClientInfo> {
+fn connected(shard: &Shard, from: Place, most: usize) -> Page<ClientInfo> {
     shard.connected_clients(&Wanted::default(), from, most)
 }
 
@@ -78,7 +78,7 @@ fn whoever_stays_is_on_one_page_whatever_its_size() {
         for client in clients.iter().step_by(3) {
             broker.cut(*client);
         }
-        let clients = all(&broker, most, clients);
+        let clients = all(&broker, most, connected);
         let names: BTreeSet<_> = clients.iter().map(|it| &*it.client_id).collect();
         assert_eq!((clients.len(), names.len()), (20, 20));
         let sessions = all(&broker, most, |shard, from, most| {
@@ -127,7 +127,7 @@ fn a_session_whose_client_is_away_is_listed_as_such() {
     };
     assert!(!session.is_connected && session.expiry_s > 0);
     assert_eq!((session.subscriptions, session.queued), (1, 1));
-    assert_eq!(all(&broker, 10, clients), []);
+    assert_eq!(all(&broker, 10, connected), []);
     assert_eq!(broker.shards[0].audit_imbalance(), 0);
 }
 
@@ -216,4 +216,65 @@ fn what_may_not_be_published_or_cannot_be_stored_is_refused() {
         operate(&mut broker, 0, Operation::Publish(message));
     }
     assert_eq!(broker.take_publishes(client).len(), 1);
+}
+
+#[test]
+fn only_what_is_wanted_is_on_the_pages() {
+    let mut broker = Broker::new(2);
+    let mut clients = Vec::new();
+    for n in 0..30 {
+        let client = stay(&mut broker, &format!("c{n}"));
+        subscribe(&mut broker, client, &format!("{n}/+"), QoS::AtLeastOnce);
+        subscribe(&mut broker, client, "all/#", QoS::AtMostOnce);
+        clients.push(client);
+    }
+    for client in clients.iter().step_by(3) {
+        broker.cut(*client);
+    }
+    let wanted = |search: Option<&str>, is_connected| Wanted {
+        search: search.map(Into::into),
+        is_connected,
+        ..Wanted::default()
+    };
+    let sessions = |wanted: &Wanted| {
+        let found = all(&broker, 4, |shard, from, most| {
+            shard.sessions(wanted, from, most)
+        });
+        found.len()
+    };
+    assert_eq!(sessions(&wanted(Some("c1"), None)), 11);
+    assert_eq!(sessions(&wanted(None, Some(false))), 10);
+    assert_eq!(sessions(&wanted(Some("c2"), Some(true))), 8);
+    assert_eq!(sessions(&wanted(Some("d"), None)), 0);
+    let nobody = Wanted {
+        user: Some("nobody".into()),
+        ..Wanted::default()
+    };
+    assert_eq!(sessions(&nobody), 0);
+    let subscriptions = |topic: Option<&str>, filter: Option<&str>| {
+        let wanted = WantedSubscriptions {
+            client_id: None,
+            filter: filter.map(Into::into),
+            topic: topic.map(Into::into),
+        };
+        let found = all(&broker, 4, |shard, from, most| {
+            shard.subscriptions(&wanted, from, most)
+        });
+        found.len()
+    };
+    assert_eq!(subscriptions(Some("7/x"), None), 1);
+    assert_eq!(subscriptions(Some("all/x/y"), None), 30);
+    assert_eq!(subscriptions(None, Some("all/#")), 30);
+    assert_eq!(subscriptions(Some("7/x"), Some("all/#")), 0);
+    let shown = broker.shards.iter().find_map(|shard| shard.session("c3"));
+    let shown = shown.unwrap();
+    assert_eq!((shown.subscriptions, shown.is_connected), (2, false));
+    assert!(shown.away_since.is_some());
+    let known = |id| {
+        broker
+            .shards
+            .iter()
+            .any(|it| it.connected_client(id).is_some())
+    };
+    assert!(known("c1") && !known("c3") && !known("nobody"));
 }

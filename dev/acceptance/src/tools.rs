@@ -10,6 +10,7 @@
 //! | pynng | the same environment, with `pynng` |
 //! | sp-cats | `nngcat` and `nanocat` on the `PATH` |
 //! | mqtt-js | `node/node_modules/mqtt`, and `node` on the `PATH` |
+//! | schemathesis | `python/bin/schemathesis` of the same environment |
 //! | cucumber | `cucumber` on the `PATH`, of the version whose wire plug-in Debian has |
 //! | paho-go | `go/paho-client`, built from `dev/acceptance/clients/go` |
 //! | hivemq | `hivemq-client/run`, built from `dev/acceptance/clients/java` |
@@ -58,13 +59,15 @@ pub enum Tool {
     HaProxy,
     /// A proxy of TCP and WebSocket.
     Nginx,
+    /// Requests made from the document of an API. No client, and in no tag.
+    Schemathesis,
     /// Cucumber with its plug-in for the wire protocol. No client, and in no tag.
     Cucumber,
 }
 
 impl Tool {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Mosquitto,
         Self::PahoPython,
         Self::Pynng,
@@ -77,6 +80,7 @@ impl Tool {
         Self::OpenSsl,
         Self::HaProxy,
         Self::Nginx,
+        Self::Schemathesis,
         Self::Cucumber,
     ];
 
@@ -95,6 +99,7 @@ impl Tool {
             Self::OpenSsl => "openssl",
             Self::HaProxy => "haproxy",
             Self::Nginx => "nginx",
+            Self::Schemathesis => "schemathesis",
             Self::Cucumber => "cucumber",
         }
     }
@@ -129,6 +134,7 @@ impl Tool {
             Self::OpenSsl => on_path("openssl"),
             Self::HaProxy => daemon("haproxy").is_some(),
             Self::Nginx => daemon("nginx").is_some() && Path::new(NGINX_STREAMS).exists(),
+            Self::Schemathesis => tools.join("python/bin/schemathesis").exists(),
             Self::Cucumber => {
                 let version = self.program().arg("--version").output();
                 version.is_ok_and(|version| version.stdout.starts_with(CUCUMBER))
@@ -171,6 +177,7 @@ impl Tool {
             Self::HaProxy | Self::Nginx => {
                 Command::new(daemon(self.name()).expect("it is installed"))
             }
+            Self::Schemathesis => Command::new(tools.join("python/bin/schemathesis")),
             Self::Cucumber => Command::new("cucumber"),
         }
     }

@@ -3,13 +3,32 @@
 //! One file for each resource. A route is registered once, for the router and the document, in the
 //! function of the role that it needs.
 
+#![allow(
+    unused_qualifications,
+    reason = "what the macro that describes a handler makes of its parameters"
+)]
+
+mod access;
 mod accounts;
+mod bans;
+mod clients;
+mod config;
+mod document;
+mod extract;
 mod history;
+mod listing;
+mod logs;
 mod node;
 mod page;
+mod publish;
+mod roles;
+mod sessions;
 mod sign_in;
+mod subscriptions;
 mod tokens;
+mod topics;
 pub(crate) mod traces;
+mod users;
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
@@ -57,6 +76,7 @@ pub(crate) fn router() -> (Router<App>, Document) {
     let (routes, document) = OpenApiRouter::with_openapi(Api::openapi())
         .nest("/api/v1", routes)
         .split_for_parts();
+    let document = document::complete(document);
     let published = document.clone();
     let open = axum::routing::get(async move || Json(published));
     (routes.route("/api/v1/openapi.json", open), document)
@@ -77,12 +97,34 @@ fn for_viewers() -> OpenApiRouter<App> {
         .routes(routes!(sign_in::sign_out))
         .routes(routes!(traces::list))
         .routes(routes!(traces::events))
+        .routes(routes!(node::listeners))
+        .routes(routes!(node::certificates))
+        .routes(routes!(clients::list))
+        .routes(routes!(clients::show))
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::show))
+        .routes(routes!(subscriptions::list))
+        .routes(routes!(subscriptions::groups))
+        .routes(routes!(topics::list))
+        .routes(routes!(topics::value))
+        .routes(routes!(topics::retained))
+        .routes(routes!(bans::list))
+        .routes(routes!(users::list))
+        .routes(routes!(roles::list))
+        .routes(routes!(access::explain))
+        .routes(routes!(access::denied))
+        .routes(routes!(config::list))
+        .routes(routes!(logs::list))
 }
 
 fn for_operators() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(traces::begin))
         .routes(routes!(traces::end))
+        .routes(routes!(clients::disconnect))
+        .routes(routes!(sessions::remove))
+        .routes(routes!(topics::remove))
+        .routes(routes!(publish::publish))
 }
 
 fn for_admins() -> OpenApiRouter<App> {
@@ -93,4 +135,8 @@ fn for_admins() -> OpenApiRouter<App> {
         .routes(routes!(tokens::remove))
         .routes(routes!(history::list))
         .routes(routes!(sign_in::new_link))
+        .routes(routes!(bans::add, bans::remove))
+        .routes(routes!(users::put, users::remove))
+        .routes(routes!(roles::put, roles::patch, roles::remove))
+        .routes(routes!(config::reload))
 }

@@ -36,8 +36,8 @@ pub use unbroken_broker_core::{
     Histogram, Latencies, Member, Message, OwnMessage, Role, Rule, RuleSet, SessionInfo, Stats,
     SubscriptionInfo, TopicLevel, TopicLevels, Wanted, WantedRetained, WantedSubscriptions,
 };
-pub use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::TopicName;
+pub use unbroken_mqtt_proto::{QoS, ReasonCode, Version};
 
 use crate::access::{AccessError, Explanation, Question};
 use crate::bounds::{HANDLE_BYTES, HANDLE_EVENTS};
@@ -56,7 +56,7 @@ pub use reload::ReloadError;
 pub(crate) use reload::{InForce, first_auth_rules, layers_of, listener_limits};
 pub(crate) use requests::Requests;
 use requests::receive;
-pub use topics::{RetainedCursor, RetainedListing};
+pub use topics::{RetainedCursor, RetainedListing, is_filter, is_topic};
 pub use trace::Trace;
 
 /// A running broker. Clones are the same broker, which stops when its [`Server`](crate::Server)

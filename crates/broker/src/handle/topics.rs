@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{Message, ShardId, TopicLevel, TopicLevels, WantedRetained};
+use unbroken_mqtt_proto::{TopicFilter, TopicName};
 
 use super::{BrokerHandle, HandleError, Within};
 use crate::bounds::{HANDLE_PAGE, HANDLE_PAGES};
@@ -86,6 +87,16 @@ impl BrokerHandle {
         })?;
         Ok(merged(pages, most))
     }
+}
+
+/// Whether a message may have this topic.
+pub fn is_topic(text: &str) -> bool {
+    TopicName::parse(text).is_ok()
+}
+
+/// Whether this is a topic filter, of no shared subscription.
+pub fn is_filter(text: &str) -> bool {
+    TopicFilter::parse(text).is_ok()
 }
 
 /// The first levels of all shards together.
