@@ -1,7 +1,7 @@
 //! The newest attempts that the broker has denied, found among its events.
 //!
-//! A thread takes events, and remembers a bounded number of denials. What comes while it has no room
-//! is counted as missed. It ends with the server, or with the broker.
+//! A thread takes events, and remembers a bounded number of denials. Events that come too fast for
+//! it are counted as missed. It ends with the server, or with the broker.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -181,8 +181,8 @@ pub(crate) const HANDLE_BYTES: u64 = 4 * 1024 * 1024;
 /// Entries of a listing that a shard returns at once.
 pub(crate) const HANDLE_PAGE: usize = 256;
 
-/// Pages of shards that one request for a listing asks for. Where few entries are wanted, most pages
-/// are short.
+/// Pages of shards that one request for a listing asks for. Where few entries are wanted, most
+/// pages are short.
 pub(crate) const HANDLE_PAGES: usize = 64;
 
 /// Event receivers of one broker.

@@ -98,7 +98,8 @@ pub(crate) struct Search {
 pub(crate) struct Denial {
     #[schema(format = DateTime)]
     at: String,
-    /// `connect`; `subscribe`; `message`: it was not published, or not received; `connection`: it was ended
+    /// `connect`; `subscribe`; `message`: it was not published, or not received; `connection`: it
+    /// was ended
     what: &'static str,
     /// Null: it did not say
     client_id: Option<String>,
@@ -201,8 +202,8 @@ pub(crate) async fn explain(
 
 /// The newest denied attempts
 ///
-/// The broker remembers the last 1,000 since it started. A client that tries again and again is told
-/// once a second, with how often.
+/// The broker remembers the last 1,000 since it started. A client that tries again and again is in
+/// the list once a second, with how often.
 #[utoipa::path(
     get, path = "/access/denied", tag = "access", params(Search),
     responses((status = 200, body = DenialPage))

@@ -155,8 +155,8 @@ pub(crate) async fn show(
 
 /// Ends the connection of a client
 ///
-/// Its session and its will are treated as after any connection that the broker ends. The client may
-/// connect again; a ban keeps it away.
+/// Its session and its will are treated as after any connection that the broker ends. The client
+/// may connect again; a ban keeps it away.
 #[utoipa::path(
     post, path = "/clients/{id}/disconnect", tag = "clients",
     params(("id" = String, Path, description = "Its client id, percent-encoded")),

@@ -22,18 +22,25 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
             &mut item.patch,
         ];
         for operation in operations.into_iter().flatten() {
-            add_problem(operation, &name);
+            complete_responses(operation, &name);
         }
     }
     document
 }
 
-fn add_problem(operation: &mut Operation, schema: &str) {
+fn complete_responses(operation: &mut Operation, schema: &str) {
     let content = ContentBuilder::new().schema(Some(RefOr::Ref(Ref::from_schema_name(schema))));
     let problem = ResponseBuilder::new()
         .description("The request was not carried out, and why")
         .content("application/problem+json", content.build());
     let responses = &mut operation.responses.responses;
+    for response in responses.values_mut() {
+        if let RefOr::T(response) = response
+            && response.description.is_empty()
+        {
+            "What was asked for".clone_into(&mut response.description); // it must have one
+        }
+    }
     responses.insert("default".to_owned(), RefOr::T(problem.build()));
 }
 

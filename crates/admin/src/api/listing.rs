@@ -1,7 +1,8 @@
 //! Lists: pages of a bounded size, and the opaque text by which the next one is asked for.
 //!
-//! A page costs about as much as its limit, however long the list is. Where a search finds little, a
-//! page has fewer items than its limit though more follow: only `next` says whether there are more.
+//! A page costs about as much as its limit, however long the list is. Where a search finds little,
+//! a page has fewer items than its limit though more follow: only `next` says whether there are
+//! more.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -36,7 +36,8 @@ pub(crate) struct Node {
     processors: Option<usize>,
     /// The data directory; null: everything is in memory
     data_directory: Option<String>,
-    /// `memory`; `ok`; `lacks_space`: messages that need it are refused; `failed`: so are clients that need it
+    /// `memory`; `ok`; `lacks_space`: messages that need it are refused; `failed`: so are clients
+    /// that need it
     store: &'static str,
     store_bytes: u64,
     /// Open connections, those before CONNECT included

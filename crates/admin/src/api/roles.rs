@@ -194,6 +194,13 @@ pub(crate) async fn patch(
         from: Holder::User(user),
     });
     let changes: Vec<_> = removed.chain(added).chain(granted).chain(revoked).collect();
+    let asked = name.clone();
+    let exists = broker.answer(move |handle| {
+        Ok(handle.stored_access(|stored| stored.roles().contains_key(&asked)))
+    });
+    if !exists.await? {
+        return Err(Problem::missing(format!("there is no role `{name}`")));
+    }
     change(&broker, changes).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -146,8 +146,8 @@ pub(crate) async fn show(
 
 /// Removes a session
 ///
-/// Its client is disconnected, its will is published, and what waits for it is dropped and counted as
-/// `session-ended`.
+/// Its client is disconnected, its will is published, and what waits for it is dropped and counted
+/// as `session-ended`.
 #[utoipa::path(
     delete, path = "/sessions/{id}", tag = "sessions",
     params(("id" = String, Path, description = "Its client id, percent-encoded")),

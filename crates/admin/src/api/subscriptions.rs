@@ -76,7 +76,8 @@ pub(crate) struct Member {
     client_id: String,
     /// The most a message is delivered with
     qos: u8,
-    /// `ready`; `away`, but its session keeps messages; `full`; or `absent`: it is away, and keeps nothing
+    /// `ready`; `away`, but its session keeps messages; `full`; or `absent`: it is away, and keeps
+    /// nothing
     state: &'static str,
 }
 

@@ -92,6 +92,12 @@ pub(crate) struct TopicNode {
     rate: Option<f64>,
 }
 
+/// Its bytes as they are
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[expect(dead_code, reason = "it describes bytes")]
+pub(crate) struct Payload(Vec<u8>);
+
 /// A retained message without its topic
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Value {
@@ -229,7 +235,7 @@ pub(crate) async fn list(
     responses(
         (status = 200, content(
             (Retained = "application/json"),
-            (Vec<u8> = "application/octet-stream"),
+            (Payload = "application/octet-stream"),
         ))
     )
 )]

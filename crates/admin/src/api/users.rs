@@ -37,7 +37,8 @@ pub(crate) struct Search {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct User {
     name: String,
-    /// Roles of the store that it has itself; `everyone` and those of the configuration are not listed
+    /// Roles of the store that it has itself; `everyone` and those of the configuration are not
+    /// listed
     roles: Vec<String>,
 }
 

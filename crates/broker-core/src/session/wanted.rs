@@ -1,7 +1,7 @@
 //! Which entries an operator wants of a listing.
 //!
-//! A listing looks at a bounded number of entries for each page, so that one in which few are wanted
-//! has short pages, and none costs more than another.
+//! A listing looks at a bounded number of entries for each page: where few are wanted, pages are
+//! short, and none costs more than another.
 
 use std::sync::Arc;
 

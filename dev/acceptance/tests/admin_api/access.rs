@@ -9,21 +9,20 @@ use crate::http::{Admin, texts};
 
 const STORED_USERS: &str = "[[listeners]]\nport = 0\nstored_users = true\n";
 
-fn as_user(admin: &Admin, id: &str, password: &str) -> Connect {
-    let _ = admin;
+fn ann(id: &str, password: &str) -> Connect {
     Connect::v5(id).user_name("ann").password(password)
 }
 
 #[test]
 fn users_and_roles_are_changed_while_clients_connect() {
-    let admin = Admin::start(Launch::config(STORED_USERS).durable());
+    let admin = Admin::start(Launch::listeners(STORED_USERS).durable());
     admin.refused("PUT", "/users/ann", &json!({}), 400);
     admin.done("PUT", "/users/ann", &json!({"password": "secret"}));
     assert_eq!(
         admin.get("/users")["items"],
         json!([{"name": "ann", "roles": []}])
     );
-    let connect = as_user(&admin, "c1", "secret");
+    let connect = ann("c1", "secret");
     let _client = Client::connect(admin.broker.address(), &connect);
     let rules = json!([
         {"effect": "allow", "rule": "publish,subscribe,receive plant/#"},
@@ -111,22 +110,17 @@ fn a_ban_ends_connections_until_it_is_removed() {
 
 #[test]
 fn denied_attempts_are_remembered() {
-    let admin = Admin::start(Launch::config(STORED_USERS).durable());
+    let admin = Admin::start(Launch::listeners(STORED_USERS).durable());
     admin.done("PUT", "/users/ann", &json!({"password": "secret"}));
     let mut client = Client::open(
         admin.broker.address(),
         unbroken_acceptance::raw::Version::V5,
     );
-    client.send(as_user(&admin, "guesser", "wrong").encode());
+    client.send(ann("guesser", "wrong").encode());
     client.expect_connack_refusal(0x86);
-    let denied = loop {
-        let denied = admin.get("/access/denied?search=guesser");
-        if denied["items"][0].is_object() {
-            break denied;
-        }
-        // A thread takes the event; it can only be polled.
-        std::thread::yield_now();
-    };
+    let denied = admin.wait_for("/access/denied?search=guesser", |denied| {
+        denied["items"][0].is_object()
+    });
     let item = &denied["items"][0];
     assert_eq!(item["what"], "connect", "{denied}");
     assert_eq!(item["user"], "ann", "{denied}");

@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use unbroken_acceptance::{Broker, Launch};
+use unbroken_acceptance::{Broker, DEADLINE, Launch, admin};
 
-const ADMIN: &str = "admin server on http://";
-
-/// A broker that is administrated.
+/// A broker that is administrated, by a token of the role admin.
 pub(crate) struct Admin {
     pub(crate) broker: Broker,
-    address: SocketAddr,
+    server: admin::Admin,
 }
 
 /// Status, head and body of an answer.
@@ -25,24 +25,28 @@ pub(crate) struct Answer {
 impl Admin {
     #[track_caller]
     pub(crate) fn start(launch: Launch) -> Self {
-        let broker = launch.argument("--admin").argument("127.0.0.1:0").start();
-        let line = broker.wait_for_log(ADMIN);
-        let (_, address) = line.split_once(ADMIN).expect("it was waited for");
-        let address = address.trim().parse().expect("an address");
-        Self { broker, address }
+        let broker = launch.with_admin().start();
+        let server = admin::Admin::of(&broker);
+        Self { broker, server }
+    }
+
+    /// The line of a header by which it is asked.
+    pub(crate) fn credentials(&self) -> &str {
+        self.server.headers.trim_end()
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address
     }
 
     /// Sends a request below `/api/v1`.
     pub(crate) fn send(&self, method: &str, path: &str, kind: &str, body: &str) -> Answer {
-        let mut socket = TcpStream::connect(self.address).expect("it listens");
+        let mut socket = TcpStream::connect(self.address()).expect("it listens");
         let head = format!(
-            "{method} /api/v1{path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+            "{method} /api/v1{path} HTTP/1.1\r\nHost: {}\r\n{}Connection: close\r\n\
              Content-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
-            self.address,
+            self.address(),
+            self.server.headers,
             body.len()
         );
         // It may refuse and close before it has read everything.
@@ -80,6 +84,20 @@ impl Admin {
         let (status, body) = self.call("GET", path, &Value::Null);
         assert_eq!(status, 200, "{path}: {body}");
         body
+    }
+
+    /// Reads a path until its answer is as wanted; that can only be polled.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let body = self.get(path);
+            if wanted(&body) {
+                return body;
+            }
+            assert!(Instant::now() < deadline, "{path}: {body}");
+            thread::park_timeout(Duration::from_millis(5));
+        }
     }
 
     /// Does what answers with 204.

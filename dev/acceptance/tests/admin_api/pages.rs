@@ -18,6 +18,7 @@ fn pages_of_ten_thousand_sessions_have_each_once() {
         let connect = Connect::v311(&format!("session-{number}")).not_clean();
         Client::connect(admin.broker.address(), &connect).disconnect();
     }
+    admin.wait_for("/node", |node| node["clients_connected"] == 0);
     let all: BTreeSet<_> = (0..SESSIONS)
         .map(|number| format!("session-{number}"))
         .collect();

@@ -43,6 +43,7 @@ fn schemathesis_finds_no_request_that_the_server_fails_for() {
         "off",
         "--no-shrink",
     ]);
+    program.args(["--header", admin.credentials()]);
     // Answers without an end.
     program.args(["--exclude-path-regex", "/(live|events)$"]);
     let ran = program.output().expect("it is installed");
