@@ -1,7 +1,8 @@
 //! The newest attempts that the broker has denied, found among its events.
 //!
-//! A thread takes events, and remembers a bounded number of denials. Events that come too fast for
-//! it are counted as missed. It ends with the server, or with the broker.
+//! Shards send denials only, so that other events cost nothing. A thread remembers a bounded number
+//! of them; those that come too fast for it are counted as missed. It ends with the server, or with
+//! the broker.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -44,7 +45,7 @@ impl Denials {
     /// Watches the broker from now on.
     pub(crate) fn start(broker: &BrokerHandle) -> Self {
         let denials = Self::default();
-        let events = match broker.events(EVENTS_WAITING) {
+        let events = match broker.events_of(EVENTS_WAITING, is_denied) {
             Ok(events) => events,
             Err(error) => {
                 tracing::warn!(%error, "the admin server shows no denied attempts");
@@ -59,7 +60,7 @@ impl Denials {
         denials
     }
 
-    /// The newest first, and how many events were missed.
+    /// The newest first, and how many were missed.
     pub(crate) fn newest(&self) -> (Vec<Arc<Denied>>, u64) {
         let kept = lock(&self.0);
         (kept.denied.iter().rev().cloned().collect(), kept.missed)
@@ -73,12 +74,13 @@ fn watch(events: &Events, kept: &Weak<Mutex<Kept>>) {
         let Some(kept) = kept.upgrade() else {
             return;
         };
+        let mut kept = lock(&kept);
+        kept.missed += events.take_missed();
         match event {
             Err(EventsError::Stopped) => return,
-            Err(EventsError::Timeout) => lock(&kept).missed += events.take_missed(),
+            Err(EventsError::Timeout) => {}
             Ok(event) => {
                 if let Some(denied) = denied(event) {
-                    let mut kept = lock(&kept);
                     if kept.denied.len() >= DENIALS_MAX {
                         kept.denied.pop_front();
                     }
@@ -86,6 +88,21 @@ fn watch(events: &Events, kept: &Weak<Mutex<Kept>>) {
                 }
             }
         }
+    }
+}
+
+/// Whether an event is about a denied attempt; [`denied`] reads these.
+fn is_denied(event: &Event) -> bool {
+    match event {
+        Event::Refused { reason, .. }
+        | Event::Subscribed { reason, .. }
+        | Event::Disconnected {
+            why: Disconnection::ByBroker { reason, .. },
+            ..
+        } => is_denial(*reason),
+        Event::SubscriptionRevoked { .. } => true,
+        Event::Dropped { reason, .. } => *reason == DropReason::NotAuthorized,
+        _ => false,
     }
 }
 
@@ -109,7 +126,7 @@ fn denied(event: Event) -> Option<Denied> {
             reason,
             detail,
             ..
-        } if is_denial(reason) => Denied {
+        } => Denied {
             user: user_name,
             address: address.map(|address| address.to_string()),
             ..of("connect", client_id, format!("{}: {detail}", reason.name()))
@@ -117,7 +134,7 @@ fn denied(event: Event) -> Option<Denied> {
         Event::Disconnected {
             client_id,
             why: Disconnection::ByBroker { reason, detail, .. },
-        } if is_denial(reason) => {
+        } => {
             let reason = format!("{}: {detail}", reason.name());
             of("connection", Some(client_id), reason)
         }
@@ -126,7 +143,7 @@ fn denied(event: Event) -> Option<Denied> {
             filter,
             reason,
             ..
-        } if is_denial(reason) => Denied {
+        } => Denied {
             topic: Some(filter),
             ..of("subscribe", Some(client_id), reason.name().to_owned())
         },
@@ -141,7 +158,7 @@ fn denied(event: Event) -> Option<Denied> {
         Event::Dropped {
             client_id,
             topic,
-            reason: reason @ DropReason::NotAuthorized,
+            reason,
             count,
             ..
         } => Denied {

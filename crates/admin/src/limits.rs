@@ -27,7 +27,7 @@ pub(crate) const PREVIEW_BYTES: usize = 4 * 1024;
 pub(crate) const SUBSCRIPTIONS_SHOWN: usize = 100;
 /// Denied attempts that are remembered, the newest; up to about 1 KiB each.
 pub(crate) const DENIALS_MAX: usize = 1_000;
-/// Events of the broker that wait to be looked at for denials.
+/// Denials that wait to be remembered.
 pub(crate) const EVENTS_WAITING: usize = 1_000;
 /// Users, rules and the like in one change of a role.
 pub(crate) const ROLE_CHANGES_MAX: usize = 1_000;

@@ -4,9 +4,9 @@
 //! event without room is counted.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
+use std::sync::{Arc, Weak};
 
 use unbroken_broker_core::{
     Clients, DropReason, Event, Forget, OwnMessage, Policy, Shard, Stats, TraceFilter,
@@ -117,16 +117,33 @@ impl Drop for Permit {
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     sender: SyncSender<Event>,
+    wanted: fn(&Event) -> bool,
     missed: Arc<AtomicU64>,
+    /// Of the receiver, whose end is otherwise known by a wanted event only.
+    permit: Weak<Permit>,
 }
 
 impl Watch {
-    pub(crate) const fn new(sender: SyncSender<Event>, missed: Arc<AtomicU64>) -> Self {
-        Self { sender, missed }
+    pub(crate) const fn new(
+        sender: SyncSender<Event>,
+        wanted: fn(&Event) -> bool,
+        missed: Arc<AtomicU64>,
+        permit: Weak<Permit>,
+    ) -> Self {
+        Self {
+            sender,
+            wanted,
+            missed,
+            permit,
+        }
     }
 
-    /// Sends an event, if there is room. Returns whether the receiver still exists.
+    /// Sends an event, if it is wanted and there is room. Returns whether the receiver still
+    /// exists.
     pub(crate) fn offer(&self, event: &Event) -> bool {
+        if !(self.wanted)(event) {
+            return self.permit.strong_count() > 0;
+        }
         match self.sender.try_send(event.clone()) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => {

@@ -5,9 +5,11 @@ use std::io::{self, Write};
 use crate::config::{Applies, Change, ConfigError, OnError, Sources};
 use crate::file_watch::{self, Files};
 use crate::handle::BrokerHandle;
+use crate::listener::OpenListener;
 use crate::logging::{LogError, Logging};
-use crate::server::{Notice, OpenListener, Server, ServerError, StartError};
-use crate::signals::{self, Signal};
+use crate::notice::{Notice, Signal};
+use crate::server::{Server, ServerError, StartError};
+use crate::signals;
 
 /// Why serving ended without a request to.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,6 @@
 //! Deliberately absent: requests of other threads ([`crate::handle`]), signals and the output of
 //! the command ([`crate::serve()`]).
 
-mod notice;
 mod shards;
 pub(crate) mod wiring;
 
@@ -38,13 +37,14 @@ use crate::disk::{ControlError, Disk, DiskError, OpenedStore, memory_control};
 use crate::handle::{
     Around, BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
-use crate::listener::{self, Acceptor, ConnectionPermits, Layers, OpenSocket, OpenedListener};
+use crate::listener::{
+    self, Acceptor, ConnectionPermits, Layers, OpenListener, OpenSocket, OpenedListener,
+};
+use crate::notice::{Notice, Signal};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
-use crate::signals::Signal;
 use crate::tls::TlsError;
-pub(crate) use notice::Notice;
 pub use shards::ServerOptions;
 use shards::{access_in_force, new_shards, put_in_force, settings};
 use wiring::Wiring;
@@ -68,23 +68,6 @@ pub struct Server {
     control: Option<Control>,
     /// Why the store has failed, if it has.
     store_failure: Option<String>,
-}
-
-/// A listener that is open, at one of its addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenListener {
-    /// Where it listens; never port 0.
-    pub address: Address,
-    /// Its position in the configuration.
-    pub number: u16,
-    /// What clients speak.
-    pub protocol: Protocol,
-    /// As configured.
-    pub name: Option<String>,
-    /// Who may connect, as text.
-    pub admits: String,
-    /// Connections from these begin with a PROXY header.
-    pub trusted_proxies: Vec<Network>,
 }
 
 /// Why a broker could not be started.

@@ -118,8 +118,8 @@ pub(crate) struct Denial {
 pub(crate) struct DenialPage {
     #[serde(flatten)]
     page: Page<Denial>,
-    /// Events of the broker that came too fast to be looked at: denials may be among them
-    missed_events: u64,
+    /// Denials that came too fast to be remembered
+    missed: u64,
 }
 
 impl Explain {
@@ -213,14 +213,11 @@ pub(crate) async fn denied(
     Query(search): Query<Search>,
 ) -> Result<Json<DenialPage>, Problem> {
     let wanted = text("search", search.search)?;
-    let (newest, missed_events) = denials.newest();
+    let (newest, missed) = denials.newest();
     let newest = newest.iter().map(|denied| Denial::new(denied));
     let found = newest.filter(|denial| wanted.as_deref().is_none_or(|part| denial.has(part)));
     let page = part(found.collect(), search.limit, search.cursor.as_deref())?;
-    Ok(Json(DenialPage {
-        page,
-        missed_events,
-    }))
+    Ok(Json(DenialPage { page, missed }))
 }
 
 impl Denial {

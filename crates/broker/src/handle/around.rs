@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::BrokerHandle;
 use crate::config::{Applies, Effective, EffectiveValue, changes};
-use crate::server::{Notice, OpenListener};
+use crate::listener::OpenListener;
+use crate::notice::Notice;
 
 #[derive(Debug)]
 pub(crate) struct Around {

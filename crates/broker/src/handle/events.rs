@@ -14,7 +14,7 @@ use crate::request::{Permit, Watch};
 pub struct Events {
     receiver: Receiver<Event>,
     missed: Arc<AtomicU64>,
-    _permit: Permit,
+    _permit: Arc<Permit>,
 }
 
 /// Why there is no event.
@@ -44,11 +44,12 @@ impl Events {
     }
 }
 
-/// A channel for so many events.
-pub(super) fn watch(waiting: usize, permit: Permit) -> (Watch, Events) {
+/// A channel for so many wanted events.
+pub(super) fn watch(waiting: usize, wanted: fn(&Event) -> bool, permit: Permit) -> (Watch, Events) {
     let (sender, receiver) = sync_channel(waiting);
     let missed = Arc::<AtomicU64>::default();
-    let watch = Watch::new(sender, Arc::clone(&missed));
+    let permit = Arc::new(permit);
+    let watch = Watch::new(sender, wanted, Arc::clone(&missed), Arc::downgrade(&permit));
     let events = Events {
         receiver,
         missed,

@@ -182,8 +182,17 @@ impl BrokerHandle {
     /// Events from now on. At most `waiting` of them, up to 10,000, wait to be received; later ones
     /// are counted as missed.
     pub fn events(&self, waiting: usize) -> Result<Events, HandleError> {
+        self.events_of(waiting, |_| true)
+    }
+
+    /// The same, of wanted events only. Shards ask `wanted` for each event, so it must cost little.
+    pub fn events_of(
+        &self,
+        waiting: usize,
+        wanted: fn(&Event) -> bool,
+    ) -> Result<Events, HandleError> {
         let permit = self.requests.permit_events()?;
-        let (watch, events) = events::watch(waiting.clamp(1, HANDLE_EVENTS), permit);
+        let (watch, events) = events::watch(waiting.clamp(1, HANDLE_EVENTS), wanted, permit);
         self.requests
             .send_request_to_all(|| Request::Watch(watch.clone()))?;
         Ok(events)

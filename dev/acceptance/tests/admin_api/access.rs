@@ -124,5 +124,5 @@ fn denied_attempts_are_remembered() {
     let item = &denied["items"][0];
     assert_eq!(item["what"], "connect", "{denied}");
     assert_eq!(item["user"], "ann", "{denied}");
-    assert_eq!(denied["missed_events"], 0, "{denied}");
+    assert_eq!(denied["missed"], 0, "{denied}");
 }
