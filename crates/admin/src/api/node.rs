@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
-use unbroken_broker::Expiry;
 use unbroken_broker::handle::Stats;
+use unbroken_broker::{Expiry, config};
 use utoipa::ToSchema;
 
 use super::listing::Page;
@@ -139,9 +139,9 @@ pub(crate) async fn listeners(
     State(broker): State<Broker>,
 ) -> Result<Json<Page<Listener>>, Problem> {
     let listeners = broker.answer(|handle| {
-        let config = handle.config();
+        let rules = handle.config();
         let open = handle.listeners().iter().map(|open| {
-            let rule = config.listeners.get(usize::from(open.number));
+            let rule = rules.listeners.get(usize::from(open.number));
             let files = rule.map_or(&[][..], |rule| &rule.tls.certificate_files);
             let mount_point = rule.and_then(|rule| rule.mount_point.as_ref());
             Listener {
@@ -149,7 +149,7 @@ pub(crate) async fn listeners(
                 name: open.name.clone(),
                 address: open.address.to_string(),
                 protocol: open.protocol.as_str(),
-                admits: rule.map_or_else(|| open.admits.clone(), |rule| rule.admits()),
+                admits: rule.map_or_else(|| open.admits.clone(), config::Listener::admits),
                 trusted_proxies: open
                     .trusted_proxies
                     .iter()

@@ -57,3 +57,31 @@ pub(super) fn watch(waiting: usize, wanted: fn(&Event) -> bool, permit: Permit) 
     };
     (watch, events)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    fn ended(client_id: &str) -> Event {
+        Event::SessionEnded {
+            client_id: client_id.into(),
+            undelivered: 0,
+            uncounted_of: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_sent_and_the_end_of_the_receiver_is_known_all_the_same() {
+        let permit = Permit::new(Arc::new(AtomicUsize::new(1)));
+        let (watch, events) = watch(1, |event| *event == ended("wanted"), permit);
+        assert!(watch.offer(&ended("other")) && watch.offer(&ended("wanted")));
+        assert!(watch.offer(&ended("other")) && watch.offer(&ended("wanted")));
+        assert_eq!(events.next(Duration::ZERO), Ok(ended("wanted")));
+        assert_eq!(events.next(Duration::ZERO), Err(EventsError::Timeout));
+        assert_eq!(events.take_missed(), 1);
+        drop(events);
+        assert!(!watch.offer(&ended("other")) && !watch.offer(&ended("wanted")));
+    }
+}
