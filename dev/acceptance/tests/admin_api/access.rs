@@ -126,3 +126,30 @@ fn denied_attempts_are_remembered() {
     assert_eq!(item["user"], "ann", "{denied}");
     assert_eq!(denied["missed"], 0, "{denied}");
 }
+
+#[test]
+fn roles_of_callers_decide_what_they_may_change() {
+    let admin = Admin::start(Launch::config(""));
+    let (viewer, operator) = (admin.as_role("viewer"), admin.as_role("operator"));
+    let message = json!({"topic": "plant/1", "payload": "on"}).to_string();
+    let question = json!({"action": "publish", "topic": "plant/1"}).to_string();
+    let ban = json!({"client": "loud"}).to_string();
+    for (method, path, body, of_viewer, of_operator) in [
+        ("GET", "/clients", "", 200, 200),
+        ("GET", "/users", "", 200, 200),
+        ("POST", "/access/explain", &*question, 200, 200),
+        ("POST", "/publish", &*message, 403, 204),
+        ("DELETE", "/sessions/none", "", 403, 404),
+        ("POST", "/clients/none/disconnect", "", 403, 404),
+        ("POST", "/bans", &*ban, 403, 403),
+        ("PUT", "/users/ann", "{\"password\":\"secret\"}", 403, 403),
+        ("DELETE", "/roles/none", "", 403, 403),
+        ("POST", "/config/reload", "", 403, 403),
+    ] {
+        let path = format!("/api/v1{path}");
+        for (caller, expected) in [(&viewer, of_viewer), (&operator, of_operator)] {
+            let answer = caller.ask(method, &path, body);
+            assert_eq!(answer.status, expected, "{method} {path}: {}", answer.body);
+        }
+    }
+}

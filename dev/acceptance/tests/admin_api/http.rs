@@ -30,6 +30,12 @@ impl Admin {
         Self { broker, server }
     }
 
+    /// The same server, asked by a token of another role.
+    #[track_caller]
+    pub(crate) fn as_role(&self, role: &str) -> admin::Admin {
+        self.server.with_token(role, role)
+    }
+
     /// The line of a header by which it is asked.
     pub(crate) fn credentials(&self) -> &str {
         self.server.headers.trim_end()
