@@ -15,9 +15,3 @@ pub(crate) struct App {
     pub(crate) identity: Identity,
     pub(crate) traces: Traces,
 }
-
-impl FromRef<App> for Denials {
-    fn from_ref(app: &App) -> Self {
-        app.denials.clone()
-    }
-}

@@ -31,7 +31,7 @@ use crate::access::AccessError;
 use crate::authenticator::{HookError, TokenError, Verifier};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
-use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
+use crate::config::{Address, Batching, Config, Listener};
 use crate::control::Control;
 use crate::disk::{ControlError, Disk, DiskError, OpenedStore, memory_control};
 use crate::handle::{
