@@ -31,6 +31,7 @@ pub(crate) struct Part {
 
 /// A role of the store
 #[derive(Serialize, ToSchema)]
+#[schema(as = StoredRole)]
 pub(crate) struct Role {
     name: String,
     /// Whether every client has it

@@ -35,6 +35,7 @@ pub(crate) struct Search {
 
 /// A user of the store
 #[derive(Serialize, ToSchema)]
+#[schema(as = StoredUser)]
 pub(crate) struct User {
     name: String,
     /// Roles of the store that it has itself; `everyone` and those of the configuration are not
