@@ -34,11 +34,14 @@ struct Tool {
 const ALL: [Tool; 14] = [
     MOSQUITTO,
     Tool {
-        name: "paho, pynng, xxhash and scipy for Python",
+        name: "paho, pynng, schemathesis, xxhash and scipy for Python",
         is_ready: |tools| {
             let mut python = Command::new(tools.python());
-            process::quiet(python.args(["-c", "import paho.mqtt.client, pynng, scipy, xxhash"]))
-                .is_ok()
+            process::quiet(python.args([
+                "-c",
+                "import paho.mqtt.client, pynng, schemathesis, scipy, xxhash",
+            ]))
+            .is_ok()
         },
         install: install_python,
     },
@@ -117,10 +120,11 @@ const MOSQUITTO: Tool = Tool {
 };
 
 // Fixed, so that a run next year tests what this one does.
-const PYTHON: [&str; 5] = [
+const PYTHON: [&str; 6] = [
     "numpy==2.4.6",
     "paho-mqtt==2.1.0",
     "pynng==0.9.0",
+    "schemathesis==4.32.5",
     "scipy==1.17.1",
     "xxhash==4.1.0",
 ];

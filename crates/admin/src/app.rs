@@ -5,6 +5,7 @@ use axum::extract::FromRef;
 use crate::api::traces::Traces;
 use crate::broker::Broker;
 use crate::delivery::demonstration::Demonstration;
+use crate::denials::Denials;
 use crate::identity::Identity;
 use crate::recorder::Recorder;
 
@@ -12,6 +13,7 @@ use crate::recorder::Recorder;
 #[derive(Clone, Debug, FromRef)]
 pub(crate) struct App {
     pub(crate) broker: Broker,
+    pub(crate) denials: Denials,
     pub(crate) identity: Identity,
     pub(crate) recorder: Recorder,
     pub(crate) demonstration: Demonstration,

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use axum::http::StatusCode;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use unbroken_broker::BrokerHandle;
-use unbroken_broker::handle::Stats;
+use unbroken_broker::handle::{HandleError, Stats};
 
 use crate::limits::{ANSWER_TIMEOUT, ASKING_MAX};
+use crate::problem::Problem;
 
 /// What requests ask.
 #[derive(Clone, Debug)]
@@ -42,6 +44,20 @@ impl Broker {
                 .map_err(|error| error.to_string())
         })
         .await?
+    }
+
+    /// Asks on a thread that may wait; an error is a problem for the caller.
+    pub(crate) async fn answer<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&BrokerHandle) -> Result<T, HandleError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let unavailable = |why| Problem::new(StatusCode::SERVICE_UNAVAILABLE, why);
+        let answer = self.ask(question).await.map_err(unavailable)?;
+        answer.map_err(|error| match error {
+            HandleError::Message(_) => Problem::new(StatusCode::BAD_REQUEST, error.to_string()),
+            HandleError::Refused(_) => Problem::new(StatusCode::CONFLICT, error.to_string()),
+            _ => unavailable(error.to_string()),
+        })
     }
 
     /// Asks on a thread that may wait.

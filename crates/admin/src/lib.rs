@@ -9,7 +9,7 @@
 //! | `/healthz` | 200 while the process serves |
 //! | `/readyz` | 200 while the broker answers, 503 with the reason otherwise |
 //! | `/metrics` | OpenMetrics text |
-//! | `/api/v1/…` | JSON, for callers with an account or a token; `/api/v1/openapi.json` has all of it |
+//! | `/api/v1/…` | JSON, for callers with an account or a token |
 //!
 //! Invariants:
 //! - A shard never waits for this server: it asks through
@@ -28,6 +28,7 @@ mod app;
 mod broker;
 mod connection;
 mod delivery;
+mod denials;
 mod headers;
 mod health;
 mod hosts;

@@ -15,6 +15,22 @@ pub(crate) const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// For the broker to answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// For what waits for a disk, or for all shards to have new rules.
+pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Entries of one page of a list, unless the request says less.
+pub(crate) const PAGE_USUAL: usize = 100;
+/// Bytes of a text by which a list is searched, or where a page begins.
+pub(crate) const TEXT_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of a payload that a list shows; the rest is downloaded.
+pub(crate) const PREVIEW_BYTES: usize = 4 * 1024;
+/// Subscriptions that the description of one session shows; the rest is a list.
+pub(crate) const SUBSCRIPTIONS_SHOWN: usize = 100;
+/// Denied attempts that are remembered, the newest; up to about 1 KiB each.
+pub(crate) const DENIALS_MAX: usize = 1_000;
+/// Denials that wait to be remembered.
+pub(crate) const EVENTS_WAITING: usize = 1_000;
+/// Users, rules and the like in one change of a role.
+pub(crate) const ROLE_CHANGES_MAX: usize = 1_000;
 /// Requests that wait for the broker, each on a thread of its own.
 pub(crate) const ASKING_MAX: usize = 4;
 /// For a connection on which a caller has shown credentials: its requests may be streams.

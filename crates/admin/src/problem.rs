@@ -3,6 +3,7 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
+use utoipa::ToSchema;
 
 /// What is wrong, for the caller.
 #[derive(Debug)]
@@ -19,6 +20,29 @@ impl Problem {
             detail: detail.into(),
         }
     }
+
+    /// The request is wrong.
+    pub(crate) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// There is no such thing.
+    pub(crate) fn missing(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+}
+
+/// What went wrong, as RFC 9457 has it
+#[derive(ToSchema)]
+#[schema(as = Problem)]
+#[expect(dead_code, reason = "it describes the answer, which is written below")]
+pub(crate) struct ProblemBody {
+    /// The status in words
+    title: String,
+    /// The status of the answer
+    status: u16,
+    /// What happened, to which thing, why, and what to do
+    detail: String,
 }
 
 impl IntoResponse for Problem {

@@ -23,6 +23,7 @@ use crate::app::App;
 use crate::broker::Broker;
 use crate::connection::{serve_network, serve_socket};
 use crate::delivery::demonstration::Demonstration;
+use crate::denials::Denials;
 use crate::hosts::{self, Hosts};
 use crate::identity::guard;
 use crate::identity::history::record_writes;
@@ -259,6 +260,7 @@ fn open_socket(directory: &Path) -> Result<UnixListener, StartError> {
 fn routes(options: &Options, broker: Broker, identity: Identity, recorder: Recorder) -> Router {
     let app = App {
         demonstration: Demonstration::new(broker.clone(), recorder.clone()),
+        denials: Denials::start(broker.handle()),
         broker,
         identity: identity.clone(),
         recorder,

@@ -71,13 +71,16 @@ pub use policy::{
 pub use position::{Frontier, Position};
 pub use rates::{RateLimits, RatePlace, RateRefusal, RateScope, Rates};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
+pub use retained::{RetainedPage, TopicLevel, TopicLevels, WantedRetained};
 pub use session::{
-    ClientInfo, Page, Place, PlaceParts, SessionInfo, SleepingSession, SubscriptionInfo,
+    ClientInfo, Page, Place, PlaceParts, SessionInfo, SleepingSession, SubscriptionInfo, Wanted,
+    WantedSubscriptions,
 };
 pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};
 pub use shard::{
     LaneFilter, Outputs, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard,
 };
+pub use shared::{GroupInfo, GroupMember};
 pub use telemetry::{
     Aside, AuditTotals, CommitTimes, Event, Histogram, Latencies, Numbers, PublishersTotals,
     SleepingTotals, Stats, TraceFilter, TraceStep, Traced, Work,

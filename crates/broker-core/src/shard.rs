@@ -20,6 +20,7 @@ mod operator;
 mod outputs;
 mod places;
 mod publish;
+mod questions;
 mod rates;
 mod restore;
 mod retained;

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use shard_bus::{Broker, join, stay, subscribe};
 use unbroken_broker_core::{
-    DropReason, Input, Limits, Operation, OwnMessage, Page, Place, Settings, Shard,
+    ClientInfo, DropReason, Input, Limits, Operation, OwnMessage, Page, Place, Settings, Shard,
+    Wanted, WantedSubscriptions,
 };
 use unbroken_mqtt_proto::{QoS, ReasonCode};
 
@@ -46,6 +47,17 @@ fn all<T>(broker: &Broker, most: usize, ask: impl Fn(&Shard, Place, usize) -> Pa
     entries
 }
 
+fn connected(shard: &Shard, from: Place, most: usize) -> Page<ClientInfo> {
+    shard.connected_clients(&Wanted::default(), from, most)
+}
+
+fn of(client_id: Option<&str>) -> WantedSubscriptions {
+    WantedSubscriptions {
+        client_id: client_id.map(Into::into),
+        ..WantedSubscriptions::default()
+    }
+}
+
 #[test]
 fn whoever_stays_is_on_one_page_whatever_its_size() {
     for (shards, most) in [(1, 1), (1, 7), (3, 2), (3, 1_000)] {
@@ -66,26 +78,28 @@ fn whoever_stays_is_on_one_page_whatever_its_size() {
         for client in clients.iter().step_by(3) {
             broker.cut(*client);
         }
-        let clients = all(&broker, most, Shard::connected_clients);
+        let clients = all(&broker, most, connected);
         let names: BTreeSet<_> = clients.iter().map(|it| &*it.client_id).collect();
         assert_eq!((clients.len(), names.len()), (20, 20));
-        let sessions = all(&broker, most, Shard::sessions);
+        let sessions = all(&broker, most, |shard, from, most| {
+            shard.sessions(&Wanted::default(), from, most)
+        });
         assert_eq!(sessions.len(), 20);
         assert!(sessions.iter().all(|it| it.is_connected));
         let subscriptions = all(&broker, most, |shard, from, most| {
-            shard.subscriptions(None, from, most)
+            shard.subscriptions(&of(None), from, most)
         });
         let filters: BTreeSet<_> = subscriptions.iter().map(|it| &*it.filter).collect();
         let expected = (0..30).filter(|n| n % 3 != 0).map(|n| n % 5).sum::<usize>();
         assert_eq!((subscriptions.len(), filters.len()), (expected, expected));
         assert!(subscriptions.iter().all(|it| it.qos == QoS::ExactlyOnce));
         let of_one = all(&broker, most, |shard, from, most| {
-            shard.subscriptions(Some("c4"), from, most)
+            shard.subscriptions(&of(Some("c4")), from, most)
         });
         assert_eq!(of_one.len(), 4);
         assert!(of_one.iter().all(|it| &*it.client_id == "c4"));
         let of_nobody = all(&broker, most, |shard, from, most| {
-            shard.subscriptions(Some("nobody"), from, most)
+            shard.subscriptions(&of(Some("nobody")), from, most)
         });
         assert_eq!(of_nobody, []);
     }
@@ -105,13 +119,15 @@ fn a_session_whose_client_is_away_is_listed_as_such() {
         Operation::Publish(message("a", QoS::AtLeastOnce, false)),
     );
     broker.stored();
-    let sessions = all(&broker, 10, Shard::sessions);
+    let sessions = all(&broker, 10, |shard, from, most| {
+        shard.sessions(&Wanted::default(), from, most)
+    });
     let [session] = &sessions[..] else {
         panic!("{sessions:?}");
     };
     assert!(!session.is_connected && session.expiry_s > 0);
     assert_eq!((session.subscriptions, session.queued), (1, 1));
-    assert_eq!(all(&broker, 10, Shard::connected_clients), []);
+    assert_eq!(all(&broker, 10, connected), []);
     assert_eq!(broker.shards[0].audit_imbalance(), 0);
 }
 
@@ -200,4 +216,65 @@ fn what_may_not_be_published_or_cannot_be_stored_is_refused() {
         operate(&mut broker, 0, Operation::Publish(message));
     }
     assert_eq!(broker.take_publishes(client).len(), 1);
+}
+
+#[test]
+fn only_what_is_wanted_is_on_the_pages() {
+    let mut broker = Broker::new(2);
+    let mut clients = Vec::new();
+    for n in 0..30 {
+        let client = stay(&mut broker, &format!("c{n}"));
+        subscribe(&mut broker, client, &format!("{n}/+"), QoS::AtLeastOnce);
+        subscribe(&mut broker, client, "all/#", QoS::AtMostOnce);
+        clients.push(client);
+    }
+    for client in clients.iter().step_by(3) {
+        broker.cut(*client);
+    }
+    let wanted = |search: Option<&str>, is_connected| Wanted {
+        search: search.map(Into::into),
+        is_connected,
+        ..Wanted::default()
+    };
+    let sessions = |wanted: &Wanted| {
+        let found = all(&broker, 4, |shard, from, most| {
+            shard.sessions(wanted, from, most)
+        });
+        found.len()
+    };
+    assert_eq!(sessions(&wanted(Some("c1"), None)), 11);
+    assert_eq!(sessions(&wanted(None, Some(false))), 10);
+    assert_eq!(sessions(&wanted(Some("c2"), Some(true))), 8);
+    assert_eq!(sessions(&wanted(Some("d"), None)), 0);
+    let nobody = Wanted {
+        user: Some("nobody".into()),
+        ..Wanted::default()
+    };
+    assert_eq!(sessions(&nobody), 0);
+    let subscriptions = |topic: Option<&str>, filter: Option<&str>| {
+        let wanted = WantedSubscriptions {
+            client_id: None,
+            filter: filter.map(Into::into),
+            topic: topic.map(Into::into),
+        };
+        let found = all(&broker, 4, |shard, from, most| {
+            shard.subscriptions(&wanted, from, most)
+        });
+        found.len()
+    };
+    assert_eq!(subscriptions(Some("7/x"), None), 1);
+    assert_eq!(subscriptions(Some("all/x/y"), None), 30);
+    assert_eq!(subscriptions(None, Some("all/#")), 30);
+    assert_eq!(subscriptions(Some("7/x"), Some("all/#")), 0);
+    let shown = broker.shards.iter().find_map(|shard| shard.session("c3"));
+    let shown = shown.unwrap();
+    assert_eq!((shown.subscriptions, shown.is_connected), (2, false));
+    assert!(shown.away_since.is_some());
+    let known = |id| {
+        broker
+            .shards
+            .iter()
+            .any(|it| it.connected_client(id).is_some())
+    };
+    assert!(known("c1") && !known("c3") && !known("nobody"));
 }

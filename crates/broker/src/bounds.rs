@@ -181,8 +181,9 @@ pub(crate) const HANDLE_BYTES: u64 = 4 * 1024 * 1024;
 /// Entries of a listing that a shard returns at once.
 pub(crate) const HANDLE_PAGE: usize = 256;
 
-/// Parts of a listing of lanes that one query asks shards for, of 1,024 lanes or sessions each.
-pub(crate) const HANDLE_LOOKS: usize = 64;
+/// Pages of shards that one request for a listing asks for. Where few entries are wanted, most
+/// pages are short.
+pub(crate) const HANDLE_PAGES: usize = 64;
 
 /// Event receivers of one broker.
 pub(crate) const HANDLE_WATCHES: usize = 16;

@@ -54,7 +54,7 @@ use crate::config::Storage;
 use crate::control::{self, Control};
 use crate::failure::{self, Failure};
 use crate::handle::{AccessInForce, HandleError, Requests, Trace, WriteBatch};
-use crate::server::Notice;
+use crate::notice::Notice;
 use crate::stored_access::{Change, StoredAccess};
 use crate::trace::TraceFilter;
 

@@ -22,7 +22,7 @@ use std::time::SystemTime;
 use crate::bounds::FILES_LOOK_EVERY;
 use crate::config::{Config, Tls};
 use crate::handle::BrokerHandle;
-use crate::server::Notice;
+use crate::notice::Notice;
 use crate::tls::{Expiry, Stage};
 
 /// Ends the watch when it is dropped.

@@ -35,6 +35,7 @@ mod listener;
 pub mod local_socket;
 mod log;
 mod logging;
+mod notice;
 mod open_files;
 pub mod passwords;
 mod proxy;
@@ -61,9 +62,10 @@ pub use authenticator::{
 pub use broker_store::BrokerStore;
 pub use disk::{ControlError, DiskError};
 pub use handle::{BrokerHandle, ReloadError};
-pub use logging::LogError;
+pub use listener::OpenListener;
+pub use logging::{LogError, LogEvent, RecentLogs, recent_logs};
 pub use serve::{ServeError, serve};
-pub use server::{OpenListener, Server, ServerError, ServerOptions, StartError};
+pub use server::{Server, ServerError, ServerOptions, StartError};
 pub use tls::{
     CertificateInfo, Expiring, Expiry, ServerTls, TlsError, certificates_of, check_certificates,
 };

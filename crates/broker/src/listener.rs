@@ -39,6 +39,7 @@ use crate::channel::IncomingConnection;
 use crate::config::Address;
 use crate::transport::{Socket, Transport};
 pub(crate) use layers::Layers;
+pub use open::OpenListener;
 pub(crate) use open::OpenSocket;
 use permits::LimitReached;
 pub(crate) use permits::{ConnectionPermit, ConnectionPermits};

@@ -49,7 +49,8 @@ fn level_of(event: &Event) -> Level {
         Event::Connected { .. }
         | Event::SessionEnded { .. }
         | Event::SubscriptionRevoked { .. }
-        | Event::WillPublished { .. } => Level::INFO,
+        | Event::WillPublished { .. }
+        | Event::SentAgain { .. } => Level::INFO,
         Event::Subscribed { reason, .. } if reason.is_error() => Level::WARN,
         Event::Subscribed { .. } | Event::Unsubscribed { .. } | Event::Slowed { .. } => {
             Level::DEBUG

@@ -13,6 +13,7 @@
 //! first if standard error takes them.
 
 mod queue;
+mod recent;
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use unbroken_mqtt_proto::Escaped;
 
 pub(crate) use self::queue::about;
 use self::queue::{Queue, Suppressed};
+pub use self::recent::{LogEvent, RecentLogs, recent_logs};
 use crate::bounds::{LOG_LINES, LOG_NAME_CHARACTERS, LOG_PAUSE, LOG_WRITE_BYTES};
 use crate::config::{Log, LogFormat, LogLevel};
 
@@ -81,6 +83,7 @@ impl Logging {
         let _ = tracing_subscriber::registry()
             .with(filter)
             .with(layer(format, queued))
+            .with(recent::Remember)
             .try_init();
         Ok(Self {
             filter: handle,

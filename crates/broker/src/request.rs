@@ -3,13 +3,13 @@
 //! Invariant: no request can make a shard wait. An answer has room before it is requested, and an
 //! event without room is counted.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
+use std::sync::{Arc, Weak};
 
 use unbroken_broker_core::{
-    ClientInfo, Clients, DropReason, Event, Forget, LaneFilter, LaneInfo, OwnMessage, Page, Place,
-    Policy, SessionInfo, Stats, SubscriptionInfo, TraceFilter,
+    Clients, DropReason, Event, Forget, OwnMessage, Policy, Shard, Stats, TraceFilter,
 };
 
 use crate::trace::TraceWatch;
@@ -20,24 +20,7 @@ pub(crate) type Answer<T> = SyncSender<T>;
 /// A request to one shard.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Clients {
-        page: PageRequest,
-        answer: Answer<Page<ClientInfo>>,
-    },
-    Sessions {
-        page: PageRequest,
-        answer: Answer<Page<SessionInfo>>,
-    },
-    Subscriptions {
-        of: Option<Arc<str>>,
-        page: PageRequest,
-        answer: Answer<Page<SubscriptionInfo>>,
-    },
-    Lanes {
-        filter: LaneFilter,
-        page: PageRequest,
-        answer: Answer<Page<LaneInfo>>,
-    },
+    Look(Look),
     Counters(Answer<Stats>),
     Disconnect {
         client_id: Arc<str>,
@@ -68,11 +51,29 @@ pub(crate) enum Request {
     },
 }
 
-/// A part of a listing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PageRequest {
-    pub(crate) from: Place,
-    pub(crate) most: usize,
+/// A question that changes nothing, asked of the shard itself.
+pub(crate) struct Look(Box<dyn FnOnce(&Shard) + Send>);
+
+impl Look {
+    /// `question` must cost a bounded number of looks.
+    pub(crate) fn new<T: Send + 'static>(
+        answer: Answer<T>,
+        question: impl FnOnce(&Shard) -> T + Send + 'static,
+    ) -> Self {
+        Self(Box::new(move |shard| {
+            let _ = answer.try_send(question(shard)); // the requesting thread may have given up
+        }))
+    }
+
+    pub(crate) fn carry_out(self, shard: &Shard) {
+        (self.0)(shard);
+    }
+}
+
+impl fmt::Debug for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Look").finish_non_exhaustive()
+    }
 }
 
 /// An amount that counts against a limit until it is dropped.
@@ -116,28 +117,32 @@ impl Drop for Permit {
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     sender: SyncSender<Event>,
+    wanted: fn(&Event) -> bool,
     missed: Arc<AtomicU64>,
-    wants: fn(&Event) -> bool,
+    /// Of the receiver, whose end is otherwise known by a wanted event only.
+    permit: Weak<Permit>,
 }
 
 impl Watch {
     pub(crate) const fn new(
         sender: SyncSender<Event>,
+        wanted: fn(&Event) -> bool,
         missed: Arc<AtomicU64>,
-        wants: fn(&Event) -> bool,
+        permit: Weak<Permit>,
     ) -> Self {
         Self {
             sender,
+            wanted,
             missed,
-            wants,
+            permit,
         }
     }
 
-    /// Sends an event that is wanted, if there is room. Returns whether the receiver still exists,
-    /// as far as that is known.
+    /// Sends an event, if it is wanted and there is room. Returns whether the receiver still
+    /// exists.
     pub(crate) fn offer(&self, event: &Event) -> bool {
-        if !(self.wants)(event) {
-            return true;
+        if !(self.wanted)(event) {
+            return self.permit.strong_count() > 0;
         }
         match self.sender.try_send(event.clone()) {
             Ok(()) => true,

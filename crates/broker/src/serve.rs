@@ -5,9 +5,11 @@ use std::io::{self, Write};
 use crate::config::{Applies, Change, ConfigError, OnError, Sources};
 use crate::file_watch::{self, Files};
 use crate::handle::BrokerHandle;
+use crate::listener::OpenListener;
 use crate::logging::{LogError, Logging};
-use crate::server::{Notice, OpenListener, Server, ServerError, StartError};
-use crate::signals::{self, Signal};
+use crate::notice::{Notice, Signal};
+use crate::server::{Server, ServerError, StartError};
+use crate::signals;
 
 /// Why serving ended without a request to.
 #[derive(Debug, thiserror::Error)]
@@ -44,11 +46,13 @@ pub fn serve<B>(
     out: &mut dyn Write,
     beside: impl FnOnce(&BrokerHandle, &[OpenListener], &mut dyn Write) -> Result<B, String>,
 ) -> Result<(), ServeError> {
-    let config = sources.load()?.config;
+    let effective = sources.load()?;
+    let config = effective.config.clone();
     let logging = Logging::start(&config.log)?;
     // Before they are read: what is written from now on is a change.
     let files = Files::of(&config);
     let mut server = Server::start(config)?;
+    server.handle().note_loaded(effective);
     signals::watch(server.notifier())?;
     let watched = file_watch::watch(files, server.handle().clone(), server.notifier())?;
     print_listeners(out, server.listeners())?;
@@ -198,12 +202,13 @@ fn apply(
         .load()
         .map_err(ServeError::from)
         .and_then(|effective| {
-            let config = effective.config;
+            let config = effective.config.clone();
             Logging::check(&config.log)?;
             let log = config.log.clone();
             let changed = broker
                 .reload(config)
                 .map_err(|error| io::Error::other(error.to_string()))?;
+            broker.note_loaded(effective);
             logging.change(&log)?;
             Ok(changed)
         })

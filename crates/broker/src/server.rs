@@ -13,7 +13,6 @@
 //! Deliberately absent: requests of other threads ([`crate::handle`]), signals and the output of
 //! the command ([`crate::serve()`]).
 
-mod notice;
 mod shards;
 pub(crate) mod wiring;
 
@@ -32,19 +31,20 @@ use crate::access::AccessError;
 use crate::authenticator::{HookError, TokenError, Verifier};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
-use crate::config::{Address, Batching, Config, Listener, Network, Protocol};
+use crate::config::{Address, Batching, Config, Listener};
 use crate::control::Control;
 use crate::disk::{ControlError, Disk, DiskError, OpenedStore, memory_control};
 use crate::handle::{
-    Began, BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
+    Around, Began, BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
-use crate::listener::{self, Acceptor, ConnectionPermits, Layers, OpenSocket, OpenedListener};
+use crate::listener::{
+    self, Acceptor, ConnectionPermits, Layers, OpenListener, OpenSocket, OpenedListener,
+};
+use crate::notice::{Notice, Signal};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
-use crate::signals::Signal;
 use crate::tls::TlsError;
-pub(crate) use notice::Notice;
 pub use shards::ServerOptions;
 use shards::{access_in_force, new_shards, put_in_force, settings};
 use wiring::Wiring;
@@ -68,21 +68,6 @@ pub struct Server {
     control: Option<Control>,
     /// Why the store has failed, if it has.
     store_failure: Option<String>,
-}
-
-/// A listener that is open, at one of its addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenListener {
-    /// Where it listens; never port 0.
-    pub address: Address,
-    /// What clients speak.
-    pub protocol: Protocol,
-    /// As configured.
-    pub name: Option<String>,
-    /// Who may connect, as text.
-    pub admits: String,
-    /// Connections from these begin with a PROXY header.
-    pub trusted_proxies: Vec<Network>,
 }
 
 /// Why a broker could not be started.
@@ -205,9 +190,9 @@ impl Server {
         let began = Began {
             at: UNIX_EPOCH + Duration::from_micros(settings.audit.started_us),
             after_crash: was_killed,
-            listeners: listeners.clone(),
         };
-        let handle = BrokerHandle::new(requests, in_force, began);
+        let around = Around::new(listeners.clone(), notify.clone(), began);
+        let handle = BrokerHandle::new(requests, in_force, around);
         let mut server = Self {
             handle,
             listeners,
@@ -457,6 +442,7 @@ fn open_listeners(opened: &[OpenedListener], listeners: &[Listener]) -> Vec<Open
         let listener = &listeners[usize::from(opened.listener)];
         OpenListener {
             address: opened.address.clone(),
+            number: opened.listener,
             protocol: listener.protocol,
             name: listener.name.clone(),
             admits: listener.admits(),

@@ -3,17 +3,7 @@
 use std::io;
 use std::sync::mpsc::Sender;
 
-use crate::server::Notice;
-
-/// What a signal requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(not(unix), expect(dead_code, reason = "nobody can ask there yet"))]
-pub(crate) enum Signal {
-    /// End in good order: SIGTERM, SIGINT.
-    Terminate,
-    /// Read the configuration again: SIGHUP.
-    Reload,
-}
+use crate::notice::{Notice, Signal};
 
 /// Sends a notice for each signal from now on.
 #[cfg(unix)]

@@ -226,6 +226,7 @@ mod tests {
     fn a_listener_that_takes_this_machine_for_a_proxy_is_passed_over() {
         let listener = |bind: &str, proxies: &[&str], protocol| OpenListener {
             address: Address::Tcp(bind.parse().unwrap()),
+            number: 0,
             protocol,
             name: None,
             admits: String::new(),

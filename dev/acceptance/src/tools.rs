@@ -10,6 +10,7 @@
 //! | pynng | the same environment, with `pynng` |
 //! | sp-cats | `nngcat` and `nanocat` on the `PATH` |
 //! | mqtt-js | `node/node_modules/mqtt`, and `node` on the `PATH` |
+//! | schemathesis | `python/bin/schemathesis` of the same environment |
 //! | cucumber | `cucumber` on the `PATH`, of the version whose wire plug-in Debian has |
 //! | paho-go | `go/paho-client`, built from `dev/acceptance/clients/go` |
 //! | hivemq | `hivemq-client/run`, built from `dev/acceptance/clients/java` |
@@ -61,6 +62,8 @@ pub enum Tool {
     Nginx,
     /// Prometheus, and the program that tests its rules. No client, and in no tag.
     Prometheus,
+    /// Requests made from the document of an API. No client, and in no tag.
+    Schemathesis,
     /// Cucumber with its plug-in for the wire protocol. No client, and in no tag.
     Cucumber,
 }
@@ -81,6 +84,7 @@ impl Tool {
         Self::HaProxy,
         Self::Nginx,
         Self::Prometheus,
+        Self::Schemathesis,
         Self::Cucumber,
     ];
 
@@ -100,6 +104,7 @@ impl Tool {
             Self::HaProxy => "haproxy",
             Self::Nginx => "nginx",
             Self::Prometheus => "prometheus",
+            Self::Schemathesis => "schemathesis",
             Self::Cucumber => "cucumber",
         }
     }
@@ -135,6 +140,7 @@ impl Tool {
             Self::HaProxy => daemon("haproxy").is_some(),
             Self::Nginx => daemon("nginx").is_some() && Path::new(NGINX_STREAMS).exists(),
             Self::Prometheus => on_path("prometheus") && on_path("promtool"),
+            Self::Schemathesis => tools.join("python/bin/schemathesis").exists(),
             Self::Cucumber => {
                 let version = self.program().arg("--version").output();
                 version.is_ok_and(|version| version.stdout.starts_with(CUCUMBER))
@@ -177,6 +183,7 @@ impl Tool {
             Self::HaProxy | Self::Nginx => {
                 Command::new(daemon(self.name()).expect("it is installed"))
             }
+            Self::Schemathesis => Command::new(tools.join("python/bin/schemathesis")),
             Self::Cucumber => Command::new("cucumber"),
         }
     }

@@ -95,8 +95,8 @@ pub(crate) async fn list(
     let from = params
         .cursor
         .as_deref()
-        .map_or(Some(Cursor::default()), Cursor::parse);
-    let from = from.ok_or_else(|| bad("`cursor` is none that was answered before"))?;
+        .map_or(Ok(Cursor::default()), str::parse);
+    let from = from.map_err(|_| bad("`cursor` is none that was answered before"))?;
     let filter = LaneFilter {
         lane: None,
         text: params
@@ -113,7 +113,7 @@ pub(crate) async fn list(
             .iter()
             .map(|info| Lane::of(info, as_of))
             .collect(),
-        next: listing.next.map(Cursor::to_text),
+        next: listing.next.map(|next| next.to_string()),
         as_of,
     }))
 }

@@ -3,22 +3,39 @@
 //! One file for each resource. A route is registered once, for the router and the document, in the
 //! function of the role that it needs.
 
-#![expect(unused_qualifications, reason = "macros of utoipa expand to them")]
+#![allow(
+    unused_qualifications,
+    reason = "what the macro that describes a handler makes of its parameters"
+)]
 
+mod access;
 mod accounts;
+mod bans;
+mod clients;
+mod config;
 mod delivery;
 mod demonstration;
+mod document;
+mod extract;
 mod history;
 mod incidents;
 mod input;
 mod lanes;
+mod listing;
 mod live;
+mod logs;
 mod node;
+mod publish;
+mod roles;
 mod series;
+mod sessions;
 mod short_list;
 mod sign_in;
+mod subscriptions;
 mod tokens;
+mod topics;
 pub(crate) mod traces;
+mod users;
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
@@ -66,6 +83,7 @@ pub(crate) fn router() -> (Router<App>, Document) {
     let (routes, document) = OpenApiRouter::with_openapi(Api::openapi())
         .nest("/api/v1", routes)
         .split_for_parts();
+    let document = document::complete(document);
     let published = document.clone();
     let open = axum::routing::get(async move || Json(published));
     (routes.route("/api/v1/openapi.json", open), document)
@@ -87,6 +105,24 @@ fn for_viewers() -> OpenApiRouter<App> {
         .routes(routes!(traces::list))
         .routes(routes!(traces::events))
         .merge(delivery_for_viewers())
+        .routes(routes!(node::listeners))
+        .routes(routes!(node::certificates))
+        .routes(routes!(clients::list))
+        .routes(routes!(clients::show))
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::show))
+        .routes(routes!(subscriptions::list))
+        .routes(routes!(subscriptions::groups))
+        .routes(routes!(topics::list))
+        .routes(routes!(topics::value))
+        .routes(routes!(topics::retained))
+        .routes(routes!(bans::list))
+        .routes(routes!(users::list))
+        .routes(routes!(roles::list))
+        .routes(routes!(access::explain))
+        .routes(routes!(access::denied))
+        .routes(routes!(config::list))
+        .routes(routes!(logs::list))
 }
 
 fn for_operators() -> OpenApiRouter<App> {
@@ -97,6 +133,10 @@ fn for_operators() -> OpenApiRouter<App> {
         .routes(routes!(incidents::note))
         .routes(routes!(demonstration::start, demonstration::stop))
         .routes(routes!(demonstration::inject))
+        .routes(routes!(clients::disconnect))
+        .routes(routes!(sessions::remove))
+        .routes(routes!(topics::remove))
+        .routes(routes!(publish::publish))
 }
 
 fn delivery_for_viewers() -> OpenApiRouter<App> {
@@ -121,4 +161,8 @@ fn for_admins() -> OpenApiRouter<App> {
         .routes(routes!(tokens::remove))
         .routes(routes!(history::list))
         .routes(routes!(sign_in::new_link))
+        .routes(routes!(bans::add, bans::remove))
+        .routes(routes!(users::put, users::remove))
+        .routes(routes!(roles::put, roles::patch, roles::remove))
+        .routes(routes!(config::reload))
 }

@@ -83,6 +83,8 @@ pub(crate) struct Connection {
     packet_bytes_max: u32,
     /// One and a half times the keep alive in force [MQTT-3.1.2-22].
     keep_alive: Option<Duration>,
+    /// When its client was let in, for operators.
+    admitted_at: Option<Instant>,
     login: Login,
     /// What it may send in a second, if there is a limit.
     rates: Option<Box<Rates>>,
@@ -130,6 +132,7 @@ impl Connection {
             announced: Ceiling::NONE,
             packet_bytes_max: u32::MAX,
             keep_alive: None,
+            admitted_at: None,
             login: Login::default(),
             rates: None,
             retain_answer: None,
@@ -183,6 +186,11 @@ impl Connection {
 
     pub(crate) const fn keep_alive(&self) -> Option<Duration> {
         self.keep_alive
+    }
+
+    /// When its client was let in.
+    pub(crate) const fn admitted_at(&self) -> Option<Instant> {
+        self.admitted_at
     }
 
     /// The session that is attached.
@@ -308,6 +316,7 @@ impl Connection {
         self.handshake = Handshake::Admitted(terms.session);
         self.announced = terms.announced;
         self.keep_alive = terms.keep_alive;
+        self.admitted_at = Some(now);
         self.input.heard(now);
         if let Some(most) = terms.aliases_in_max {
             let table = alias::Inbound::new(most);

@@ -67,7 +67,7 @@ impl<V> RetainedIndex<V> {
     // Most leaps are short, so the neighbour is tried before the tree is descended again; an answer
     // to `#` never descends twice.
     //
-    /// Calls `f` for the matches behind the topic `after`, at most `max` (at least 1) of them.
+    /// Calls `f` for the matches behind the topic `after`, until it has taken `max` (at least 1).
     /// Looking ends after a bounded number of steps even if none of them is a match.
     #[must_use = "there may be more"]
     pub(super) fn scan(
@@ -75,7 +75,7 @@ impl<V> RetainedIndex<V> {
         filter: TopicFilter<'_>,
         after: Option<&str>,
         max: usize,
-        mut f: impl FnMut(&V),
+        mut f: impl FnMut(&V) -> bool,
     ) -> Scanned {
         let pattern = Pattern::new(filter);
         let mut target = pattern.first_candidate();
@@ -92,8 +92,7 @@ impl<V> RetainedIndex<V> {
             steps += 1 + key.len() / STEP_BYTES;
             match pattern.judge(key, &mut target) {
                 Verdict::Match => {
-                    f(value);
-                    matches += 1;
+                    matches += usize::from(f(value));
                     topic = topics.next();
                 }
                 Verdict::Leap => {
@@ -111,6 +110,53 @@ impl<V> RetainedIndex<V> {
             }
         }
         Scanned { steps, next: None }
+    }
+
+    /// The levels right beneath a topic, or the first levels of all topics, behind the level
+    /// `after`, at most `max` of them: each with its value, and whether there are topics beneath.
+    /// Answers whether there are more.
+    pub(super) fn children(
+        &self,
+        parent: Option<&str>,
+        after: Option<&str>,
+        max: usize,
+        mut f: impl FnMut(&str, Option<&V>, bool),
+    ) -> bool {
+        let mut prefix = parent.map(key).unwrap_or_default();
+        if parent.is_some() {
+            prefix.push(SEPARATOR);
+        }
+        let mut target = prefix.clone();
+        if let Some(after) = after {
+            let _ = leap_to(&mut target, &prefix, after.as_bytes());
+            target.push(SEPARATOR + 1);
+        }
+        let mut found = 0;
+        loop {
+            let mut topics = self.topics_from(&target);
+            let Some((key, value)) = topics.next() else {
+                return false;
+            };
+            let Some(beneath) = key.strip_prefix(&*prefix) else {
+                return false;
+            };
+            if found == max {
+                return true;
+            }
+            let length = memchr::memchr(SEPARATOR, beneath);
+            let level = &beneath[..length.unwrap_or(beneath.len())];
+            let _ = leap_to(&mut target, &prefix, level);
+            let value = length.is_none().then_some(value);
+            target.push(SEPARATOR);
+            let has_beneath = value.is_none()
+                || topics
+                    .next()
+                    .is_some_and(|(key, _)| key.starts_with(&target));
+            target.pop();
+            target.push(SEPARATOR + 1);
+            f(&topic_of(level), value, has_beneath);
+            found += 1;
+        }
     }
 
     fn topics_from(&self, target: &[u8]) -> std::collections::btree_map::Range<'_, Box<[u8]>, V> {

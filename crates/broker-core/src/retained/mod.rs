@@ -11,6 +11,7 @@
 //! a change answers.
 
 mod index;
+mod listing;
 mod queries;
 #[cfg(test)]
 mod reference;
@@ -35,6 +36,7 @@ use crate::routing::Grant;
 use crate::settings::ShardOptions;
 use crate::shares::{Full, Network, Reserved, Taker};
 
+pub use self::listing::{RetainedPage, TopicLevel, TopicLevels, WantedRetained};
 pub(crate) use self::queries::QueryStart;
 
 /// The retained messages and queries of a shard.
@@ -238,7 +240,10 @@ impl Retained {
                 next: None,
             };
         };
-        let keep = |kept: &Kept| messages.push(Arc::clone(&kept.message));
+        let keep = |kept: &Kept| {
+            messages.push(Arc::clone(&kept.message));
+            true
+        };
         let scanned = self.messages.scan(filter, after, RETAINED_SLICE, keep);
         self.looked_at += scanned.steps as u64;
         let next = scanned.next;

@@ -66,6 +66,7 @@ fn in_pieces(index: &RetainedIndex<String>, filter: TopicFilter<'_>, max: usize)
         let before = found.len();
         let scanned = index.scan(filter, after.as_deref(), max, |value| {
             found.push(value.clone());
+            true
         });
         after = scanned.next;
         assert!(found.len() - before <= max, "a piece has at most {max}");
@@ -126,6 +127,67 @@ fn the_retained_index_agrees_with_a_list_of_topics() {
 
 const SEEDS: u64 = 120;
 
+/// A level, its value, and whether there is something beneath.
+type Child = (String, Option<String>, bool);
+
+fn children(index: &RetainedIndex<String>, parent: Option<&str>, max: usize) -> Vec<Child> {
+    let mut found: Vec<Child> = Vec::new();
+    loop {
+        let after = found.last().map(|(level, ..)| level.clone());
+        let before = found.len();
+        let has_more = index.children(parent, after.as_deref(), max, |level, value, beneath| {
+            found.push((level.to_owned(), value.cloned(), beneath));
+        });
+        assert!(found.len() - before <= max, "a page has at most {max}");
+        if !has_more {
+            return found;
+        }
+    }
+}
+
+#[test]
+fn the_levels_of_the_tree_are_those_of_a_list_of_topics() {
+    for seed in 1..=SEEDS {
+        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut index = RetainedIndex::default();
+        let topics: Vec<_> = (0..40).map(|_| dice.topic()).collect();
+        for text in &topics {
+            index.set(topic(text), text.clone());
+        }
+        let parents = topics.iter().map(|text| Some(text.as_str()));
+        for parent in parents.chain([None, Some("none")]) {
+            let prefix = parent.map(|parent| format!("{parent}/"));
+            let mut naive: BTreeMap<String, (Option<String>, bool)> = BTreeMap::new();
+            for text in &topics {
+                let prefix = prefix.as_deref().unwrap_or_default();
+                let Some(beneath) = text.strip_prefix(prefix) else {
+                    continue;
+                };
+                let (level, deeper) = beneath
+                    .split_once('/')
+                    .map_or((beneath, false), |(level, _)| (level, true));
+                let child = naive.entry(level.to_owned()).or_default();
+                if deeper {
+                    child.1 = true;
+                } else {
+                    child.0 = Some(text.clone());
+                }
+            }
+            let naive: Vec<_> = naive
+                .into_iter()
+                .map(|(name, (v, b))| (name, v, b))
+                .collect();
+            for max in [1, 2, 100] {
+                assert_eq!(
+                    children(&index, parent, max),
+                    naive,
+                    "{parent:?} of {topics:?}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn a_piece_ends_although_nothing_matches() {
     let mut index = RetainedIndex::default();
@@ -159,6 +221,7 @@ fn what_stays_is_in_a_piecewise_answer_once_whatever_comes_and_goes() {
     for n in 0.. {
         let scanned = index.scan(filter("stays/#"), after.as_deref(), 7, |value| {
             found.push(value.clone());
+            true
         });
         after = scanned.next;
         let Some(place) = &after else { break };

@@ -13,14 +13,18 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::{QoS, Version};
 
+use super::wanted::{Wanted, WantedSubscriptions};
 use super::{Backlog, Session, Sessions};
-use crate::connection::Connections;
+use crate::connection::{Connection, Connections};
 use crate::limits::Limits;
 use crate::position::Frontier;
+use crate::routing::Grant;
 use crate::telemetry::SleepingTotals;
 
 /// Places of a table that one page looks at; some are empty.
 pub(crate) const LOOKS_MAX: usize = 1_024;
+/// Subscriptions that one page looks at; some are not wanted.
+const SUBSCRIPTION_LOOKS_MAX: usize = 4_096;
 
 /// A part of the answer to a question.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,7 +39,7 @@ pub struct Page<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Place {
     index: usize,
-    /// Subscriptions of the session there that were listed before.
+    /// Subscriptions of the session there that were looked at before.
     offset: usize,
     /// Of a listing of lanes: the one before it, and its epoch; then sessions follow.
     lane: Option<(u64, u32)>,
@@ -116,6 +120,14 @@ pub struct ClientInfo {
     pub output_bytes: u64,
     /// Whether it is not read for now, because it is over its rate.
     pub is_over_rate: bool,
+    /// When it was let in.
+    pub since: Option<Instant>,
+    /// For how long it may send nothing; `None` is without end.
+    pub patience: Option<Duration>,
+    /// Whether its CONNECT is that of a bridge.
+    pub is_bridge: bool,
+    /// Its session.
+    pub session: SessionInfo,
 }
 
 /// A session, connected or not.
@@ -126,6 +138,10 @@ pub struct SessionInfo {
     pub client_id: Arc<str>,
     /// Whether its client is connected.
     pub is_connected: bool,
+    /// The user whose it is; `None`: its clients had no name.
+    pub user: Option<Arc<str>>,
+    /// When its last connection ended, while it has none.
+    pub away_since: Option<Instant>,
     /// The mount that it is of; `None`: it has none.
     pub mount: Option<Box<str>>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
@@ -138,6 +154,10 @@ pub struct SessionInfo {
     pub queued_bytes: u64,
     /// The two before are exact. Otherwise more may wait, from before the broker started.
     pub is_counted: bool,
+    /// Messages that were sent and not acknowledged.
+    pub in_flight: u64,
+    /// Where its will is published, if it has one.
+    pub will_topic: Option<Box<str>>,
 }
 
 /// A subscription.
@@ -152,6 +172,10 @@ pub struct SubscriptionInfo {
     pub qos: QoS,
     /// Nothing that the client itself published.
     pub no_local: bool,
+    /// A message says whether it was published as retained.
+    pub retain_as_published: bool,
+    /// The client's name for it.
+    pub identifier: Option<u32>,
 }
 
 /// A session whose client is away.
@@ -184,57 +208,52 @@ impl Sessions {
     pub(crate) fn connected(
         &self,
         connections: &Connections,
+        wanted: &Wanted,
         from: Place,
         most: usize,
     ) -> Page<ClientInfo> {
-        let all = connections.end();
         let info = |index: usize| {
-            let index = u32::try_from(index).ok()?;
-            let connection = connections.at(index)?;
+            let connection = connections.at(u32::try_from(index).ok()?)?;
             let session = self.get(connection.session()?)?;
-            Some(ClientInfo {
-                client_id: Arc::clone(&session.client_id),
-                user: connection.user().cloned(),
-                mount: session.mount_text(),
-                address: connection.peer().address,
-                listener: connection.peer().listener,
-                version: connection.version(),
-                output_bytes: connection.unwritten() as u64,
-                is_over_rate: connection.is_over_rate(),
-            })
+            let is_wanted = wanted.has(&session.client_id, connection.user(), true)
+                && wanted.has_listener(connection.peer().listener);
+            is_wanted.then(|| client_info(connection, session))
         };
-        page(from, all, most, info)
+        page(from, connections.end(), most, info)
+    }
+
+    /// A client that is connected.
+    pub(crate) fn client(&self, connections: &Connections, client_id: &str) -> Option<ClientInfo> {
+        let session = self.get(self.find(client_id)?)?;
+        let connection = connections.at(session.connection?)?;
+        Some(client_info(connection, session))
     }
 
     /// A part of all sessions.
-    pub(crate) fn list(&self, from: Place, most: usize) -> Page<SessionInfo> {
+    pub(crate) fn list(&self, wanted: &Wanted, from: Place, most: usize) -> Page<SessionInfo> {
         let info = |index| {
             let session = self.at(index)?;
-            let kept = session.kept.as_deref();
-            let backlog = kept.and_then(|kept| kept.backlog.as_deref());
-            Some(SessionInfo {
-                client_id: Arc::clone(&session.client_id),
-                is_connected: session.connection.is_some(),
-                mount: session.mount_text(),
-                expiry_s: session.expiry_s,
-                subscriptions: session.subscriptions.len() as u64,
-                queued: session.outbox.queue_len() as u64 + backlog.map_or(0, |it| it.messages),
-                queued_bytes: session.outbox.queue_bytes() + backlog.map_or(0, |it| it.bytes),
-                is_counted: backlog.is_none_or(Backlog::is_counted),
-            })
+            let is_connected = session.connection.is_some();
+            let is_wanted = wanted.has(&session.client_id, session.user.as_ref(), is_connected);
+            is_wanted.then(|| session.info())
         };
         page(from, self.end(), most, info)
+    }
+
+    /// The session of a client.
+    pub(crate) fn session(&self, client_id: &str) -> Option<SessionInfo> {
+        Some(self.get(self.find(client_id)?)?.info())
     }
 
     /// Subscriptions of all sessions, or of one client's.
     pub(crate) fn subscriptions(
         &self,
-        of: Option<&str>,
+        wanted: &WantedSubscriptions,
         from: Place,
         most: usize,
     ) -> Page<SubscriptionInfo> {
         let all = self.end();
-        let (mut place, end) = match of {
+        let (mut place, end) = match &wanted.client_id {
             None => (from, all),
             Some(client_id) => match self.find(client_id) {
                 Some(id) => {
@@ -245,20 +264,27 @@ impl Sessions {
             },
         };
         let mut entries = Vec::new();
+        let mut looks = 0;
         let until = place.index.saturating_add(LOOKS_MAX).min(end);
-        while place.index < until && entries.len() < most {
-            if let Some(session) = self.at(place.index) {
-                let room = most - entries.len();
-                entries.extend(subscriptions_of(session, place.offset).take(room));
-                place.offset += room;
-                if place.offset < session.subscriptions.len() {
+        while place.index < until && entries.len() < most && looks < SUBSCRIPTION_LOOKS_MAX {
+            let Some(session) = self.at(place.index) else {
+                place = Place::behind(place);
+                continue;
+            };
+            let rest = session.subscriptions.iter().skip(place.offset);
+            for (filter, grant) in rest {
+                if entries.len() == most || looks == SUBSCRIPTION_LOOKS_MAX {
                     break;
                 }
+                looks += 1;
+                place.offset += 1;
+                if wanted.has(filter) {
+                    entries.push(subscription_info(session, filter, grant));
+                }
             }
-            place = Place {
-                index: place.index + 1,
-                ..Place::default()
-            };
+            if place.offset >= session.subscriptions.len() {
+                place = Place::behind(place);
+            }
         }
         let next = (place.index < end).then_some(place);
         Page { entries, next }
@@ -303,7 +329,36 @@ impl Sessions {
     }
 }
 
+impl Place {
+    const fn behind(place: Self) -> Self {
+        Self {
+            index: place.index + 1,
+            offset: 0,
+            lane: None,
+        }
+    }
+}
+
 impl Session {
+    fn info(&self) -> SessionInfo {
+        let kept = self.kept.as_deref();
+        let backlog = kept.and_then(|kept| kept.backlog.as_deref());
+        SessionInfo {
+            client_id: Arc::clone(&self.client_id),
+            is_connected: self.connection.is_some(),
+            user: self.user.clone(),
+            away_since: self.away_since,
+            mount: self.mount_text(),
+            expiry_s: self.expiry_s,
+            subscriptions: self.subscriptions.len() as u64,
+            queued: self.outbox.queue_len() as u64 + backlog.map_or(0, |it| it.messages),
+            queued_bytes: self.outbox.queue_bytes() + backlog.map_or(0, |it| it.bytes),
+            is_counted: backlog.is_none_or(Backlog::is_counted),
+            in_flight: self.outbox.in_flight_len() as u64,
+            will_topic: self.will().map(|will| will.message.topic().into()),
+        }
+    }
+
     fn mount_text(&self) -> Option<Box<str>> {
         self.mount().map(|mount| mount.as_str().into())
     }
@@ -358,14 +413,32 @@ fn page<T>(from: Place, all: usize, most: usize, info: impl Fn(usize) -> Option<
     Page { entries, next }
 }
 
-fn subscriptions_of(session: &Session, offset: usize) -> impl Iterator<Item = SubscriptionInfo> {
-    let all = session.subscriptions.iter().skip(offset);
-    all.map(|(filter, grant)| SubscriptionInfo {
+fn client_info(connection: &Connection, session: &Session) -> ClientInfo {
+    ClientInfo {
+        client_id: Arc::clone(&session.client_id),
+        user: connection.user().cloned(),
+        mount: session.mount_text(),
+        address: connection.peer().address,
+        listener: connection.peer().listener,
+        version: connection.version(),
+        output_bytes: connection.unwritten() as u64,
+        is_over_rate: connection.is_over_rate(),
+        since: connection.admitted_at(),
+        patience: connection.keep_alive(),
+        is_bridge: connection.is_bridge(),
+        session: session.info(),
+    }
+}
+
+fn subscription_info(session: &Session, filter: &str, grant: &Grant) -> SubscriptionInfo {
+    SubscriptionInfo {
         client_id: Arc::clone(&session.client_id),
         filter: filter.into(),
         qos: grant.qos,
         no_local: grant.no_local,
-    })
+        retain_as_published: grant.retain_as_published,
+        identifier: grant.identifier.map(u32::from),
+    }
 }
 
 fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {

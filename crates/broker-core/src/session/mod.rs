@@ -17,6 +17,7 @@ mod shares;
 mod stored;
 mod stored_subscriptions;
 mod subscriptions;
+mod wanted;
 mod will;
 
 pub(crate) use backlog::{Backlog, TermsThen};
@@ -34,6 +35,7 @@ pub(crate) use shares::SessionShares;
 pub(crate) use stored::Kept;
 pub(crate) use stored_subscriptions::list::StoredSubscriptions;
 use subscriptions::Subscriptions;
+pub use wanted::{Wanted, WantedSubscriptions};
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -339,6 +339,11 @@ impl Outbox {
         })
     }
 
+    /// Messages that have packet ids and are not done with.
+    pub(crate) fn in_flight_len(&self) -> usize {
+        self.in_flight.inflight()
+    }
+
     #[inline]
     fn end_flight(&mut self, delivery: &Delivery) {
         let cost = delivery.cost();

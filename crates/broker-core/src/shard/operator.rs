@@ -22,7 +22,7 @@ use crate::limits::Limits;
 use crate::message::Publication;
 use crate::policy::{Identity, Mount, Policy, Subject, Verdict, is_reserved, lies_in};
 use crate::reason::{DropReason, Fault};
-use crate::session::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
+use crate::session::SleepingSession;
 use crate::shard::Shard;
 use crate::shard::mount::response_too_long;
 use crate::telemetry::{AuditTotals, SleepingTotals, Stats};
@@ -48,26 +48,6 @@ impl Shard {
             ..self.stats().audit
         };
         audit.shown_stored()
-    }
-
-    /// Clients that are connected to this shard.
-    pub fn connected_clients(&self, from: Place, most: usize) -> Page<ClientInfo> {
-        self.sessions.connected(&self.connections, from, most)
-    }
-
-    /// Sessions of this shard.
-    pub fn sessions(&self, from: Place, most: usize) -> Page<SessionInfo> {
-        self.sessions.list(from, most)
-    }
-
-    /// Subscriptions of this shard's sessions, or of one client's.
-    pub fn subscriptions(
-        &self,
-        of: Option<&str>,
-        from: Place,
-        most: usize,
-    ) -> Page<SubscriptionInfo> {
-        self.sessions.subscriptions(of, from, most)
     }
 
     /// Sessions of this shard whose clients are away, in no order. Costs a look at all sessions.

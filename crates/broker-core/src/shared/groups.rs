@@ -28,6 +28,7 @@ use foldhash::fast::RandomState;
 use slab::Slab;
 use unbroken_mqtt_proto::TopicFilter;
 
+use super::info::{GroupInfo, GroupMember};
 use super::packet_limit::PacketLimit;
 use crate::ids::{GroupId, Member, Readiness};
 use crate::routing::Grant;
@@ -54,6 +55,7 @@ struct Group {
     rings: [Ring; 4],
     /// Members that keep what they are given.
     keeping: u32,
+    members: u32,
 }
 
 /// Seats in a circle. Empty or begun at whose turn it is.
@@ -91,7 +93,7 @@ impl GroupTable {
     ) -> (GroupId, bool) {
         let found = self.find(group, filter);
         let id = found.unwrap_or_else(|| self.open(group, filter));
-        let mut kept = false;
+        let (mut kept, mut is_member) = (false, true);
         if let Some(&seat) = self.by_member.get(&(id, member)) {
             let seat = &mut self.seats[seat.0];
             seat.grant = grant;
@@ -109,9 +111,11 @@ impl GroupTable {
             });
             self.by_member.insert((id, member), seat);
             self.sit_down(id, seat);
+            is_member = false;
         }
         if let Some(group) = self.groups.get_mut(id.key()) {
             group.keeping = group.keeping - u32::from(kept) + u32::from(keeps);
+            group.members += u32::from(!is_member);
         }
         (id, found.is_none())
     }
@@ -128,6 +132,7 @@ impl GroupTable {
             return false;
         };
         group.keeping -= u32::from(seat.keeps);
+        group.members -= 1;
         if group.rings.iter().any(|ring| ring.head.is_some()) {
             return false;
         }
@@ -210,6 +215,27 @@ impl GroupTable {
         Some((seat.member, seat.grant))
     }
 
+    /// Groups with these numbers, each with some of its members, those next in line first.
+    pub(super) fn list(&self, from: usize, most: usize) -> (Vec<GroupInfo>, Option<usize>) {
+        let info = |group: &Group| {
+            let heads = group.rings.iter().filter_map(|ring| ring.head);
+            let seats = heads.flat_map(|head| self.ring(head)).take(MEMBERS_LISTED);
+            GroupInfo {
+                filter: Arc::clone(&group.text),
+                members: group.members,
+                listed: seats.map(|seat| self.seats[seat.0].info()).collect(),
+            }
+        };
+        let end = self.groups.capacity();
+        let (mut groups, mut number) = (Vec::new(), from);
+        let until = from.saturating_add(LOOKS_MAX).min(end);
+        while number < until && groups.len() < most {
+            groups.extend(self.groups.get(number).map(info));
+            number += 1;
+        }
+        (groups, (number < end).then_some(number))
+    }
+
     /// All seats of a ring, from this one on.
     fn ring(&self, head: SeatId) -> impl Iterator<Item = SeatId> {
         iter::successors(Some(head), move |seat| {
@@ -242,6 +268,7 @@ impl GroupTable {
             serial: self.opened,
             rings: Default::default(),
             keeping: 0,
+            members: 0,
         });
         let id = GroupId(u32::try_from(number).expect("2^32 groups do not fit in memory"));
         self.by_text.insert(text, id);
@@ -287,11 +314,32 @@ impl GroupTable {
     }
 }
 
+impl Seat {
+    fn info(&self) -> GroupMember {
+        GroupMember {
+            shard: self.member.shard,
+            session: self.member.session,
+            qos: self.grant.qos,
+            state: match self.readiness {
+                Readiness::Ready => "ready",
+                Readiness::Away => "away",
+                Readiness::Full => "full",
+                Readiness::Absent => "absent",
+            },
+        }
+    }
+}
+
 impl Group {
     fn ring_mut(&mut self, readiness: Readiness) -> &mut Ring {
         &mut self.rings[readiness as usize]
     }
 }
+
+/// Members of one group that a listing names.
+const MEMBERS_LISTED: usize = 32;
+/// Numbers of groups that a page looks at; some are free.
+const LOOKS_MAX: usize = 1_024;
 
 impl GroupId {
     const fn key(self) -> usize {

@@ -10,6 +10,7 @@ use unbroken_mqtt_proto::TopicFilter;
 
 use super::groups::GroupTable;
 use super::hand_overs::HandOvers;
+use super::info::GroupInfo;
 use super::packet_limit::PacketLimit;
 use crate::ids::{GroupId, GroupRef, HandOver, Member, Readiness, ShardId};
 use crate::message::Publication;
@@ -160,6 +161,11 @@ impl SharedGroups {
     /// The group of this name and filter.
     pub(crate) fn find(&self, group: &str, filter: TopicFilter<'_>) -> Option<GroupId> {
         self.groups.find(group, filter)
+    }
+
+    /// A part of the groups, from this number on, and where the next part begins.
+    pub(crate) fn list(&self, from: usize, most: usize) -> (Vec<GroupInfo>, Option<usize>) {
+        self.groups.list(from, most)
     }
 
     /// The group that chose a member, if it still exists.

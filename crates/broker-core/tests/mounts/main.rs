@@ -18,7 +18,7 @@ use access_rules::{balances, denied, dropped, policy, set};
 use shard_bus::{Broker, Client, connect, publish, retained, subscribe, unsubscribe};
 use unbroken_broker_core::{
     Actions, Ceiling, Denial, DropReason, Effect, Event, Input, Limits, Member, MountPoint, Peer,
-    Place, Policy, Role, Rule, RuleSet, Settings,
+    Place, Policy, Role, Rule, RuleSet, Settings, Wanted, WantedSubscriptions,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, Properties, Property, PropertyBuf, Publish, QoS, Version, Will,
@@ -492,13 +492,19 @@ fn what_an_operator_is_shown_has_the_mount() {
     subscribe(&mut broker, client, "$share/g/t", QOS0);
     let shard = &broker.shards[0];
     let start = Place::default();
-    let clients = shard.connected_clients(start, 9).entries;
+    let clients = shard
+        .connected_clients(&Wanted::default(), start, 9)
+        .entries;
     assert_eq!(clients[0].mount.as_deref(), Some("a/"));
     assert_eq!(
-        shard.sessions(start, 9).entries[0].mount.as_deref(),
+        shard.sessions(&Wanted::default(), start, 9).entries[0]
+            .mount
+            .as_deref(),
         Some("a/")
     );
-    let subscriptions = shard.subscriptions(None, start, 9).entries;
+    let subscriptions = shard
+        .subscriptions(&WantedSubscriptions::default(), start, 9)
+        .entries;
     assert_eq!(&*subscriptions[0].filter, "$share/g/a/t");
 }
 

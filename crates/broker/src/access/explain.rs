@@ -6,13 +6,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use unbroken_broker_core::{
-    Action, Claims, Decision, Denial, Identity, MountError, MountPoint, Peer, Policy,
-    TooManyClaims, Verdict,
+    Action, Claims, Decision, Denial, Identity, MountError, MountPoint, Peer, Policy, PolicyError,
+    RuleSet, TooManyClaims, Verdict,
 };
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
 
 use super::{AccessError, ConfigRules};
-use crate::config::Config;
+use crate::config::{Config, Listener};
 use crate::stored_access::StoredAccess;
 
 /// The compiled access rules of a configuration, to be asked.
@@ -120,14 +120,16 @@ impl AccessRules {
     pub fn load(config: &Config, stored: &StoredAccess) -> Result<Self, AccessError> {
         let rules = ConfigRules::read(&config.listeners, &config.roles)?;
         let sets = rules.sets(stored.core_roles().map_err(AccessError::Stored)?);
+        Ok(Self::compile(sets, &config.listeners)?)
+    }
+
+    /// Compiles sets of rules for clients of these listeners.
+    pub(crate) fn compile(sets: Vec<RuleSet>, listeners: &[Listener]) -> Result<Self, PolicyError> {
+        let mount_points = listeners.iter().map(|it| it.mount_point.clone());
         Ok(Self {
             has_rules: !sets.is_empty(),
             policy: Policy::compile(0, sets)?,
-            mount_points: config
-                .listeners
-                .iter()
-                .map(|listener| listener.mount_point.clone())
-                .collect(),
+            mount_points: mount_points.collect(),
         })
     }
 

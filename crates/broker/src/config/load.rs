@@ -75,6 +75,22 @@ impl Sources {
 }
 
 impl Effective {
+    /// Another configuration, with the same origins.
+    pub(crate) fn with(&self, config: Config) -> Self {
+        Self {
+            config,
+            origins: self.origins.clone(),
+        }
+    }
+
+    /// A configuration that was not read from anywhere.
+    pub(crate) const fn without_origins(config: Config) -> Self {
+        Self {
+            config,
+            origins: BTreeMap::new(),
+        }
+    }
+
     /// Every value, in the order of the table.
     pub fn values(&self) -> Vec<EffectiveValue> {
         let one = |place: Place, kind: Kind, value: &Value| EffectiveValue {

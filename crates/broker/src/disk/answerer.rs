@@ -14,7 +14,7 @@ use super::space::DiskSpace;
 use super::store_handle::Token;
 use crate::broker_store::BrokerStore;
 use crate::channel::{DriverEvent, EventSender};
-use crate::server::Notice;
+use crate::notice::Notice;
 
 /// Passes the committer's answers to shards and to the log reader.
 pub(super) struct Answerer {

@@ -28,7 +28,7 @@ use super::answerer::{report_damaged, report_failed};
 use super::space::DiskSpace;
 use crate::broker_store::BrokerStore;
 use crate::channel::{DriverEvent, EventSender};
-use crate::server::Notice;
+use crate::notice::Notice;
 
 /// Work for the log reader.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::Operator;
 use crate::control::{self, Control};
 use crate::failure::Failure;
 use crate::handle::{AccessInForce, Requests, WriteBatch};
-use crate::server::Notice;
+use crate::notice::Notice;
 
 /// Why there can be no control socket in a directory.
 #[derive(Debug, thiserror::Error)]

@@ -21,7 +21,7 @@ use unbroken_store::Batch;
 use unbroken_store::access::{Banned, Record};
 
 use super::{HandleError, ReloadError, Requests};
-use crate::access::{AccessError, ConfigRules};
+use crate::access::{AccessError, AccessRules, ConfigRules, Explanation, Question};
 use crate::authenticator::StoredUsers;
 use crate::bans::Bans;
 use crate::bounds::CHANGE_TIMEOUT;
@@ -198,6 +198,25 @@ impl AccessInForce {
             Err(_) => rules.of_config = before,
         }
         sent
+    }
+
+    /// Looks at the users, roles and bans of the store.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&StoredAccess) -> T) -> T {
+        look(&self.lock().stored)
+    }
+
+    /// What the rules in force say of a question.
+    pub(super) fn explain(
+        &self,
+        question: &Question,
+        listeners: &[Listener],
+    ) -> Result<Explanation, AccessError> {
+        let rules = self.lock();
+        let roles = rules.stored.core_roles().map_err(AccessError::Stored)?;
+        let mut sets = rules.of_config.sets(roles);
+        sets.extend(rules.of_program.iter().cloned());
+        drop(rules);
+        Ok(AccessRules::compile(sets, listeners)?.explain(question))
     }
 
     /// Makes a change that a command asks for. Returns when it is on disk and in force.

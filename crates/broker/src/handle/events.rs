@@ -14,7 +14,7 @@ use crate::request::{Permit, Watch};
 pub struct Events {
     receiver: Receiver<Event>,
     missed: Arc<AtomicU64>,
-    _permit: Permit,
+    _permit: Arc<Permit>,
 }
 
 /// Why there is no event.
@@ -44,15 +44,44 @@ impl Events {
     }
 }
 
-/// A channel for so many events of those that are wanted.
-pub(super) fn watch(waiting: usize, permit: Permit, wants: fn(&Event) -> bool) -> (Watch, Events) {
+/// A channel for so many wanted events.
+pub(super) fn watch(waiting: usize, wanted: fn(&Event) -> bool, permit: Permit) -> (Watch, Events) {
     let (sender, receiver) = sync_channel(waiting);
     let missed = Arc::<AtomicU64>::default();
-    let watch = Watch::new(sender, Arc::clone(&missed), wants);
+    let permit = Arc::new(permit);
+    let watch = Watch::new(sender, wanted, Arc::clone(&missed), Arc::downgrade(&permit));
     let events = Events {
         receiver,
         missed,
         _permit: permit,
     };
     (watch, events)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    fn ended(client_id: &str) -> Event {
+        Event::SessionEnded {
+            client_id: client_id.into(),
+            undelivered: 0,
+            uncounted_of: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_sent_and_the_end_of_the_receiver_is_known_all_the_same() {
+        let permit = Permit::new(Arc::new(AtomicUsize::new(1)));
+        let (watch, events) = watch(1, |event| *event == ended("wanted"), permit);
+        assert!(watch.offer(&ended("other")) && watch.offer(&ended("wanted")));
+        assert!(watch.offer(&ended("other")) && watch.offer(&ended("wanted")));
+        assert_eq!(events.next(Duration::ZERO), Ok(ended("wanted")));
+        assert_eq!(events.next(Duration::ZERO), Err(EventsError::Timeout));
+        assert_eq!(events.take_missed(), 1);
+        drop(events);
+        assert!(!watch.offer(&ended("other")) && !watch.offer(&ended("wanted")));
+    }
 }

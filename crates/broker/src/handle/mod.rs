@@ -17,38 +17,50 @@
 //! Deliberately absent: rights of whoever has a handle; it may do everything.
 
 mod access;
+mod around;
 mod delivery;
 mod events;
+mod listing;
+mod questions;
 mod reload;
 mod requests;
+mod topics;
 mod trace;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use unbroken_broker_core::ShardId;
 pub use unbroken_broker_core::{
-    Action, Actions, AuditTotals, Ceiling, ClientInfo, Denial, DropReason, Effect, Event,
-    FaultKind, FaultPlace, Forget, Histogram, LaneCheckpoint, LaneFilter, LaneInfo, LaneRefusal,
-    Latencies, Member, Numbers, OwnMessage, PublishersTotals, Role, Rule, RuleSet, SessionInfo,
-    Stats, SubscriptionInfo,
+    Action, Actions, AuditTotals, Ceiling, ClientInfo, Denial, Disconnection, DropReason, Effect,
+    Event, FaultKind, FaultPlace, Forget, Histogram, LaneCheckpoint, LaneFilter, LaneInfo,
+    LaneRefusal, Latencies, Member, Message, Numbers, OwnMessage, PublishersTotals, Role, Rule,
+    RuleSet, SessionInfo, Stats, SubscriptionInfo, TopicLevel, TopicLevels, Wanted, WantedRetained,
+    WantedSubscriptions,
 };
-use unbroken_broker_core::{Page, Place, ShardId};
-pub use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::TopicName;
+pub use unbroken_mqtt_proto::{QoS, ReasonCode, Version};
 
-use crate::bounds::{HANDLE_BYTES, HANDLE_EVENTS, HANDLE_PAGE};
+use crate::access::{AccessError, Explanation, Question};
+use crate::bounds::{HANDLE_BYTES, HANDLE_EVENTS};
 use crate::config::{Change, Config};
-use crate::request::{Answer, PageRequest, Permit, Request};
-use crate::stored_access::Change as AccessChange;
+use crate::request::Request;
+use crate::stored_access::{Change as AccessChange, StoredAccess};
 use crate::tls::{Expiry, ServerTls, TlsError};
 pub use access::ChangeAccessError;
 pub(crate) use access::{AccessInForce, WriteBatch};
+pub(crate) use around::Around;
+pub use around::ConfigValue;
 pub use delivery::{Began, CountersAsked};
 pub use events::{Events, EventsError};
+pub use listing::{Cursor, CursorError, Listing};
+pub use questions::{GroupMember, SharedGroup};
 pub use reload::ReloadError;
 pub(crate) use reload::{InForce, first_auth_rules, layers_of, listener_limits};
 pub(crate) use requests::Requests;
 use requests::receive;
+pub use topics::{RetainedCursor, RetainedListing, is_filter, is_topic};
 pub use trace::Trace;
 
 /// A running broker. Clones are the same broker, which stops when its [`Server`](crate::Server)
@@ -57,7 +69,7 @@ pub use trace::Trace;
 pub struct BrokerHandle {
     requests: Requests,
     in_force: Arc<InForce>,
-    began: Arc<Began>,
+    around: Arc<Around>,
 }
 
 /// How much a query may return, and how long it may take.
@@ -77,22 +89,6 @@ impl Default for Within {
             timeout: Duration::from_secs(5),
         }
     }
-}
-
-/// A listing, or a part of it. It is not a snapshot: an entry that exists throughout is in it once.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listing<T> {
-    /// In no particular order.
-    pub entries: Vec<T>,
-    /// Where the next part begins; `None` after the last.
-    pub next: Option<Cursor>,
-}
-
-/// Where a part of a listing begins; the default is the beginning.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Cursor {
-    shard: u8,
-    place: Place,
 }
 
 /// Why a request failed.
@@ -121,11 +117,11 @@ pub enum HandleError {
 }
 
 impl BrokerHandle {
-    pub(crate) fn new(requests: Requests, in_force: InForce, began: Began) -> Self {
+    pub(crate) fn new(requests: Requests, in_force: InForce, around: Around) -> Self {
         Self {
             requests,
             in_force: Arc::new(in_force),
-            began: Arc::new(began),
+            around: Arc::new(around),
         }
     }
 
@@ -135,45 +131,6 @@ impl BrokerHandle {
 
     pub(crate) fn access(&self) -> &Arc<AccessInForce> {
         self.in_force.access()
-    }
-
-    /// Clients that are connected.
-    pub fn clients(
-        &self,
-        from: Cursor,
-        within: Within,
-    ) -> Result<Listing<ClientInfo>, HandleError> {
-        self.list(from, within, |page, answer| Request::Clients {
-            page,
-            answer,
-        })
-    }
-
-    /// Sessions, connected or not.
-    pub fn sessions(
-        &self,
-        from: Cursor,
-        within: Within,
-    ) -> Result<Listing<SessionInfo>, HandleError> {
-        self.list(from, within, |page, answer| Request::Sessions {
-            page,
-            answer,
-        })
-    }
-
-    /// Subscriptions, of all sessions or of one client's.
-    pub fn subscriptions(
-        &self,
-        of: Option<&str>,
-        from: Cursor,
-        within: Within,
-    ) -> Result<Listing<SubscriptionInfo>, HandleError> {
-        let of: Option<Arc<str>> = of.map(Into::into);
-        self.list(from, within, |page, answer| Request::Subscriptions {
-            of: of.clone(),
-            page,
-            answer,
-        })
     }
 
     /// The sum of all shards' counters. `sleeping` is as of the last update of `$SYS`, and
@@ -229,18 +186,17 @@ impl BrokerHandle {
     /// Events from now on. At most `waiting` of them, up to 10,000, wait to be received; later ones
     /// are counted as missed.
     pub fn events(&self, waiting: usize) -> Result<Events, HandleError> {
-        let permit = self.requests.permit_events()?;
-        self.watch(waiting, permit, |_| true)
+        self.events_of(waiting, |_| true)
     }
 
-    fn watch(
+    /// The same, of wanted events only. Shards ask `wanted` for each event, so it must cost little.
+    pub fn events_of(
         &self,
         waiting: usize,
-        permit: Permit,
-        wants: fn(&Event) -> bool,
+        wanted: fn(&Event) -> bool,
     ) -> Result<Events, HandleError> {
-        let waiting = waiting.clamp(1, HANDLE_EVENTS);
-        let (watch, events) = events::watch(waiting, permit, wants);
+        let permit = self.requests.permit_events()?;
+        let (watch, events) = events::watch(waiting.clamp(1, HANDLE_EVENTS), wanted, permit);
         self.requests
             .send_request_to_all(|| Request::Watch(watch.clone()))?;
         Ok(events)
@@ -268,6 +224,25 @@ impl BrokerHandle {
         self.in_force.access().change(change, &self.requests)
     }
 
+    /// Looks at users, roles and bans of the store. Changes wait meanwhile.
+    pub fn stored_access<T>(&self, look: impl FnOnce(&StoredAccess) -> T) -> T {
+        self.in_force.access().look(look)
+    }
+
+    /// Addresses that are banned because their logins have failed, and for how long from now.
+    pub fn automatic_bans(&self) -> Vec<(IpAddr, Duration)> {
+        let bans = self.in_force.access().bans().automatic(Instant::now());
+        bans.into_iter()
+            .map(|ban| (ban.address, ban.left))
+            .collect()
+    }
+
+    /// What the access rules in force say of a question.
+    pub fn explain(&self, question: &Question) -> Result<Explanation, AccessError> {
+        let config = self.config();
+        self.in_force.access().explain(question, &config.listeners)
+    }
+
     /// The configuration in force: values that need a restart are as at the start. Its listeners
     /// are the open ones.
     pub fn config(&self) -> Arc<Config> {
@@ -292,42 +267,6 @@ impl BrokerHandle {
     /// The same of each listener, in the order of the configuration.
     pub(crate) fn connections_by_listener(&self) -> Vec<u32> {
         self.in_force.connections_by_listener().collect()
-    }
-
-    /// Page by page, one shard after another.
-    fn list<T>(
-        &self,
-        mut from: Cursor,
-        within: Within,
-        request: impl Fn(PageRequest, Answer<Page<T>>) -> Request,
-    ) -> Result<Listing<T>, HandleError> {
-        let deadline = Instant::now() + within.timeout;
-        let most = within.entries.max(1);
-        let mut entries = Vec::new();
-        while from.shard < self.requests.shards() && entries.len() < most {
-            let asked = PageRequest {
-                from: from.place,
-                most: HANDLE_PAGE.min(most - entries.len()),
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            let page = self
-                .requests
-                .ask(ShardId(from.shard), left, |answer| request(asked, answer))
-                .map_err(|error| match error {
-                    HandleError::Timeout(_) => HandleError::Timeout(within.timeout),
-                    other => other,
-                })?;
-            entries.extend(page.entries);
-            from = match page.next {
-                Some(place) => Cursor { place, ..from },
-                None => Cursor {
-                    shard: from.shard + 1,
-                    place: Place::default(),
-                },
-            };
-        }
-        let next = (from.shard < self.requests.shards()).then_some(from);
-        Ok(Listing { entries, next })
     }
 }
 

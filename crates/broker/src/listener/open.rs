@@ -11,10 +11,27 @@ use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::bounds::BACKLOG;
-use crate::config::{Address, Listener};
+use crate::config::{self, Address, Listener, Network};
 use crate::transport;
 #[cfg(any(target_os = "android", target_os = "linux"))]
 use crate::tuning::UNSENT_BYTES;
+
+/// A listener that is open, at one of its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenListener {
+    /// Where it listens; never port 0.
+    pub address: Address,
+    /// Its position in the configuration.
+    pub number: u16,
+    /// What clients speak.
+    pub protocol: config::Protocol,
+    /// As configured.
+    pub name: Option<String>,
+    /// Who may connect, as text.
+    pub admits: String,
+    /// Connections from these begin with a PROXY header.
+    pub trusted_proxies: Vec<Network>,
+}
 
 /// A socket that listens.
 #[derive(Debug)]

@@ -13,23 +13,7 @@ use crate::trace;
 /// Carries out one request. An answer has room, unless the requesting thread has given up.
 pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, request: Request) {
     match request {
-        Request::Clients { page, answer } => {
-            let _ = answer.try_send(shard.connected_clients(page.from, page.most));
-        }
-        Request::Sessions { page, answer } => {
-            let _ = answer.try_send(shard.sessions(page.from, page.most));
-        }
-        Request::Subscriptions { of, page, answer } => {
-            let found = shard.subscriptions(of.as_deref(), page.from, page.most);
-            let _ = answer.try_send(found);
-        }
-        Request::Lanes {
-            filter,
-            page,
-            answer,
-        } => {
-            let _ = answer.try_send(shard.lanes(now, &filter, page.from, page.most));
-        }
+        Request::Look(look) => look.carry_out(shard),
         Request::Counters(answer) => {
             let _ = answer.try_send(shard.stats().clone());
         }

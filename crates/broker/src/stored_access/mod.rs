@@ -16,8 +16,8 @@ mod change;
 use std::collections::BTreeMap;
 
 use unbroken_broker_core::{self as core, Ceiling, Effect, Member, Rule};
-use unbroken_store::access::{self, Banned, Record};
-pub use unbroken_store::access::{Ban, Role, RoleRule, User};
+use unbroken_store::access::{self, Record};
+pub use unbroken_store::access::{Ban, Banned, Role, RoleRule, User};
 use unbroken_store::{Batch, Kv, Space, StoreError};
 
 pub use self::change::{BanTarget, Change, ChangeError, Hash, Holder};

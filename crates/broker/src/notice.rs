@@ -2,8 +2,6 @@
 
 use std::sync::mpsc::Sender;
 
-use crate::signals::Signal;
-
 #[derive(Debug)]
 pub(crate) enum Notice {
     ShardEnded,
@@ -26,4 +24,14 @@ pub(crate) enum Notice {
     /// none.
     Reload(Sender<Result<Vec<String>, String>>),
     Signal(Signal),
+}
+
+/// What a signal requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(unix), expect(dead_code, reason = "nobody can ask there yet"))]
+pub(crate) enum Signal {
+    /// End in good order: SIGTERM, SIGINT.
+    Terminate,
+    /// Read the configuration again: SIGHUP.
+    Reload,
 }
