@@ -9,7 +9,7 @@
 //! | `/healthz` | 200 while the process serves |
 //! | `/readyz` | 200 while the broker answers, 503 with the reason otherwise |
 //! | `/metrics` | OpenMetrics text |
-//! | `/api/v1/…` | JSON, for callers with an account or a token |
+//! | `/api/v1/…` | JSON, for callers with an account or a token; `openapi.json` describes it |
 //!
 //! Invariants:
 //! - A shard never waits for this server: it asks through
@@ -18,8 +18,8 @@
 //! - One task reads counters and events once a second; what it keeps has a fixed size
 //!   (`recorder/`, `delivery/`).
 //! - Connections, requests and times are bounded (`limits.rs`).
-//! - What is below `/api` is open to callers with credentials only (`identity`); at the unix socket,
-//!   its permission is one.
+//! - What is below `/api` is open to callers with credentials only (`identity`); at the unix
+//!   socket, its permission is one.
 //! - A request that names a host which is not this server's is refused, so that no web page of
 //!   another site can read it through a browser (DNS rebinding).
 

@@ -86,7 +86,7 @@ pub(crate) const THROTTLE_FORGETS: Duration = Duration::from_hours(1);
 
 /// Entries of the admin history in memory, about 400 bytes each.
 pub(crate) const HISTORY_MAX: usize = 5_000;
-/// Bytes of the file of the history, of which there are two: the full one is kept until the next is.
+/// Bytes of the file of the history. There are two: a full one is kept until the next is full.
 pub(crate) const HISTORY_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Bytes of the target of an entry; more are cut off.
 pub(crate) const TARGET_BYTES_MAX: usize = 512;

@@ -29,8 +29,8 @@ impl AdminClient {
         self.call("GET", path, None)
     }
 
-    /// The answer to a request below `/api/v1`; null, if it has no body. An error is what the server
-    /// says is wrong.
+    /// The answer to a request below `/api/v1`; null, if it has no body. An error says what the
+    /// server says is wrong.
     pub(crate) fn call(
         &self,
         method: &str,

@@ -212,7 +212,7 @@ pub(crate) async fn own_password(
 
 /// Make a new link for the first account
 ///
-/// An older one is not good any more. At the unix socket, there is a caller before there is an account.
+/// An older one is not good any more. The unix socket has a caller before there is an account.
 #[utoipa::path(
     post, path = "/sign-in/links",
     responses(

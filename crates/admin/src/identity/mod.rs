@@ -7,14 +7,14 @@
 //!               401                                         admin history, for writes
 //! ```
 //!
-//! [`guard::check`] finds the [`Caller`] of each request, and [`require`] compares the caller's role
-//! with the one that a route needs.
+//! [`guard::check`] finds the [`Caller`] of each request, and [`require`] compares the caller's
+//! role with the one that a route needs.
 //!
 //! Invariants:
 //! - What is not named as open needs a caller (`guard`): a new route is closed.
 //! - Passwords, cookies, tokens and links are kept as hashes only.
 //! - A changed or removed account is so for its next request: sessions have no role of their own.
-//! - There is no account and no password at first: a link that is good once makes the first account.
+//! - There is no account and no password at first: a link that is good once makes the first one.
 
 mod accounts;
 pub(crate) mod book;

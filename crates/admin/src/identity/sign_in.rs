@@ -183,7 +183,8 @@ fn wrong() -> Problem {
 /// The throttle's name for attempts with a link; no account has a `:` in its name.
 const LINK: &str = "link:";
 
-/// The hash of an account that does not exist: no password fits it, and it costs what a new hash does.
+/// The hash of an account that does not exist: no password fits it, and it costs as much as a new
+/// one.
 const STAND_IN: &str = "$argon2id$v=19$m=19456,t=2,p=1$c3RhbmQtaW4gb2Ygbm9ib2R5$\
                         AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 

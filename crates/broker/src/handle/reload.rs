@@ -199,8 +199,8 @@ impl InForce {
         Ok(changed)
     }
 
-    /// Reads the files of all listeners with TLS that are still configured, and of the admin server;
-    /// none is in force yet.
+    /// Reads the files of all listeners with TLS that are still configured, and of the admin
+    /// server; none is in force yet.
     fn read_certificates(
         &self,
         open: &Open,
