@@ -4,8 +4,10 @@ use axum::extract::FromRef;
 
 use crate::api::traces::Traces;
 use crate::broker::Broker;
+use crate::delivery::demonstration::Demonstration;
 use crate::denials::Denials;
 use crate::identity::Identity;
+use crate::recorder::Recorder;
 
 /// Shared by all requests; cheap to clone.
 #[derive(Clone, Debug, FromRef)]
@@ -13,5 +15,7 @@ pub(crate) struct App {
     pub(crate) broker: Broker,
     pub(crate) denials: Denials,
     pub(crate) identity: Identity,
+    pub(crate) recorder: Recorder,
+    pub(crate) demonstration: Demonstration,
     pub(crate) traces: Traces,
 }

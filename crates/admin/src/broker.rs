@@ -31,6 +31,11 @@ impl Broker {
         }
     }
 
+    /// For what needs no answer of a shard.
+    pub(crate) fn handle(&self) -> &BrokerHandle {
+        &self.handle
+    }
+
     /// The counters of one moment; an error says why there are none.
     pub(crate) async fn counters(&self) -> Result<Stats, String> {
         self.ask(|handle| {

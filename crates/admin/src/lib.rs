@@ -15,6 +15,8 @@
 //! - A shard never waits for this server: it asks through
 //!   [`BrokerHandle`](unbroken_broker::BrokerHandle), whose queues are bounded.
 //! - Each answer is made of one snapshot of the counters.
+//! - One task reads counters and events once a second; what it keeps has a fixed size
+//!   (`recorder/`, `delivery/`).
 //! - Connections, requests and times are bounded (`limits.rs`).
 //! - What is below `/api` is open to callers with credentials only (`identity`); at the unix socket,
 //!   its permission is one.
@@ -25,6 +27,7 @@ mod api;
 mod app;
 mod broker;
 mod connection;
+mod delivery;
 mod denials;
 mod headers;
 mod health;
@@ -32,9 +35,11 @@ mod hosts;
 mod identity;
 mod limits;
 mod metrics;
+mod moment;
 mod peer;
 mod problem;
 mod process;
+mod recorder;
 mod server;
 mod time;
 

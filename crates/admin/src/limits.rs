@@ -93,10 +93,40 @@ pub(crate) const TARGET_BYTES_MAX: usize = 512;
 /// Entries of a page of a list.
 pub(crate) const PAGE_MAX: usize = 1_000;
 
-const _: () = assert!(SESSIONS_OF_ACCOUNT_MAX < SESSIONS_MAX);
-const _: () = assert!(THROTTLE_FORGETS.as_secs() > THROTTLE_ADDRESS_MAX.as_secs());
 /// Between two signs of life of a stream of events that has none.
 pub(crate) const STREAM_KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Steps of a trace that a stream takes at once; up to about 500 bytes each, and the payload that
 /// is shown.
 pub(crate) const TRACE_STEPS_AT_ONCE: usize = 256;
+
+/// Incidents that are kept; about 600 bytes each with short names, 2 KiB at most.
+pub(crate) const INCIDENTS_MAX: usize = 1_000;
+/// Bytes of a name, a topic or a note of an incident; longer ones are cut.
+pub(crate) const INCIDENT_TEXT_MAX: usize = 512;
+/// What is named of the same messages within this time is one incident.
+pub(crate) const INCIDENT_GROUP_MS: u64 = 60_000;
+/// Events that wait to become incidents; about 300 bytes each. Those without room are counted.
+pub(crate) const INCIDENT_EVENTS_MAX: usize = 4_096;
+/// The file of incidents: all of them at their longest.
+pub(crate) const INCIDENT_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Between two times that it is written.
+pub(crate) const SAVE_INCIDENTS_EVERY: Duration = Duration::from_secs(10);
+/// Seconds at most between two readings of the counters while nothing changes and no one looks.
+pub(crate) const IDLE_TICKS_MAX: u32 = 8;
+/// Cells of the strip, about 150 bytes each: an hour of traffic.
+pub(crate) const CELLS_MAX: usize = 3_600;
+/// Points of a series in one answer.
+pub(crate) const POINTS_MAX: u64 = 2_000;
+/// Series in one answer.
+pub(crate) const SERIES_MAX: usize = 40;
+/// Streams that are open at once, of [`CONNECTIONS_MAX`].
+pub(crate) const STREAMS_MAX: usize = 16;
+/// What waits for a slow stream, about 3 KiB each and shared; it misses the oldest.
+pub(crate) const LIVE_WAITING_MAX: usize = 16;
+/// For the demonstration to end by itself.
+pub(crate) const DEMONSTRATION_TIME_MAX: Duration = Duration::from_mins(10);
+/// Faults that one demonstration injects.
+pub(crate) const DEMONSTRATION_FAULTS_MAX: usize = 1_000;
+
+const _: () = assert!(SESSIONS_OF_ACCOUNT_MAX < SESSIONS_MAX);
+const _: () = assert!(THROTTLE_FORGETS.as_secs() > THROTTLE_ADDRESS_MAX.as_secs());

@@ -23,6 +23,7 @@ use crate::api::traces::Traces;
 use crate::app::App;
 use crate::broker::Broker;
 use crate::connection::{serve_network, serve_socket};
+use crate::delivery::demonstration::Demonstration;
 use crate::denials::Denials;
 use crate::hosts::{self, Hosts};
 use crate::identity::guard;
@@ -30,6 +31,7 @@ use crate::identity::history::record_writes;
 use crate::identity::{Identity, Rules};
 use crate::limits::{ASKING_MAX, BODY_BYTES_MAX, CHANGING_MAX, HASHING_MAX};
 use crate::problem::Problem;
+use crate::recorder::Recorder;
 use crate::{api, headers, health, metrics};
 
 /// Where to listen, and under which names.
@@ -119,7 +121,9 @@ impl Admin {
             .enable_time()
             .max_blocking_threads(ASKING_MAX + HASHING_MAX + CHANGING_MAX)
             .build()?;
-        let app = routes(&options, broker, identity.clone());
+        let broker = Broker::new(broker, &options.version);
+        let recorder = Recorder::start(broker.clone());
+        let app = routes(&options, broker, identity.clone(), recorder.clone());
         let listeners = Listeners::new(network, tls, socket, &runtime)?;
         let (stop, stopping) = oneshot::channel::<()>();
         let thread = thread::Builder::new()
@@ -128,9 +132,11 @@ impl Admin {
                 runtime.block_on(async {
                     tokio::select! {
                         () = listeners.serve(app) => {}
+                        () = recorder.clone().run() => {}
                         _ = stopping => {}
                     }
                 });
+                recorder.save();
                 runtime.shutdown_background(); // a request may wait for the broker, which ends too
                 identity.store().flush();
             })?;
@@ -252,11 +258,14 @@ fn open_socket(directory: &PathBuf) -> Result<UnixListener, StartError> {
     })
 }
 
-fn routes(options: &Options, handle: BrokerHandle, identity: Identity) -> Router {
+fn routes(options: &Options, broker: Broker, identity: Identity, recorder: Recorder) -> Router {
+    let denials = Denials::start(broker.handle());
     let app = App {
-        denials: Denials::start(&handle),
-        broker: Broker::new(handle, &options.version),
+        demonstration: Demonstration::new(broker.clone(), recorder.clone()),
+        denials,
+        broker,
         identity: identity.clone(),
+        recorder,
         traces: Traces::default(),
     };
     let (api, _) = api::router();

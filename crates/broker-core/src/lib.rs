@@ -50,6 +50,7 @@ mod telemetry;
 mod timers;
 
 pub use audit::clean_shutdown::EPOCHS_AHEAD_MAX;
+pub use audit::verify::{LaneCheckpoint, LaneInfo};
 pub use client_ids::{ClientIdRules, ClientIdSource};
 pub use connection::{AuthExchange, AuthStep, LastWords};
 pub use durability::{
@@ -72,13 +73,15 @@ pub use rates::{RateLimits, RatePlace, RateRefusal, RateScope, Rates};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
 pub use retained::{RetainedPage, TopicLevel, TopicLevels, WantedRetained};
 pub use session::{
-    ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo, Wanted,
+    ClientInfo, Page, Place, PlaceParts, SessionInfo, SleepingSession, SubscriptionInfo, Wanted,
     WantedSubscriptions,
 };
 pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};
-pub use shard::{Outputs, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard};
+pub use shard::{
+    LaneFilter, Outputs, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard,
+};
 pub use shared::{GroupInfo, GroupMember};
 pub use telemetry::{
-    Aside, AuditTotals, CommitTimes, Event, Histogram, Latencies, PublishersTotals, SleepingTotals,
-    Stats, TraceFilter, TraceStep, Traced, Work,
+    Aside, AuditTotals, CommitTimes, Event, Histogram, Latencies, Numbers, PublishersTotals,
+    SleepingTotals, Stats, TraceFilter, TraceStep, Traced, Work,
 };

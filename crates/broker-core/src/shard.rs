@@ -12,6 +12,7 @@ mod audit;
 mod close;
 mod connect;
 mod enhanced;
+mod lanes;
 mod memory;
 mod messages;
 mod mount;
@@ -31,6 +32,7 @@ mod tick;
 mod trace;
 mod turn;
 
+pub use lanes::LaneFilter;
 pub use outputs::Outputs;
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
 

@@ -185,6 +185,9 @@ pub(crate) const HANDLE_PAGE: usize = 256;
 /// pages are short.
 pub(crate) const HANDLE_PAGES: usize = 64;
 
+/// Parts of a listing of lanes that one query asks shards for, of 1,024 lanes or sessions each.
+pub(crate) const HANDLE_LOOKS: usize = 64;
+
 /// Event receivers of one broker.
 pub(crate) const HANDLE_WATCHES: usize = 16;
 

@@ -44,6 +44,7 @@ fn event(event: &Event) {
         | Event::Dropped { .. } => message_event(event),
         Event::Fault { .. }
         | Event::PublisherFault { .. }
+        | Event::SentAgain { .. }
         | Event::LaneIntruded { .. }
         | Event::LaneOwner { .. }
         | Event::LaneRefused { .. } => audit_event(event),
@@ -172,6 +173,7 @@ fn message_event(event: &Event) {
             reason,
             count,
             full,
+            ..
         } => tracing::warn!(
             target: CLIENT,
             client = %Escaped(client_id),
@@ -214,6 +216,7 @@ fn audit_event(event: &Event) {
             kind,
             first,
             count,
+            ..
         } => tracing::warn!(
             target: CLIENT,
             client = %Escaped(client_id),
@@ -222,6 +225,18 @@ fn audit_event(event: &Event) {
             first,
             count,
             "a received message differs from its client's stamp"
+        ),
+        Event::SentAgain {
+            client_id,
+            lane,
+            number,
+            ..
+        } => tracing::info!(
+            target: CLIENT,
+            client = %Escaped(client_id),
+            lane = format_args!("{lane:016x}"),
+            number,
+            "the client has sent a message again that a receiver asked for"
         ),
         Event::LaneIntruded { .. } => lane_intruded(event),
         Event::LaneOwner {
@@ -469,6 +484,8 @@ pub(crate) mod tests {
                 reason: DropReason::SessionEnded,
                 count: 3,
                 full: None,
+                has_receiver: true,
+                numbers: None,
             };
             log_of(|| event(&dropped))
         };

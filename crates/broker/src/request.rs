@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Weak};
 
 use unbroken_broker_core::{
-    Clients, DropReason, Event, Forget, OwnMessage, Policy, Shard, Stats, TraceFilter,
+    Clients, DropReason, Event, Forget, LaneFilter, LaneInfo, OwnMessage, Page, Place, Policy,
+    Shard, Stats, TraceFilter,
 };
 
 use crate::trace::TraceWatch;
@@ -21,6 +22,11 @@ pub(crate) type Answer<T> = SyncSender<T>;
 #[derive(Debug)]
 pub(crate) enum Request {
     Look(Look),
+    Lanes {
+        filter: LaneFilter,
+        page: PageRequest,
+        answer: Answer<Page<LaneInfo>>,
+    },
     Counters(Answer<Stats>),
     Disconnect {
         client_id: Arc<str>,
@@ -49,6 +55,13 @@ pub(crate) enum Request {
         policy: Option<Arc<Policy>>,
         answer: Answer<()>,
     },
+}
+
+/// A part of a listing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageRequest {
+    pub(crate) from: Place,
+    pub(crate) most: usize,
 }
 
 /// A question that changes nothing, asked of the shard itself.

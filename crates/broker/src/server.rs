@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use unbroken_broker_core::{LimitsError, PolicyError, Shard, Totals};
 
@@ -35,7 +35,7 @@ use crate::config::{Address, Batching, Config, Listener};
 use crate::control::Control;
 use crate::disk::{ControlError, Disk, DiskError, OpenedStore, memory_control};
 use crate::handle::{
-    Around, BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
+    Around, Began, BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
 use crate::listener::{
     self, Acceptor, ConnectionPermits, Layers, OpenListener, OpenSocket, OpenedListener,
@@ -185,8 +185,15 @@ impl Server {
             Requests::new(wiring.event_channels_with(|| event_channel_of(HANDLE_REQUESTS)));
         let rules = (access, Arc::clone(&auth_rules));
         let in_force = InForce::new(config.clone(), rules, permits, Arc::clone(&totals), layers);
-        let around = Around::new(listeners.clone(), notify.clone());
-        let handle = BrokerHandle::new(requests, in_force, around);
+        let was_killed = opened.as_ref().is_some_and(OpenedStore::was_killed);
+        let settings = settings(&config, &auth_rules);
+        let began = Began {
+            at: UNIX_EPOCH + Duration::from_micros(settings.audit.started_us),
+            after_crash: was_killed,
+            listeners: listeners.clone(),
+        };
+        let around = Around::new(notify.clone());
+        let handle = BrokerHandle::new(requests, in_force, (began, around));
         let mut server = Self {
             handle,
             listeners,
@@ -201,8 +208,6 @@ impl Server {
             store_failure: None,
         };
         let ended = ended; // dropped before the server when the start fails
-        let was_killed = opened.as_ref().is_some_and(OpenedStore::was_killed);
-        let settings = settings(&config, &auth_rules);
         let mut shards = new_shards(settings, &config, count, &totals, was_killed)?;
         put_in_force(policy.as_ref(), &mut shards);
         server.start_disk(opened, &config, &mut shards, &mut wiring)?;

@@ -48,6 +48,8 @@ const RESERVE: &str = "reserve";
 /// What a broker that was killed, or whose store has failed, leaves beside the store.
 const CONTROL: &str = "control";
 const FAILED: &str = "failed";
+/// Files of the admin server.
+const ADMIN: &str = "admin";
 
 /// The first versions wrote no such line; their lock files can be read too.
 const LOCK_FORMAT: &str = "unbroken-lock 1";
@@ -157,7 +159,9 @@ pub(crate) fn damaged_stores(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
 /// An entry of this directory that belongs neither to a data directory without a store nor to the
 /// file system.
 pub(crate) fn foreign_entry(path: &Path) -> Result<Option<PathBuf>, StoreError> {
-    let parts = [LOCK, RESERVE, MAKING, EXAMINING, RESTORING, CONTROL, FAILED];
+    let parts = [
+        LOCK, RESERVE, MAKING, EXAMINING, RESTORING, CONTROL, FAILED, ADMIN,
+    ];
     let is_ours = |name: &str| parts.contains(&name) || is_set_aside(name);
     let look = || -> io::Result<_> {
         for entry in fs::read_dir(path)? {

@@ -132,7 +132,7 @@ pub(crate) async fn list(
         Ok(Ok((items.collect(), found.next)))
     });
     let (items, next) = found.await??;
-    Ok(Json(Page::new(items, next.map(|next| next.to_string()))))
+    Ok(Json(Page::new(items, next.map(|next| next.to_text()))))
 }
 
 /// A client that is connected

@@ -3,25 +3,29 @@
 //! One file for each resource. A route is registered once, for the router and the document, in the
 //! function of the role that it needs.
 
-#![allow(
-    unused_qualifications,
-    reason = "what the macro that describes a handler makes of its parameters"
-)]
+#![expect(unused_qualifications, reason = "macros of utoipa expand to them")]
 
 mod access;
 mod accounts;
 mod bans;
 mod clients;
 mod config;
+mod delivery;
+mod demonstration;
 mod document;
 mod extract;
 mod history;
+mod incidents;
+mod input;
+mod lanes;
 mod listing;
+mod live;
 mod logs;
 mod node;
 mod page;
 mod publish;
 mod roles;
+mod series;
 mod sessions;
 mod sign_in;
 mod subscriptions;
@@ -115,6 +119,7 @@ fn for_viewers() -> OpenApiRouter<App> {
         .routes(routes!(access::denied))
         .routes(routes!(config::list))
         .routes(routes!(logs::list))
+        .merge(delivery_for_viewers())
 }
 
 fn for_operators() -> OpenApiRouter<App> {
@@ -125,6 +130,24 @@ fn for_operators() -> OpenApiRouter<App> {
         .routes(routes!(sessions::remove))
         .routes(routes!(topics::remove))
         .routes(routes!(publish::publish))
+        .routes(routes!(incidents::repair))
+        .routes(routes!(incidents::note))
+        .routes(routes!(demonstration::start, demonstration::stop))
+        .routes(routes!(demonstration::inject))
+}
+
+fn delivery_for_viewers() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(delivery::show))
+        .routes(routes!(delivery::checkpoints))
+        .routes(routes!(lanes::list))
+        .routes(routes!(lanes::show))
+        .routes(routes!(incidents::list))
+        .routes(routes!(incidents::show))
+        .routes(routes!(incidents::proof))
+        .routes(routes!(series::show))
+        .routes(routes!(live::stream))
+        .routes(routes!(demonstration::show))
 }
 
 fn for_admins() -> OpenApiRouter<App> {

@@ -109,7 +109,7 @@ pub(crate) async fn list(
     };
     let found = broker.answer(move |handle| handle.find_sessions(wanted, from, within));
     let found = found.await?;
-    let next = found.next.map(|next| next.to_string());
+    let next = found.next.map(|next| next.to_text());
     let items = found.entries.iter().map(Session::new);
     Ok(Json(Page::new(items.collect(), next)))
 }

@@ -137,7 +137,7 @@ pub(crate) async fn list(
     };
     let found = broker.answer(move |handle| handle.find_subscriptions(wanted, from, within));
     let found = found.await?;
-    let next = found.next.map(|next| next.to_string());
+    let next = found.next.map(|next| next.to_text());
     let items = found.entries.iter().map(Subscription::new);
     Ok(Json(Page::new(items.collect(), next)))
 }
@@ -155,7 +155,7 @@ pub(crate) async fn groups(
     let from: Cursor = parsed_cursor(part.cursor.as_deref())?;
     let found = broker.answer(move |handle| handle.groups(from, within));
     let found = found.await?;
-    let next = found.next.map(|next| next.to_string());
+    let next = found.next.map(|next| next.to_text());
     let items = found.entries.iter().map(Group::new);
     Ok(Json(Page::new(items.collect(), next)))
 }

@@ -39,6 +39,7 @@ use unbroken_merkle_log::{Algorithm, Epoch, LaneId, Property, Xxh3};
 
 use self::lane::Fault;
 pub(super) use self::lane::Lane;
+pub use self::lane::{LaneCheckpoint, LaneInfo};
 pub(crate) use self::publishers::Publishers;
 use super::Audit;
 use super::known::Origin;
@@ -106,7 +107,7 @@ impl Audit {
             resent: property.flags.resent || again || was_refused,
             part: property.part.map(|part| (part.index(), part.of())),
         };
-        self.observe(telemetry, key, sender, &arrival, publication.topic)
+        self.observe(telemetry, key, sender, &arrival, publication)
     }
 
     /// Gives a message to the ledger of its lane.
@@ -116,7 +117,7 @@ impl Audit {
         key: (LaneId, Epoch),
         sender: &Sender,
         arrival: &Arrival,
-        topic: &str,
+        publication: &Publication<'_>,
     ) -> Option<(LaneId, Epoch)> {
         let lane = self.publishers.lanes.get_mut(&key)?;
         if lane.owner.user != sender.user && lane.owner.user.passes_to(&sender.user) {
@@ -126,6 +127,7 @@ impl Audit {
         let verdict = lane.ledger.observe(arrival, lane.clock, limits, &Xxh3);
         if arrival.fits {
             lane.seen = lane.seen.max(arrival.number.saturating_add(1));
+            lane.proof.open_since.get_or_insert(publication.stamp);
         }
         let totals = &mut telemetry.audit().publishers;
         match verdict {
@@ -141,7 +143,8 @@ impl Audit {
         };
         if let Some(kind) = kind {
             let fault = Fault::new(kind, arrival.number, 1);
-            lane.report_fault(key, &fault, Some(topic), &mut self.watch, telemetry);
+            let topic = Some(publication.topic);
+            lane.report_fault(key, &fault, topic, &mut self.watch, telemetry);
         }
         lane.take_events(key, &mut self.watch, telemetry);
         Some(key)
@@ -235,6 +238,16 @@ impl Audit {
         after: Option<(LaneId, Epoch)>,
     ) -> Option<((LaneId, Epoch), &Arc<str>)> {
         self.publishers.next(after)
+    }
+
+    /// The first epoch of a lane behind this one, as an operator is shown it.
+    pub(crate) fn lane_info(
+        &self,
+        after: Option<(LaneId, Epoch)>,
+        now: Instant,
+    ) -> Option<((LaneId, Epoch), LaneInfo)> {
+        let (key, _) = self.publishers.next(after)?;
+        Some((key, self.publishers.lanes.get(&key)?.info(key, now)))
     }
 
     /// Moves the clock of a lane on, if its publisher is connected: what is later than the bound is

@@ -16,7 +16,7 @@ use crate::message::Publication;
 use crate::reason::DropReason;
 use crate::routing::Terms;
 use crate::session::{Delivery, Session};
-use crate::telemetry::Dropped;
+use crate::telemetry::{Dropped, Numbers};
 
 impl Deliverer<'_> {
     /// Counts and tells a message that this session does not get.
@@ -38,15 +38,28 @@ impl Deliverer<'_> {
         full: Option<&Arc<str>>,
     ) {
         let is_aside = self.audit.topics().is_aside(publication.topic);
-        self.drop_counted(session_id, publication, reason, full, !is_aside);
+        self.telemetry.count_drop(reason, is_aside);
+        let Some(session) = self.sessions.get_mut(session_id) else {
+            return;
+        };
+        let drop = Dropped {
+            client_id: &session.client_id,
+            message: publication,
+            publisher: Some(&session.client_id),
+            has_receiver: false,
+            reason,
+            full,
+        };
+        self.telemetry
+            .dropped(self.now, session_id, &mut session.drops, &drop);
     }
 
-    fn drop_counted(
+    /// The same for one of this publisher that was to be delivered to the session.
+    fn drop_of_receiver(
         &mut self,
         session_id: SessionId,
-        publication: &Publication<'_>,
+        (publication, publisher): (&Publication<'_>, Option<&Arc<str>>),
         reason: DropReason,
-        full: Option<&Arc<str>>,
         is_shown: bool,
     ) {
         self.telemetry.count_drop(reason, !is_shown);
@@ -55,9 +68,11 @@ impl Deliverer<'_> {
         };
         let drop = Dropped {
             client_id: &session.client_id,
-            topic: publication.topic,
+            message: publication,
+            publisher,
+            has_receiver: true,
             reason,
-            full,
+            full: None,
         };
         self.telemetry
             .dropped(self.now, session_id, &mut session.drops, &drop);
@@ -84,7 +99,8 @@ impl Deliverer<'_> {
             self.note_missed(session_id, &item.publication, reason, before);
         }
         let is_shown = counting.is_shown();
-        self.drop_counted(session_id, &item.publication, reason, None, is_shown);
+        let message = (&item.publication, item.publisher);
+        self.drop_of_receiver(session_id, message, reason, is_shown);
     }
 
     /// The same for one that was waiting.
@@ -101,7 +117,8 @@ impl Deliverer<'_> {
         {
             session.ledger.note_reason(reason);
         }
-        self.drop_counted(session_id, &publication, reason, None, is_shown);
+        let message = (&publication, delivery.message.publisher());
+        self.drop_of_receiver(session_id, message, reason, is_shown);
         if !delivery.retain {
             self.note_missed(session_id, &publication, reason, delivery.number);
         }
@@ -174,17 +191,20 @@ impl Deliverer<'_> {
         reason: DropReason,
     ) -> u64 {
         let (mut count, mut aside) = (0, 0);
-        let mut topic = String::new();
+        let (mut topic, mut numbers) = (String::new(), None);
         for delivery in waiting {
             count += 1;
             aside += u64::from(!delivery.counting.is_shown());
             topic.clear();
             topic.push_str(delivery.message.topic());
+            let publication = delivery.message.publication();
+            let publisher = delivery.message.publisher();
+            Numbers::add(&mut numbers, Numbers::of(&publication, publisher, self.now));
             delivery.news(News::Dropped(reason), self.audit.findings());
             self.end(delivery);
         }
         self.telemetry
-            .dropped_together(client_id, &topic, reason, (count, aside));
+            .dropped_together(client_id, &topic, reason, (count, aside), numbers);
         count
     }
 
@@ -218,7 +238,7 @@ impl Deliverer<'_> {
         let mounted = client.mount.as_ref().map(|mount| mount.topic(topic));
         let topic = mounted.as_deref().unwrap_or(topic);
         self.telemetry
-            .dropped_together(&client.id, topic, reason, (count, aside));
+            .dropped_together(&client.id, topic, reason, (count, aside), None);
     }
 }
 

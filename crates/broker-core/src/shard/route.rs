@@ -341,7 +341,9 @@ impl Shard {
         let client_id = item.publisher.map_or_else(anonymous, Arc::clone);
         let drop = Dropped {
             client_id: &client_id,
-            topic: item.publication.topic,
+            message: &item.publication,
+            publisher: Some(&client_id),
+            has_receiver: false,
             reason,
             full: share,
         };

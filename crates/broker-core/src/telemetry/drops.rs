@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::message::Publication;
 use crate::option_box::OptionBox;
 use crate::reason::DropReason;
-use crate::telemetry::Event;
+use crate::telemetry::{Event, Numbers};
 
 /// What was dropped for each reason since it was last reported. Of most sessions nothing ever was,
 /// and that takes one word.
@@ -25,6 +26,9 @@ struct DropTally {
     topic: String,
     /// The session that was full, of what was refused for one.
     full: Option<Arc<str>>,
+    has_receiver: bool,
+    /// Of those that are not reported.
+    numbers: Option<Numbers>,
 }
 
 /// One message that is not delivered.
@@ -32,7 +36,10 @@ struct DropTally {
 pub(crate) struct Dropped<'a> {
     /// Whose: the receiver, or the publisher if it had no receiver yet.
     pub(crate) client_id: &'a Arc<str>,
-    pub(crate) topic: &'a str,
+    pub(crate) message: &'a Publication<'a>,
+    pub(crate) publisher: Option<&'a Arc<str>>,
+    /// Whether the client is the receiver.
+    pub(crate) has_receiver: bool,
     pub(crate) reason: DropReason,
     /// The client of the session for which it was refused, if it was full.
     pub(crate) full: Option<&'a Arc<str>>,
@@ -42,8 +49,11 @@ impl DropTallies {
     /// Counts a drop. Answers what is to be reported now, if anything.
     pub(super) fn count(&mut self, now: Instant, drop: &Dropped<'_>) -> Option<Event> {
         let is_same = |tally: &&mut DropTally| {
-            tally.reason == drop.reason && tally.full.is_some() == drop.full.is_some()
+            tally.reason == drop.reason
+                && tally.full.is_some() == drop.full.is_some()
+                && tally.has_receiver == drop.has_receiver
         };
+        let numbers = Numbers::of(drop.message, drop.publisher, now);
         let tallies = self.0.get_or_insert_default();
         let Some(tally) = tallies.iter_mut().find(is_same) else {
             tallies.push(DropTally {
@@ -53,20 +63,25 @@ impl DropTallies {
                 client_id: Arc::clone(drop.client_id),
                 topic: String::new(),
                 full: drop.full.cloned(),
+                has_receiver: drop.has_receiver,
+                numbers: None,
             });
             return Some(Event::Dropped {
                 client_id: Arc::clone(drop.client_id),
-                topic: drop.topic.into(),
+                topic: drop.message.topic.into(),
                 reason: drop.reason,
                 count: 1,
                 full: drop.full.cloned(),
+                has_receiver: drop.has_receiver,
+                numbers: numbers.map(Box::new),
             });
         };
         tally.unreported += 1;
         tally.client_id = Arc::clone(drop.client_id);
         tally.full = drop.full.cloned();
         tally.topic.clear();
-        tally.topic.push_str(drop.topic);
+        tally.topic.push_str(drop.message.topic);
+        Numbers::add(&mut tally.numbers, numbers);
         (now.saturating_duration_since(tally.reported) >= TELL_DROPS_EVERY)
             .then(|| tally.report(now))
     }
@@ -94,6 +109,8 @@ impl DropTally {
             reason: self.reason,
             count: std::mem::take(&mut self.unreported),
             full: self.full.clone(),
+            has_receiver: self.has_receiver,
+            numbers: self.numbers.take().map(Box::new),
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::{ReasonCode, Version};
+use unbroken_mqtt_proto::{QoS, ReasonCode, Version};
 
+use crate::message::Publication;
 use crate::policy::Denial;
 use crate::reason::{Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
 
@@ -116,6 +118,10 @@ pub enum Event {
         /// The client of the session for which the newest was refused to its publisher, if it was
         /// full.
         full: Option<Arc<str>>,
+        /// Whether the client is the receiver.
+        has_receiver: bool,
+        /// Which messages; `None` if that is not known: they have no number, or lie on disk.
+        numbers: Option<Box<Numbers>>,
     },
     /// A publisher that stamps its messages did not send what its stamps say, or it did not arrive
     /// so.
@@ -124,12 +130,28 @@ pub enum Event {
         client_id: Arc<str>,
         /// The lane it stamps.
         lane: u64,
+        /// The epoch of the lane.
+        epoch: u32,
         /// What.
         kind: FaultKind,
         /// The number of the first.
         first: u64,
         /// How many.
         count: u64,
+        /// The topic of the message that shows it, if there is one.
+        topic: Option<Box<str>>,
+    },
+    /// A publisher that stamps its messages has sent one again for a receiver that asked for it,
+    /// in a lane that had lost some.
+    SentAgain {
+        /// Who.
+        client_id: Arc<str>,
+        /// The lane it stamps.
+        lane: u64,
+        /// The epoch of the lane.
+        epoch: u32,
+        /// The number of the message.
+        number: u64,
     },
     /// A client published in a lane that another publisher stamps, or in its name: what it sent is
     /// delivered, and is not judged as that lane's.
@@ -197,6 +219,7 @@ impl Event {
             | Self::WillPublished { client_id, .. }
             | Self::Dropped { client_id, .. }
             | Self::PublisherFault { client_id, .. }
+            | Self::SentAgain { client_id, .. }
             | Self::LaneIntruded { client_id, .. }
             | Self::LaneOwner { client_id, .. }
             | Self::LaneRefused { client_id, .. } => Some(client_id),
@@ -205,5 +228,59 @@ impl Event {
                 _ => None,
             },
         }
+    }
+}
+
+/// Messages of one publisher by their numbers in its ingress lane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Numbers {
+    /// Who published them.
+    pub publisher: Option<Arc<str>>,
+    /// The lane.
+    pub lane: u64,
+    /// Its epoch.
+    pub epoch: u32,
+    /// The lowest number.
+    pub first: u64,
+    /// The highest number; those between may be other messages.
+    pub last: u64,
+    /// Of the newest, as it was published.
+    pub qos: QoS,
+    /// How long the newest was in the broker.
+    pub waited: Duration,
+}
+
+impl Numbers {
+    /// Of one message, if it has a number.
+    pub(crate) fn of(
+        publication: &Publication<'_>,
+        publisher: Option<&Arc<str>>,
+        now: Instant,
+    ) -> Option<Self> {
+        let mark = publication.mark?;
+        Some(Self {
+            publisher: publisher.cloned(),
+            lane: mark.lane.value(),
+            epoch: mark.epoch.0,
+            first: mark.number,
+            last: mark.number,
+            qos: publication.qos,
+            waited: now.saturating_duration_since(publication.stamp),
+        })
+    }
+
+    /// Adds newer ones. Of several lanes only the newest is known.
+    pub(crate) fn add(all: &mut Option<Self>, newer: Option<Self>) {
+        let Some(mut newer) = newer else {
+            return;
+        };
+        if let Some(before) = all
+            && (before.lane, before.epoch) == (newer.lane, newer.epoch)
+        {
+            newer.first = newer.first.min(before.first);
+            newer.last = newer.last.max(before.last);
+        }
+        *all = Some(newer);
     }
 }

@@ -21,7 +21,7 @@ mod sys;
 mod trace;
 
 pub use audit_totals::{Aside, AuditTotals, PublishersTotals};
-pub use event::Event;
+pub use event::{Event, Numbers};
 pub use histogram::Histogram;
 pub use latency::Latencies;
 pub use stats::{CommitTimes, SleepingTotals, Stats, Work};
@@ -391,6 +391,7 @@ impl Telemetry {
         last_topic: &str,
         reason: DropReason,
         (count, aside): (u64, u64),
+        numbers: Option<Numbers>,
     ) {
         self.stats.dropped[reason as usize] += count;
         self.stats.dropped_aside[reason as usize] += aside;
@@ -405,6 +406,8 @@ impl Telemetry {
                 reason,
                 count,
                 full: None,
+                has_receiver: true,
+                numbers: numbers.map(Box::new),
             });
         }
     }
@@ -412,7 +415,7 @@ impl Telemetry {
     fn trace_drop(&mut self, drop: &Dropped<'_>) {
         if self.tracer.is_on() {
             let tracer = &mut self.tracer;
-            tracer.dropped(drop.client_id, drop.topic, (drop.reason, 1));
+            tracer.dropped(drop.client_id, drop.message.topic, (drop.reason, 1));
         }
     }
 

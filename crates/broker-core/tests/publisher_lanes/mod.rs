@@ -182,6 +182,7 @@ pub(crate) fn faults(broker: &mut Broker) -> Vec<String> {
             kind,
             first,
             count,
+            ..
         } => Some(format!(
             "{client_id} {lane} {} {first} {count}",
             kind.name()

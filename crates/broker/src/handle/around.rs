@@ -1,5 +1,5 @@
-//! What there is around a running broker: its listeners, where its configuration comes from, and
-//! the thread that reads it again.
+//! What there is around a running broker: where its configuration comes from, and the thread that
+//! reads it again.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,6 @@ use crate::notice::Notice;
 
 #[derive(Debug)]
 pub(crate) struct Around {
-    listeners: Vec<OpenListener>,
     notify: Sender<Notice>,
     /// As it was read last; `None`: the broker was not started from a configuration's sources.
     loaded: Mutex<Option<Effective>>,
@@ -28,9 +27,8 @@ pub struct ConfigValue {
 }
 
 impl Around {
-    pub(crate) const fn new(listeners: Vec<OpenListener>, notify: Sender<Notice>) -> Self {
+    pub(crate) const fn new(notify: Sender<Notice>) -> Self {
         Self {
-            listeners,
             notify,
             loaded: Mutex::new(None),
         }
@@ -44,7 +42,7 @@ impl Around {
 impl BrokerHandle {
     /// The open listeners, in the order of the configuration, each once for each of its addresses.
     pub fn listeners(&self) -> &[OpenListener] {
-        &self.around.listeners
+        &self.began.listeners
     }
 
     /// Shard threads.

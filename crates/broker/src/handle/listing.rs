@@ -1,6 +1,5 @@
 //! Listings that are asked for in parts, and where a part begins.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -20,11 +19,11 @@ pub struct Listing<T> {
     pub next: Option<Cursor>,
 }
 
-/// Where a part of a listing begins; the default is the beginning. As text it is three numbers.
+/// Where a part of a listing begins; the default is the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cursor {
-    shard: u8,
-    place: Place,
+    pub(super) shard: u8,
+    pub(super) place: Place,
 }
 
 /// A text is no [`Cursor`].
@@ -57,23 +56,10 @@ impl BrokerHandle {
                 other => other,
             })?;
             entries.extend(page.entries);
-            from = match page.next {
-                Some(place) => Cursor { place, ..from },
-                None => Cursor {
-                    shard: from.shard + 1,
-                    place: Place::default(),
-                },
-            };
+            from = from.behind(page.next);
         }
         let next = (from.shard < self.requests.shards()).then_some(from);
         Ok(Listing { entries, next })
-    }
-}
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (index, offset) = self.place.parts();
-        write!(f, "{}.{index}.{offset}", self.shard)
     }
 }
 
@@ -81,39 +67,6 @@ impl FromStr for Cursor {
     type Err = CursorError;
 
     fn from_str(text: &str) -> Result<Self, CursorError> {
-        let mut parts = text.splitn(3, '.');
-        let mut next = || parts.next().ok_or(CursorError);
-        let (shard, index, offset) = (next()?, next()?, next()?);
-        let number = |text: &str| text.parse().map_err(|_| CursorError);
-        Ok(Self {
-            shard: shard.parse().map_err(|_| CursorError)?,
-            place: Place::from_parts((number(index)?, number(offset)?)),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cursor_is_read_as_it_was_written_and_nothing_else_is_one() {
-        let cursor = Cursor {
-            shard: 3,
-            place: Place::from_parts((70_000, u32::MAX)),
-        };
-        assert_eq!(cursor.to_string().parse(), Ok(cursor));
-        for wrong in [
-            "",
-            "1",
-            "1.2",
-            "1.2.",
-            "256.0.0",
-            "1.2.3.4",
-            "-1.0.0",
-            "0.0.4294967296",
-        ] {
-            assert_eq!(wrong.parse::<Cursor>(), Err(CursorError), "{wrong}");
-        }
+        Self::parse(text).ok_or(CursorError)
     }
 }

@@ -18,6 +18,7 @@
 
 mod access;
 mod around;
+mod delivery;
 mod events;
 mod listing;
 mod questions;
@@ -32,9 +33,11 @@ use std::time::{Duration, Instant};
 
 use unbroken_broker_core::ShardId;
 pub use unbroken_broker_core::{
-    Action, Actions, Ceiling, ClientInfo, Denial, Disconnection, DropReason, Effect, Event, Forget,
-    Histogram, Latencies, Member, Message, OwnMessage, Role, Rule, RuleSet, SessionInfo, Stats,
-    SubscriptionInfo, TopicLevel, TopicLevels, Wanted, WantedRetained, WantedSubscriptions,
+    Action, Actions, AuditTotals, Ceiling, ClientInfo, Denial, Disconnection, DropReason, Effect,
+    Event, FaultKind, FaultPlace, Forget, Histogram, LaneCheckpoint, LaneFilter, LaneInfo,
+    LaneRefusal, Latencies, Member, Message, Numbers, OwnMessage, PublishersTotals, Role, Rule,
+    RuleSet, SessionInfo, Stats, SubscriptionInfo, TopicLevel, TopicLevels, Wanted, WantedRetained,
+    WantedSubscriptions,
 };
 use unbroken_mqtt_proto::TopicName;
 pub use unbroken_mqtt_proto::{QoS, ReasonCode, Version};
@@ -49,6 +52,7 @@ pub use access::ChangeAccessError;
 pub(crate) use access::{AccessInForce, WriteBatch};
 pub(crate) use around::Around;
 pub use around::ConfigValue;
+pub use delivery::{Began, CountersAsked};
 pub use events::{Events, EventsError};
 pub use listing::{Cursor, CursorError, Listing};
 pub use questions::{GroupMember, SharedGroup};
@@ -65,6 +69,7 @@ pub use trace::Trace;
 pub struct BrokerHandle {
     requests: Requests,
     in_force: Arc<InForce>,
+    began: Arc<Began>,
     around: Arc<Around>,
 }
 
@@ -113,10 +118,15 @@ pub enum HandleError {
 }
 
 impl BrokerHandle {
-    pub(crate) fn new(requests: Requests, in_force: InForce, around: Around) -> Self {
+    pub(crate) fn new(
+        requests: Requests,
+        in_force: InForce,
+        (began, around): (Began, Around),
+    ) -> Self {
         Self {
             requests,
             in_force: Arc::new(in_force),
+            began: Arc::new(began),
             around: Arc::new(around),
         }
     }

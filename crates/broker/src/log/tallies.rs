@@ -217,6 +217,7 @@ impl Class {
             Event::SubscriptionRevoked { .. } => ("subscription ended", Level::INFO),
             Event::WillPublished { .. } => ("will published", Level::INFO),
             Event::Dropped { .. } => ("messages not delivered", Level::WARN),
+            Event::SentAgain { .. } => ("sent again", Level::INFO),
             _ => ("audit", Level::WARN),
         };
         let address = match event {
@@ -337,6 +338,8 @@ mod tests {
                 reason: DropReason::QueueFull,
                 count: 1,
                 full: None,
+                has_receiver: true,
+                numbers: None,
             };
             tallies.event(begin, &dropped);
             assert_eq!(tallies.next_report(), Some(begin + PERIOD));

@@ -14,6 +14,13 @@ use crate::trace;
 pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, request: Request) {
     match request {
         Request::Look(look) => look.carry_out(shard),
+        Request::Lanes {
+            filter,
+            page,
+            answer,
+        } => {
+            let _ = answer.try_send(shard.lanes(now, &filter, page.from, page.most));
+        }
         Request::Counters(answer) => {
             let _ = answer.try_send(shard.stats().clone());
         }

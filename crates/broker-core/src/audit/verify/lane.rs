@@ -1,15 +1,17 @@
 //! A lane that its publisher numbers: its ledger, and what is known beside that.
 
 mod found;
+mod info;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unbroken_merkle_log::ledger::LaneLedger;
 use unbroken_merkle_log::{Epoch, LaneId, Xxh3};
 
 pub(super) use self::found::Fault;
+pub use self::info::{LaneCheckpoint, LaneInfo};
 use crate::audit::owners::Sender;
 use crate::durability::LaneState;
 
@@ -36,6 +38,23 @@ pub(in crate::audit) struct Lane {
     pub(super) is_closed: bool,
     /// One more than the highest number that was seen.
     pub(super) seen: u64,
+    /// What an operator is shown of its proof.
+    pub(super) proof: Proof,
+}
+
+/// How far the proof of a lane is.
+#[derive(Clone, Copy, Default, Debug)]
+pub(in crate::audit) struct Proof {
+    /// What its last checkpoint covers, and when that came.
+    pub(in crate::audit) checkpoint: Option<(u64, Instant)>,
+    /// When the first message came that no checkpoint covers.
+    pub(in crate::audit) open_since: Option<Instant>,
+    /// How long the last message waited that a checkpoint covered.
+    pub(in crate::audit) took: Option<Duration>,
+    /// Windows that are proven, faulty and unproven.
+    pub(in crate::audit) windows: [u64; 3],
+    /// Messages that were lost, and not sent again since.
+    pub(in crate::audit) lost: u64,
 }
 
 impl Lane {
@@ -52,6 +71,7 @@ impl Lane {
             is_unstored: false,
             is_closed: false,
             seen: seen.unwrap_or(0),
+            proof: Proof::default(),
             ledger,
         }
     }
@@ -82,7 +102,13 @@ impl Lane {
 
     /// Its publisher says how far it is. What it says again it may have said before the broker was
     /// killed, and before what it sent last.
-    pub(super) fn hear(&mut self, size: u64, again: bool) {
+    pub(super) fn hear(&mut self, size: u64, again: bool, at: Instant) {
+        self.proof.checkpoint = Some((size, at));
+        if size >= self.seen
+            && let Some(since) = self.proof.open_since.take()
+        {
+            self.proof.took = Some(at.saturating_duration_since(since));
+        }
         if self.may_have_come == ALL && !again && size >= self.ledger.next() {
             self.may_have_come = size;
         }

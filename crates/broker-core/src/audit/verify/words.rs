@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use unbroken_merkle_log::{
-    Algorithm, Checkpoint, DropRecord, EpochEnd, LaneId, SealedCheckpoint, Xxh3,
+    Algorithm, Checkpoint, DropRecord, EpochEnd, LaneId, Property, SealedCheckpoint, Xxh3,
 };
 
 use super::super::Audit;
@@ -16,7 +16,7 @@ use super::super::owners::{Sender, Spot};
 use super::values;
 use crate::message::Publication;
 use crate::reason::Sent;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Event, Telemetry};
 
 impl Audit {
     /// Takes what comes on a topic of the audit. Answers whether that is all there is to it.
@@ -42,7 +42,37 @@ impl Audit {
             return false;
         }
         // A message sent again on request, under a topic that its digest does not cover.
-        topic.starts_with(&topics.answers)
+        let is_answer = topic.starts_with(&topics.answers);
+        if is_answer {
+            self.note_sent_again(telemetry, sender, publication);
+        }
+        is_answer
+    }
+
+    /// The publisher of a lane that has lost messages sends one again.
+    fn note_sent_again(
+        &mut self,
+        telemetry: &mut Telemetry,
+        sender: &Sender,
+        publication: &Publication<'_>,
+    ) {
+        let stamp = values(publication, Property::NAME).next();
+        let Some(Ok(property)) = stamp.map(Property::parse_text) else {
+            return;
+        };
+        let key = (property.lane, property.epoch);
+        let Some((lane, _)) = self.publishers.own(key, sender) else {
+            return;
+        };
+        if let Some(left) = lane.proof.lost.checked_sub(1) {
+            lane.proof.lost = left;
+            telemetry.report(Event::SentAgain {
+                client_id: Arc::clone(&sender.client_id),
+                lane: key.0.value(),
+                epoch: key.1.0,
+                number: property.sequence,
+            });
+        }
     }
 
     fn verify_checkpoint(
@@ -85,7 +115,7 @@ impl Audit {
             telemetry.audit().publishers.unaudited += 1;
             return;
         };
-        lane.hear(checkpoint.size, again);
+        lane.hear(checkpoint.size, again, publication.stamp);
         lane.is_closed |= checkpoint.end == EpochEnd::Closed;
         let lane_now = lane.clock;
         lane.ledger.checkpoint(&checkpoint, lane_now, limits, &Xxh3);

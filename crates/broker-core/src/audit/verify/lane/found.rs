@@ -145,7 +145,7 @@ impl Lane {
 
     /// `topic`: of the message that shows the fault, if there is one.
     pub(in super::super) fn report_fault(
-        &self,
+        &mut self,
         (lane, epoch): (LaneId, Epoch),
         fault: &Fault,
         topic: Option<&str>,
@@ -153,6 +153,9 @@ impl Lane {
         telemetry: &mut Telemetry,
     ) {
         let Fault { kind, first, count } = *fault;
+        if kind == FaultKind::Lost {
+            self.proof.lost = self.proof.lost.saturating_add(count);
+        }
         telemetry.audit().publishers.count(kind, count);
         let object = Object::new()
             .text("lane", &lane.to_string())
@@ -168,14 +171,16 @@ impl Lane {
         telemetry.report(Event::PublisherFault {
             client_id: Arc::clone(&self.owner.client_id),
             lane: lane.value(),
+            epoch: epoch.0,
             kind,
             first,
             count,
+            topic: topic.map(Into::into),
         });
     }
 
     fn report_window(
-        &self,
+        &mut self,
         (lane, epoch): (LaneId, Epoch),
         numbers: &Range<u64>,
         mut state: State,
@@ -191,12 +196,13 @@ impl Lane {
                 .saturating_add(std::mem::take(&mut account.lost));
         }
         let totals = &mut telemetry.audit().publishers;
-        let (count, word) = match state {
-            State::Proven => (&mut totals.windows_proven, "proven"),
-            State::Faulty => (&mut totals.windows_faulty, "faulty"),
-            State::Unproven => (&mut totals.windows_unproven, "unproven"),
+        let (count, at, word) = match state {
+            State::Proven => (&mut totals.windows_proven, 0, "proven"),
+            State::Faulty => (&mut totals.windows_faulty, 1, "faulty"),
+            State::Unproven => (&mut totals.windows_unproven, 2, "unproven"),
         };
         *count += 1;
+        self.proof.windows[at] += 1;
         let object = Object::new()
             .text("lane", &lane.to_string())
             .number("epoch", epoch.0)

@@ -1,0 +1,240 @@
+//! The demonstration: a producer and a consumer inside this process, with a relay before the broker
+//! that injects a fault when it is told to.
+//!
+//! ```text
+//! producer ─▶ relay (faults) ─▶ broker ─▶ consumer, which verifies and asks for repairs
+//! ```
+//!
+//! Invariants:
+//! - One at a time; it ends after [`DEMONSTRATION_TIME_MAX`], and nothing that it started outlives
+//!   it. Its incidents are then noted as the demonstration's.
+//! - All its topics begin with [`PREFIX`].
+
+mod line;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use unbroken_demo::Injection;
+use utoipa::ToSchema;
+
+use self::line::Line;
+use super::incident::State;
+use crate::broker::Broker;
+use crate::limits::DEMONSTRATION_FAULTS_MAX;
+use crate::moment::Moment;
+use crate::problem::Problem;
+use crate::recorder::Recorder;
+
+/// What the topics begin with.
+pub(crate) const PREFIX: &str = "unbroken/demonstration";
+
+/// A fault that can be injected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FaultKind {
+    Drop,
+    Duplicate,
+    Reorder,
+    Alter,
+}
+
+/// A fault from its injection to its repair.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    /// When it was asked for, and injected into the next message.
+    #[schema(value_type = String)]
+    pub(crate) asked_at: Moment,
+    #[schema(value_type = Option<String>)]
+    pub(crate) injected_at: Option<Moment>,
+    pub(crate) lane: Option<String>,
+    pub(crate) epoch: Option<u32>,
+    /// Of the message.
+    pub(crate) number: Option<u64>,
+    /// By the consumer or the broker.
+    #[schema(value_type = Option<String>)]
+    pub(crate) named_at: Option<Moment>,
+    /// What it was called.
+    pub(crate) named: Option<String>,
+    /// By the broker.
+    pub(crate) incident: Option<u64>,
+    /// The consumer has the message, once and in its place.
+    #[schema(value_type = Option<String>)]
+    pub(crate) repaired_at: Option<Moment>,
+}
+
+/// How far the demonstration is.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Progress {
+    /// `running`, or `ended`.
+    pub(crate) state: &'static str,
+    #[schema(value_type = String)]
+    pub(crate) started_at: Moment,
+    #[schema(value_type = String)]
+    pub(crate) ends_at: Moment,
+    pub(crate) topic: String,
+    pub(crate) lane: Option<String>,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    /// Messages that the consumer has verified, each once.
+    pub(crate) verified: u64,
+    pub(crate) faults: Vec<Fault>,
+    /// Why it ended before its time.
+    pub(crate) error: Option<String>,
+}
+
+/// The demonstration of this broker; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Demonstration {
+    broker: Broker,
+    recorder: Recorder,
+    current: Arc<Mutex<Option<Current>>>,
+}
+
+#[derive(Debug)]
+struct Current {
+    progress: Arc<Mutex<Progress>>,
+    orders: mpsc::Sender<FaultKind>,
+    task: JoinHandle<()>,
+}
+
+impl Demonstration {
+    pub(crate) fn new(broker: Broker, recorder: Recorder) -> Self {
+        Self {
+            broker,
+            recorder,
+            current: Arc::default(),
+        }
+    }
+
+    /// Starts it. One that runs goes on.
+    pub(crate) async fn start(&self) -> Result<Progress, Problem> {
+        if let Some(running) = self.running() {
+            return Ok(running);
+        }
+        let (line, progress) = Line::start(&self.broker, self.recorder.clone()).await?;
+        let mut current = held(&self.current);
+        if let Some(running) = current.as_ref().filter(|it| !it.task.is_finished()) {
+            return Ok(held(&running.progress).clone()); // another request was faster
+        }
+        let started = held(&progress).clone();
+        let (orders, ordered) = mpsc::channel(DEMONSTRATION_FAULTS_MAX);
+        let (recorder, shared) = (self.recorder.clone(), Arc::clone(&progress));
+        let task = tokio::spawn(async move {
+            let ended = line.run(ordered).await;
+            let mut progress = held(&shared);
+            progress.state = "ended";
+            progress.error = ended.err();
+            settle(&recorder, &progress);
+        });
+        *current = Some(Current {
+            progress,
+            orders,
+            task,
+        });
+        Ok(started)
+    }
+
+    /// How far the last one is; `None` if there was none.
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        let current = held(&self.current);
+        current
+            .as_ref()
+            .map(|current| held(&current.progress).clone())
+    }
+
+    /// Orders a fault for the next message.
+    pub(crate) fn inject(&self, kind: FaultKind) -> Result<Progress, Problem> {
+        let conflict = |why: &str| Problem::new(StatusCode::CONFLICT, why);
+        let current = held(&self.current);
+        let running = current
+            .as_ref()
+            .filter(|current| !current.task.is_finished());
+        let running = running.ok_or_else(|| conflict("no demonstration runs: start it first"))?;
+        let mut progress = held(&running.progress);
+        if progress.faults.len() >= DEMONSTRATION_FAULTS_MAX {
+            return Err(conflict(
+                "as many faults were injected as one demonstration has",
+            ));
+        }
+        let order = running.orders.try_send(kind);
+        order.map_err(|_| conflict("the demonstration ends; start it again"))?;
+        progress.faults.push(Fault {
+            kind,
+            asked_at: Moment::now(),
+            injected_at: None,
+            lane: None,
+            epoch: None,
+            number: None,
+            named_at: None,
+            named: None,
+            incident: None,
+            repaired_at: None,
+        });
+        Ok(progress.clone())
+    }
+
+    /// Ends it, if it runs.
+    pub(crate) fn stop(&self) -> Option<Progress> {
+        let current = held(&self.current);
+        let current = current.as_ref()?;
+        current.task.abort();
+        let mut progress = held(&current.progress);
+        progress.state = "ended";
+        settle(&self.recorder, &progress);
+        Some(progress.clone())
+    }
+
+    fn running(&self) -> Option<Progress> {
+        let current = held(&self.current);
+        let running = current
+            .as_ref()
+            .filter(|current| !current.task.is_finished())?;
+        Some(held(&running.progress).clone())
+    }
+}
+
+/// Its incidents were made on purpose.
+fn settle(recorder: &Recorder, progress: &Progress) {
+    let Some(lane) = &progress.lane else {
+        return;
+    };
+    let noted = recorder.with_incidents(|all| {
+        let own = all.newest_first(None).filter(|incident| {
+            incident.state == State::Open && incident.lane.as_ref() == Some(lane)
+        });
+        let own: Vec<u64> = own.map(|incident| incident.id).collect();
+        let note = Some("made by the demonstration");
+        let noted = own
+            .iter()
+            .filter_map(|id| all.note(*id, note, "demonstration", Some(true)).cloned());
+        noted.collect::<Vec<_>>()
+    });
+    for incident in &noted {
+        recorder.announce(incident);
+    }
+}
+
+impl FaultKind {
+    fn injection(self) -> Injection {
+        match self {
+            Self::Drop => Injection::Lose,
+            Self::Duplicate => Injection::Duplicate,
+            Self::Reorder => Injection::Swap,
+            Self::Alter => Injection::Alter,
+        }
+    }
+
+    /// Whether a message is missing until it is sent again.
+    fn needs_repair(self) -> bool {
+        matches!(self, Self::Drop | Self::Alter)
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,181 @@
+//! The series, and their values from two snapshots of the counters.
+
+use std::time::{Duration, Instant};
+
+use unbroken_broker::handle::{DropReason, Stats};
+
+use super::rings::Sample;
+use crate::process::Process;
+
+/// Names, in the order of their values. Those of drops follow [`DropReason::ALL`].
+pub(crate) const SERIES: [&str; 33] = [
+    "received_per_s",
+    "sent_per_s",
+    "expected_per_s",
+    "delivered_per_s",
+    "dropped_per_s",
+    "faults_per_s",
+    "received_bytes_per_s",
+    "sent_bytes_per_s",
+    "clients",
+    "connections",
+    "sessions_offline",
+    "subscriptions",
+    "waiting",
+    "in_flight",
+    "latency_p50_ms",
+    "latency_p95_ms",
+    "latency_p99_ms",
+    "cpu_ratio",
+    "resident_bytes",
+    "store_bytes",
+    "dropped_per_s.queue-full",
+    "dropped_per_s.slow-receiver",
+    "dropped_per_s.expired",
+    "dropped_per_s.too-large",
+    "dropped_per_s.session-ended",
+    "dropped_per_s.not-connected",
+    "dropped_per_s.retained-full",
+    "dropped_per_s.denied",
+    "dropped_per_s.refused-by-receiver",
+    "dropped_per_s.connection-lost",
+    "dropped_per_s.too-old",
+    "dropped_per_s.store-full",
+    "dropped_per_s.store-failed",
+];
+
+/// The first series of drops by reason.
+const DROPS: usize = SERIES.len() - DropReason::ALL.len();
+
+/// What was read at one moment.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) stats: Stats,
+    pub(crate) connections: u32,
+    pub(crate) process: Process,
+    pub(crate) at: Instant,
+}
+
+/// Counts whose increase is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Flow {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    pub(crate) expected: u64,
+    pub(crate) delivered: u64,
+    pub(crate) dropped: u64,
+    pub(crate) faults: u64,
+    pub(crate) open: u64,
+}
+
+impl Flow {
+    pub(crate) fn of(stats: &Stats) -> Self {
+        let (audit, aside) = (&stats.audit, &stats.audit.aside);
+        let acknowledged = audit.acknowledged.saturating_sub(aside.acknowledged);
+        let given_up = audit.given_up.saturating_sub(aside.given_up);
+        let in_flight = audit.shown_sent().saturating_sub(acknowledged + given_up);
+        let dropped = DropReason::ALL.map(|reason| stats.dropped_shown(reason));
+        let of = &audit.publishers;
+        let before = [
+            of.lost,
+            of.duplicated,
+            of.repeated,
+            of.reordered,
+            of.altered,
+            of.injected,
+        ];
+        Self {
+            received: audit.received.saturating_sub(aside.received),
+            sent: audit.shown_sent() + audit.shown_handed_to_network(),
+            expected: audit.expected.saturating_sub(aside.expected),
+            delivered: acknowledged + audit.shown_handed_to_network(),
+            dropped: dropped.iter().sum(),
+            faults: before
+                .iter()
+                .fold(audit.faults(), |sum, count| sum.saturating_add(*count)),
+            open: audit.shown_waiting() + in_flight,
+        }
+    }
+}
+
+impl Flow {
+    /// Deliveries that have come to an end.
+    pub(crate) fn ended(&self) -> u64 {
+        self.delivered + self.dropped + self.sent
+    }
+}
+
+impl Reading {
+    /// The values of the time since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Sample {
+        let took = self.at.saturating_duration_since(before.at);
+        let (now, then) = (Flow::of(&self.stats), Flow::of(&before.stats));
+        let per_s = |now: u64, then: u64| rate(now.saturating_sub(then), took);
+        let stats = &self.stats;
+        let [p50, p95, p99] = latency(stats).unwrap_or([f32::NAN; 3]);
+        let cpu = self.process.cpu.zip(before.process.cpu);
+        let cpu = cpu.map(|(now, then)| now.saturating_sub(then).div_duration_f32(took));
+        let mut sample = [f32::NAN; SERIES.len()];
+        let waiting = stats.audit.shown_waiting();
+        let first = [
+            per_s(now.received, then.received),
+            per_s(now.sent, then.sent),
+            per_s(now.expected, then.expected),
+            per_s(now.delivered, then.delivered),
+            per_s(now.dropped, then.dropped),
+            per_s(now.faults, then.faults),
+            per_s(stats.bytes_received, before.stats.bytes_received),
+            per_s(stats.bytes_sent, before.stats.bytes_sent),
+            value(stats.clients_connected),
+            value(self.connections.into()),
+            value(stats.clients_disconnected),
+            value(stats.subscriptions),
+            value(waiting),
+            value(now.open.saturating_sub(waiting)),
+            p50,
+            p95,
+            p99,
+            cpu.unwrap_or(f32::NAN),
+            self.process.resident_bytes.map_or(f32::NAN, value),
+            value(stats.store_bytes),
+        ];
+        sample[..DROPS].copy_from_slice(&first);
+        for (at, reason) in DropReason::ALL.into_iter().enumerate() {
+            let (now, then) = (
+                stats.dropped_shown(reason),
+                before.stats.dropped_shown(reason),
+            );
+            sample[DROPS + at] = per_s(now, then);
+        }
+        sample
+    }
+}
+
+/// Percentiles of publish-to-send in milliseconds, once the counters have them.
+fn latency(_stats: &Stats) -> Option<[f32; 3]> {
+    None
+}
+
+fn rate(count: u64, took: Duration) -> f32 {
+    value(count) / took.as_secs_f32().max(0.001)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a chart shows seven digits at most"
+)]
+fn value(count: u64) -> f32 {
+    count as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_have_the_names_of_their_reasons() {
+        for (name, reason) in SERIES[DROPS..].iter().zip(DropReason::ALL) {
+            assert_eq!(name.strip_prefix("dropped_per_s."), Some(reason.name()));
+        }
+    }
+}
