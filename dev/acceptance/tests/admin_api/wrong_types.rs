@@ -21,8 +21,8 @@ const TEXTS: [&str; 12] = [
     "..",
 ];
 const BODY_BYTES_MAX: usize = 256 * 1024;
-/// Bodies that are no objects.
-const BODIES: [&str; 8] = ["", "{", "null", "[]", "1", "\"x\"", "\u{0}", "[[[[["];
+/// Bodies that are no objects, and no lists either, which can stand for one.
+const BODIES: [&str; 5] = ["{", "1", "\"x\"", "\u{0}", "[[[[["];
 
 #[test]
 fn no_operation_fails_for_what_it_is_sent() {
