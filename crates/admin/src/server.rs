@@ -258,9 +258,10 @@ fn open_socket(directory: &Path) -> Result<UnixListener, StartError> {
 }
 
 fn routes(options: &Options, broker: Broker, identity: Identity, recorder: Recorder) -> Router {
+    let denials = Denials::start(broker.handle());
     let app = App {
         demonstration: Demonstration::new(broker.clone(), recorder.clone()),
-        denials: Denials::start(broker.handle()),
+        denials,
         broker,
         identity: identity.clone(),
         recorder,
