@@ -71,12 +71,11 @@ pub use policy::{
 pub use position::{Frontier, Position};
 pub use rates::{RateLimits, RatePlace, RateRefusal, RateScope, Rates};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
-pub use session::{
-    ClientInfo, Page, Place, PlaceParts, SessionInfo, SleepingSession, SubscriptionInfo,
-};
+pub use session::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};
 pub use shard::{
-    LaneFilter, Outputs, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard,
+    LaneFilter, LanePage, LanePlace, Outputs, RestoreError, RestoredEntry, RestoredHandOver,
+    RestoredSession, Shard,
 };
 pub use telemetry::{
     Aside, AuditTotals, CommitTimes, Event, Numbers, PublishersTotals, SleepingTotals, Stats, Work,

@@ -30,7 +30,7 @@ mod subscribe;
 mod tick;
 mod turn;
 
-pub use lanes::LaneFilter;
+pub use lanes::{LaneFilter, LanePage, LanePlace};
 pub use outputs::Outputs;
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
 

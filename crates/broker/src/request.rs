@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
 
 use unbroken_broker_core::{
-    ClientInfo, Clients, DropReason, Event, Forget, LaneFilter, LaneInfo, OwnMessage, Page, Place,
-    Policy, SessionInfo, Stats, SubscriptionInfo,
+    ClientInfo, Clients, DropReason, Event, Forget, LaneFilter, LanePage, LanePlace, OwnMessage,
+    Page, Place, Policy, SessionInfo, Stats, SubscriptionInfo,
 };
 
 /// Where an answer goes. It has room for all answers.
@@ -33,8 +33,9 @@ pub(crate) enum Request {
     },
     Lanes {
         filter: LaneFilter,
-        page: PageRequest,
-        answer: Answer<Page<LaneInfo>>,
+        from: LanePlace,
+        most: usize,
+        answer: Answer<LanePage>,
     },
     Counters(Answer<Stats>),
     Disconnect {

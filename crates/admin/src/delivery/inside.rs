@@ -88,7 +88,7 @@ impl Inside {
 
 /// An address of an open listener that this process reaches without TLS.
 fn loopback(handle: &BrokerHandle) -> Option<SocketAddr> {
-    let open = handle.began().listeners.iter();
+    let open = handle.listeners().iter();
     let plain =
         open.filter(|open| open.protocol == Protocol::Mqtt && open.trusted_proxies.is_empty());
     let mut addresses: Vec<SocketAddr> = plain.filter_map(|open| open.address.tcp()).collect();

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use unbroken_broker_core::{Event, LaneFilter, LaneInfo, Place, PlaceParts, ShardId, Stats};
+use unbroken_broker_core::{Event, LaneFilter, LaneInfo, LanePlace, ShardId, Stats};
 
-use super::{BrokerHandle, Cursor, Events, HandleError, Listing, Within};
+use super::{BrokerHandle, Events, HandleError, Within};
 use crate::bounds::{HANDLE_LOOKS, HANDLE_PAGE};
-use crate::request::{PageRequest, Request};
+use crate::request::Request;
 use crate::server::OpenListener;
 
 /// How a broker began.
@@ -21,8 +21,23 @@ pub struct Began {
     /// The run before was killed, or ended by a power cut. A broker that stores nothing does not
     /// know that.
     pub after_crash: bool,
-    /// The listeners that were opened.
-    pub listeners: Vec<OpenListener>,
+    pub(crate) listeners: Vec<OpenListener>,
+}
+
+/// Lanes, or a part of them. It is not a snapshot: a lane that exists throughout is in it once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LaneListing {
+    /// Their epochs.
+    pub entries: Vec<LaneInfo>,
+    /// Where the next part begins; `None` after the last.
+    pub next: Option<LaneCursor>,
+}
+
+/// Where a part of a listing of lanes begins; the default is the beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LaneCursor {
+    shard: u8,
+    place: LanePlace,
 }
 
 /// Counters that were asked for.
@@ -54,6 +69,11 @@ impl BrokerHandle {
     /// How it began.
     pub fn began(&self) -> &Began {
         &self.began
+    }
+
+    /// The open listeners, in the order of the configuration, each once for each of its addresses.
+    pub fn listeners(&self) -> &[OpenListener] {
+        &self.began.listeners
     }
 
     /// Asks for the counters, as [`counters`](Self::counters) does, and does not wait for them.
@@ -91,9 +111,9 @@ impl BrokerHandle {
     pub fn lanes(
         &self,
         filter: &LaneFilter,
-        mut from: Cursor,
+        mut from: LaneCursor,
         within: Within,
-    ) -> Result<Listing<LaneInfo>, HandleError> {
+    ) -> Result<LaneListing, HandleError> {
         let deadline = Instant::now() + within.timeout;
         let most = within.entries.max(1);
         let mut entries: Vec<LaneInfo> = Vec::new();
@@ -101,14 +121,11 @@ impl BrokerHandle {
             if from.shard >= self.requests.shards() || entries.len() >= most {
                 break;
             }
-            let page = PageRequest {
-                from: from.place,
-                most: HANDLE_PAGE.min(most - entries.len()),
-            };
             let left = deadline.saturating_duration_since(Instant::now());
             let request = |answer| Request::Lanes {
                 filter: filter.clone(),
-                page,
+                from: from.place,
+                most: HANDLE_PAGE.min(most - entries.len()),
                 answer,
             };
             let page = self.requests.ask(ShardId(from.shard), left, request)?;
@@ -116,7 +133,7 @@ impl BrokerHandle {
             from = from.behind(page.next);
         }
         let next = (from.shard < self.requests.shards()).then_some(from);
-        Ok(Listing { entries, next })
+        Ok(LaneListing { entries, next })
     }
 
     /// The epochs of one lane, the newest last.
@@ -126,7 +143,7 @@ impl BrokerHandle {
             lane: Some(lane),
             text: None::<Arc<str>>,
         };
-        let (mut found, mut from) = (Vec::new(), Cursor::default());
+        let (mut found, mut from) = (Vec::new(), LaneCursor::default());
         loop {
             let within = Within {
                 entries: HANDLE_PAGE,
@@ -144,46 +161,41 @@ impl BrokerHandle {
     }
 }
 
-impl Cursor {
+impl LaneCursor {
     /// As text, for a client that comes back with it.
     pub fn to_text(self) -> String {
-        let PlaceParts {
-            index,
-            offset,
-            lane,
-        } = self.place.parts();
-        let lane = lane.map_or_else(String::new, |(lane, epoch)| format!(".{lane:x}.{epoch:x}"));
-        format!("{:x}.{index:x}.{offset:x}{lane}", self.shard)
+        let place = match self.place {
+            LanePlace::Stamped(None) => "l".to_owned(),
+            LanePlace::Stamped(Some((lane, epoch))) => format!("l.{lane:x}.{epoch:x}"),
+            LanePlace::Session(index) => format!("s.{index:x}"),
+        };
+        format!("{:x}.{place}", self.shard)
     }
 
     /// From such a text.
     pub fn parse(text: &str) -> Option<Self> {
-        let numbers = text
-            .split('.')
-            .map(|part| u64::from_str_radix(part, 16).ok());
-        let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
-        let lane = match numbers[..] {
-            [_, _, _] => None,
-            [_, _, _, lane, epoch] => Some((lane, u32::try_from(epoch).ok()?)),
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let parts: Vec<&str> = text.split('.').collect();
+        let (shard, place) = parts.split_first()?;
+        let place = match place {
+            ["l"] => LanePlace::Stamped(None),
+            ["l", lane, epoch] => {
+                let epoch = u32::try_from(number(epoch)?).ok()?;
+                LanePlace::Stamped(Some((number(lane)?, epoch)))
+            }
+            ["s", index] => LanePlace::Session(number(index)?),
             _ => return None,
         };
-        let parts = PlaceParts {
-            index: numbers[1],
-            offset: numbers[2],
-            lane,
-        };
-        Some(Self {
-            shard: u8::try_from(numbers[0]).ok()?,
-            place: Place::restore(parts),
-        })
+        let shard = u8::try_from(number(shard)?).ok()?;
+        Some(Self { shard, place })
     }
 
-    fn behind(self, place: Option<Place>) -> Self {
+    fn behind(self, place: Option<LanePlace>) -> Self {
         match place {
             Some(place) => Self { place, ..self },
             None => Self {
-                shard: self.shard + 1,
-                place: Place::default(),
+                shard: self.shard.saturating_add(1),
+                place: LanePlace::default(),
             },
         }
     }
@@ -195,12 +207,12 @@ mod tests {
 
     #[test]
     fn a_cursor_is_the_same_from_its_text() {
-        for text in ["0.0.0", "3.1f.2", "0.0.0.ab12.7"] {
-            let cursor = Cursor::parse(text).expect("a cursor");
+        for text in ["0.l", "3.s.1f", "0.l.ab12.7"] {
+            let cursor = LaneCursor::parse(text).expect("a cursor");
             assert_eq!(cursor.to_text(), text);
         }
-        for text in ["", "0", "0.0", "0.0.0.1", "x.0.0", "100.0.0", "0.0.0.1.2.3"] {
-            assert_eq!(Cursor::parse(text), None, "{text}");
+        for text in ["", "0", "0.0", "0.s", "0.l.1", "x.l", "100.l", "0.s.1.2"] {
+            assert_eq!(LaneCursor::parse(text), None, "{text}");
         }
     }
 }

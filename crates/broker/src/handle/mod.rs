@@ -42,7 +42,7 @@ use crate::stored_access::Change as AccessChange;
 use crate::tls::Expiry;
 pub use access::ChangeAccessError;
 pub(crate) use access::{AccessInForce, WriteBatch};
-pub use delivery::{Began, CountersAsked};
+pub use delivery::{Began, CountersAsked, LaneCursor, LaneListing};
 pub use events::{Events, EventsError};
 pub use reload::ReloadError;
 pub(crate) use reload::{InForce, first_auth_rules, layers_of, listener_limits};

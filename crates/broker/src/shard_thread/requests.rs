@@ -24,10 +24,11 @@ pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, re
         }
         Request::Lanes {
             filter,
-            page,
+            from,
+            most,
             answer,
         } => {
-            let _ = answer.try_send(shard.lanes(now, &filter, page.from, page.most));
+            let _ = answer.try_send(shard.lanes(now, &filter, from, most));
         }
         Request::Counters(answer) => {
             let _ = answer.try_send(shard.stats().clone());
