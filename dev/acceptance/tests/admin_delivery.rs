@@ -268,7 +268,7 @@ fn lanes_are_listed_page_by_page() {
             scope.spawn(move || {
                 (part..CLIENTS)
                     .step_by(4)
-                    .for_each(|at| leave_lane(address, at))
+                    .for_each(|at| leave_lane(address, at));
             });
         }
     });

@@ -233,36 +233,49 @@ impl Delivery {
         if self.published + self.expected == 0 {
             return format!("No message has come since {since} UTC{crash}");
         }
-        let lost = self.lost + self.publishers.lost;
-        let mut words = format!(
-            "{} published, {} of {} expected deliveries made ({} acknowledged, {} handed to the \
-             network), {} lost, {} dropped",
-            grouped(self.published),
-            grouped(self.delivered),
-            grouped(self.expected),
-            grouped(self.acknowledged),
-            grouped(self.handed_to_network),
-            grouped(lost),
-            grouped(self.dropped),
-        );
-        let open = self.waiting + self.in_flight;
-        if open > 0 {
-            words += &format!(", {} under way", grouped(open));
+        let mut words = vec![
+            format!("{} published", grouped(self.published)),
+            format!(
+                "{} of {} expected deliveries made ({} acknowledged, {} handed to the network)",
+                grouped(self.delivered),
+                grouped(self.expected),
+                grouped(self.acknowledged),
+                grouped(self.handed_to_network),
+            ),
+            format!("{} lost", grouped(self.lost)),
+            format!("{} dropped", grouped(self.dropped)),
+        ];
+        for (count, text) in [
+            (self.publishers.faults(), "faults before the broker"),
+            (self.waiting + self.in_flight, "under way"),
+            (
+                self.waiting_offline,
+                "waiting for sessions that are not connected",
+            ),
+            (self.incidents.repaired, "incidents repaired"),
+        ] {
+            if count > 0 {
+                words.push(format!("{} {text}", grouped(count)));
+            }
         }
-        if self.waiting_offline > 0 {
-            words += &format!(
-                ", {} waiting for sessions that are not connected",
-                grouped(self.waiting_offline)
-            );
-        }
-        if self.incidents.repaired > 0 {
-            words += &format!(", {} repaired", some(self.incidents.repaired, "incident"));
-        }
+        let words = words.join(", ");
         format!("{words}; since {since} UTC{crash}")
     }
 }
 
 impl Publishers {
+    fn faults(&self) -> u64 {
+        let all = [
+            self.lost,
+            self.duplicated,
+            self.reordered,
+            self.altered,
+            self.injected,
+        ];
+        all.iter()
+            .fold(self.forged, |sum, count| sum.saturating_add(*count))
+    }
+
     fn of(stats: &Stats) -> Self {
         let of = &stats.audit.publishers;
         Self {

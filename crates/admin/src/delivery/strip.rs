@@ -85,7 +85,8 @@ impl Strip {
             return;
         }
         cell.state = match () {
-            () if cell.faults > 0 || windows.faulty > 0 => Verdict::Faulty,
+            // A faulty window is reported with each of its checkpoints; its faults only once.
+            () if cell.faults > 0 => Verdict::Faulty,
             () if cell.dropped > 0 || windows.unproven > 0 => Verdict::Unproven,
             () if windows.proven > 0 || now.open == 0 => Verdict::Proven,
             () => Verdict::Open,
