@@ -3,7 +3,7 @@
 use axum::extract::FromRef;
 
 use crate::broker::Broker;
-use crate::delivery::demonstration::Demonstration;
+use crate::demonstration::Demonstration;
 use crate::recorder::Recorder;
 
 /// Shared by all requests; cheap to clone.

@@ -25,6 +25,7 @@ mod api;
 mod app;
 mod broker;
 mod delivery;
+mod demonstration;
 mod health;
 mod hosts;
 mod identity;
@@ -35,5 +36,6 @@ mod problem;
 mod process;
 mod recorder;
 mod server;
+mod stays;
 
 pub use self::server::{Admin, Options, StartError};

@@ -4,7 +4,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use axum::Router;
@@ -24,7 +23,7 @@ use unbroken_broker::BrokerHandle;
 
 use crate::app::App;
 use crate::broker::Broker;
-use crate::delivery::demonstration::Demonstration;
+use crate::demonstration::Demonstration;
 use crate::hosts::{self, Hosts};
 use crate::limits::{
     ASKING_MAX, CONNECTION_TIME_MAX, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_TIMEOUT,
@@ -32,6 +31,7 @@ use crate::limits::{
 };
 use crate::problem::Problem;
 use crate::recorder::Recorder;
+use crate::stays::Stays;
 use crate::{api, health, metrics};
 
 /// Where to listen, and under which names.
@@ -154,20 +154,6 @@ fn routes(options: &Options, broker: Broker, recorder: Recorder) -> Router {
             Hosts(options.hosts.clone()),
             hosts::check,
         ))
-}
-
-/// Whether a connection has a stream, and stays for longer than others. Its streams are counted.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stays(Arc<AtomicBool>);
-
-impl Stays {
-    pub(crate) fn stay(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    fn stays(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// Accepts for ever. A connection is served by a task of its own.

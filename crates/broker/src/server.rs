@@ -19,12 +19,13 @@ pub(crate) mod wiring;
 
 use std::any::Any;
 use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{LimitsError, PolicyError, Shard, Totals};
 
@@ -202,11 +203,7 @@ impl Server {
         let in_force = InForce::new(config.clone(), rules, permits, Arc::clone(&totals), layers);
         let was_killed = opened.as_ref().is_some_and(OpenedStore::was_killed);
         let settings = settings(&config, &auth_rules);
-        let began = Began {
-            at: UNIX_EPOCH + Duration::from_micros(settings.audit.started_us),
-            after_crash: was_killed,
-            listeners: listeners.clone(),
-        };
+        let began = Began::new(settings.audit.started_us, was_killed, plain(&listeners));
         let handle = BrokerHandle::new(requests, in_force, began);
         let mut server = Self {
             handle,
@@ -464,6 +461,14 @@ fn open_listeners(opened: &[OpenedListener], listeners: &[Listener]) -> Vec<Open
         }
     };
     opened.iter().map(open).collect()
+}
+
+/// Where clients of this machine speak MQTT alone.
+fn plain(listeners: &[OpenListener]) -> Vec<SocketAddr> {
+    let plain = listeners
+        .iter()
+        .filter(|open| open.protocol == Protocol::Mqtt && open.trusted_proxies.is_empty());
+    plain.filter_map(|open| open.address.tcp()).collect()
 }
 
 /// One shard for each two cores: the other core is needed for the kernel's side of the connections

@@ -1,5 +1,5 @@
-//! Delivery as the admin server shows it: a message that is lost on purpose is named, and nothing is
-//! green that is not known.
+//! Delivery as the admin server shows it: a message that is lost on purpose is named, and nothing
+//! is green that is not known.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

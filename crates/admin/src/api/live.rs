@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 use crate::limits::{STREAM_KEEP_ALIVE, STREAMS_MAX};
 use crate::problem::Problem;
 use crate::recorder::{Live, Recorder};
-use crate::server::Stays;
+use crate::stays::Stays;
 
 static ROOM: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(STREAMS_MAX)));
 

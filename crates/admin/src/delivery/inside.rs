@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use unbroken_broker::BrokerHandle;
-use unbroken_broker::config::Protocol;
 use unbroken_broker::passwords::{Scheme, make_hash};
 use unbroken_broker::stored_access::{Change, Hash, Holder};
 use unbroken_client::{ConnectError, Options, RetryDuration, TotalDuration};
@@ -88,10 +87,7 @@ impl Inside {
 
 /// An address of an open listener that this process reaches without TLS.
 fn loopback(handle: &BrokerHandle) -> Option<SocketAddr> {
-    let open = handle.listeners().iter();
-    let plain =
-        open.filter(|open| open.protocol == Protocol::Mqtt && open.trusted_proxies.is_empty());
-    let mut addresses: Vec<SocketAddr> = plain.filter_map(|open| open.address.tcp()).collect();
+    let mut addresses = handle.began().plain.clone();
     addresses.sort_by_key(|address| !address.ip().is_loopback());
     let address = addresses.first()?;
     let ip = match address.ip() {

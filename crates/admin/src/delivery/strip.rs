@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::flow::Flow;
 use super::now::Windows;
 use crate::limits::CELLS_MAX;
 use crate::moment::Moment;
-use crate::recorder::Flow;
 
 /// What is known of the messages of a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]

@@ -1,5 +1,5 @@
-//! What an operator is shown of lanes: first those that publishers stamp, then those that the broker
-//! numbers for its clients.
+//! What an operator is shown of lanes: first those that publishers stamp, then those that the
+//! broker numbers for its clients.
 //!
 //! A page costs a look at [`LOOKS_MAX`] lanes or sessions at most.
 

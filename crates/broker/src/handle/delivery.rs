@@ -1,16 +1,16 @@
 //! What an operator asks about deliveries: since when they are counted, lanes, and events that name
 //! messages.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use unbroken_broker_core::{Event, LaneFilter, LaneInfo, LanePlace, ShardId, Stats};
 
 use super::{BrokerHandle, Events, HandleError, Within};
 use crate::bounds::{HANDLE_LOOKS, HANDLE_PAGE};
 use crate::request::Request;
-use crate::server::OpenListener;
 
 /// How a broker began.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,7 +21,18 @@ pub struct Began {
     /// The run before was killed, or ended by a power cut. A broker that stores nothing does not
     /// know that.
     pub after_crash: bool,
-    pub(crate) listeners: Vec<OpenListener>,
+    /// Open listeners that speak MQTT over TCP, without TLS and without a proxy before them.
+    pub plain: Vec<SocketAddr>,
+}
+
+impl Began {
+    pub(crate) fn new(started_us: u64, after_crash: bool, plain: Vec<SocketAddr>) -> Self {
+        Self {
+            at: UNIX_EPOCH + Duration::from_micros(started_us),
+            after_crash,
+            plain,
+        }
+    }
 }
 
 /// Lanes, or a part of them. It is not a snapshot: a lane that exists throughout is in it once.
@@ -69,11 +80,6 @@ impl BrokerHandle {
     /// How it began.
     pub fn began(&self) -> &Began {
         &self.began
-    }
-
-    /// The open listeners, in the order of the configuration, each once for each of its addresses.
-    pub fn listeners(&self) -> &[OpenListener] {
-        &self.began.listeners
     }
 
     /// Asks for the counters, as [`counters`](Self::counters) does, and does not wait for them.
