@@ -4,7 +4,7 @@ use axum::extract::FromRef;
 
 use crate::api::traces::Traces;
 use crate::broker::Broker;
-use crate::delivery::demonstration::Demonstration;
+use crate::demonstration::Demonstration;
 use crate::denials::Denials;
 use crate::identity::Identity;
 use crate::recorder::Recorder;

@@ -28,6 +28,7 @@ mod app;
 mod broker;
 mod connection;
 mod delivery;
+mod demonstration;
 mod denials;
 mod headers;
 mod health;

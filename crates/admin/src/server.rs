@@ -22,7 +22,7 @@ use crate::api::traces::Traces;
 use crate::app::App;
 use crate::broker::Broker;
 use crate::connection::{serve_network, serve_socket};
-use crate::delivery::demonstration::Demonstration;
+use crate::demonstration::Demonstration;
 use crate::denials::Denials;
 use crate::hosts::{self, Hosts};
 use crate::identity::guard;

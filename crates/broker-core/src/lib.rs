@@ -73,12 +73,13 @@ pub use rates::{RateLimits, RatePlace, RateRefusal, RateScope, Rates};
 pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
 pub use retained::{RetainedPage, TopicLevel, TopicLevels, WantedRetained};
 pub use session::{
-    ClientInfo, Page, Place, PlaceParts, SessionInfo, SleepingSession, SubscriptionInfo, Wanted,
+    ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo, Wanted,
     WantedSubscriptions,
 };
 pub use settings::{AuditAction, AuditRule, AuditSettings, Room, Settings, ShardOptions, Totals};
 pub use shard::{
-    LaneFilter, Outputs, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard,
+    LaneFilter, LanePage, LanePlace, Outputs, RestoreError, RestoredEntry, RestoredHandOver,
+    RestoredSession, Shard,
 };
 pub use shared::{GroupInfo, GroupMember};
 pub use telemetry::{

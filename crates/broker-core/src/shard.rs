@@ -32,7 +32,7 @@ mod tick;
 mod trace;
 mod turn;
 
-pub use lanes::LaneFilter;
+pub use lanes::{LaneFilter, LanePage, LanePlace};
 pub use outputs::Outputs;
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
 

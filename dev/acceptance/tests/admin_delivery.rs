@@ -1,5 +1,5 @@
-//! Delivery as the admin server shows it: a message that is lost on purpose is named, and nothing is
-//! green that is not known.
+//! Delivery as the admin server shows it: a message that is lost on purpose is named, and nothing
+//! is green that is not known.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use unbroken_acceptance::raw::{Connect, Publish, Version, disconnect};
+use unbroken_acceptance::raw::{Connect, Publish, Version, disconnect, id};
 use unbroken_acceptance::{Broker, Launch};
 
 const ADMIN: &str = "admin server on http://";
@@ -174,11 +174,12 @@ fn after_a_kill_totals_say_since_when_and_red_stays_red() {
         .durable()
         .start();
     let admin = admin_of(&broker);
-    let mut subscriber = broker.accept(&Connect::v5("sleeper").persistent());
+    // In memory, and it acknowledges nothing.
+    let one_at_a_time = Connect::v5("slow").property(id::RECEIVE_MAXIMUM, 1);
+    let mut subscriber = broker.accept(&one_at_a_time);
     subscriber.subscribe_to("plant/#", 1);
-    subscriber.disconnect();
     let mut publisher = broker.connect("pump-7");
-    for number in 0..2 {
+    for number in 0..3 {
         publisher.publish(Publish::new(&format!("plant/{number}"), "x").qos(1));
     }
     let red = admin.wait("/delivery", NAMED_WITHIN, |it| it["state"] == "red");
@@ -267,7 +268,7 @@ fn lanes_are_listed_page_by_page() {
             scope.spawn(move || {
                 (part..CLIENTS)
                     .step_by(4)
-                    .for_each(|at| leave_lane(address, at))
+                    .for_each(|at| leave_lane(address, at));
             });
         }
     });
@@ -325,7 +326,7 @@ fn the_demonstration_names_and_repairs_what_it_is_told_to_break() {
 
 #[test]
 fn the_demonstration_runs_where_clients_need_a_name() {
-    let config = "[[listener]]\nbind = \"127.0.0.1\"\nport = 0\nallow_anonymous = false\n\
+    let config = "[[listeners]]\nbind = \"127.0.0.1\"\nport = 0\nallow_anonymous = false\n\
                   stored_users = true\n";
     let launch = Launch::listeners(config)
         .argument("--admin")

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::input::Body;
-use crate::delivery::demonstration::{Demonstration, FaultKind, Progress};
+use crate::demonstration::{Demonstration, FaultKind, Progress};
 use crate::problem::Problem;
 
 /// What to begin with.

@@ -94,8 +94,8 @@ pub(crate) async fn list(
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Neighbour {
     number: u64,
-    /// `named`: an incident names it. `arrived`: it came, and no incident names it. `not_named`: the
-    /// broker numbered it, and no incident names it. `unknown`.
+    /// `named`: an incident names it. `arrived`: it came, and no incident names it. `not_named`:
+    /// the broker numbered it, and no incident names it. `unknown`.
     outcome: &'static str,
     /// The incident that names it.
     incident: Option<u64>,

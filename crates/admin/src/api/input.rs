@@ -1,5 +1,5 @@
-//! Parameters and bodies of requests: what is wrong with them is a [`Problem`], never an error of the
-//! server.
+//! Parameters and bodies of requests: what is wrong with them is a [`Problem`], never an error of
+//! the server.
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};

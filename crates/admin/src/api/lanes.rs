@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use unbroken_broker::handle::{Cursor, LaneFilter, LaneInfo, Within};
+use unbroken_broker::handle::{LaneCursor, LaneFilter, LaneInfo, Within};
 use utoipa::{IntoParams, ToSchema};
 
 use super::input::{Params, bad, limit, unavailable};
@@ -95,8 +95,8 @@ pub(crate) async fn list(
     let from = params
         .cursor
         .as_deref()
-        .map_or(Ok(Cursor::default()), str::parse);
-    let from = from.map_err(|_| bad("`cursor` is none that was answered before"))?;
+        .map_or(Some(LaneCursor::default()), LaneCursor::parse);
+    let from = from.ok_or_else(|| bad("`cursor` is none that was answered before"))?;
     let filter = LaneFilter {
         lane: None,
         text: params
@@ -113,7 +113,7 @@ pub(crate) async fn list(
             .iter()
             .map(|info| Lane::of(info, as_of))
             .collect(),
-        next: listing.next.map(|next| next.to_string()),
+        next: listing.next.map(LaneCursor::to_text),
         as_of,
     }))
 }

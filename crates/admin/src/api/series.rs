@@ -28,6 +28,7 @@ pub(crate) struct SeriesParams {
 
 /// Series with a common step.
 #[derive(Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "it is the word of the API")]
 pub(crate) struct Series {
     /// The beginning of the first point.
     #[schema(value_type = String)]

@@ -298,24 +298,24 @@ impl Incident {
     }
 
     fn describe(&mut self) {
-        let mut words = match self.count {
-            1 => "1 message".to_owned(),
-            count => format!("{count} messages"),
+        let some = |text: &Option<String>, before: &str| {
+            let text = text.as_ref().map(|text| format!("{before}{text}"));
+            text.unwrap_or_default()
         };
-        if let Some(publisher) = &self.publisher {
-            words += &format!(" of {publisher}");
-        }
-        if let Some(topic) = &self.topic {
-            words += &format!(" on {topic}");
-        }
-        if let (Some(lane), Some(first), Some(last)) = (&self.lane, self.first, self.last) {
-            words += &match first == last {
-                true => format!(", number {first} of lane {lane},"),
-                false => format!(", numbers {first} to {last} of lane {lane},"),
-            };
-        }
-        words += if self.count == 1 { " was " } else { " were " };
-        words += &match (self.kind.as_str(), &self.subscriber) {
+        let numbers = match (&self.lane, self.first, self.last) {
+            (Some(lane), Some(first), Some(last)) if first == last => {
+                format!(", number {first} of lane {lane},")
+            }
+            (Some(lane), Some(first), Some(last)) => {
+                format!(", numbers {first} to {last} of lane {lane},")
+            }
+            _ => String::new(),
+        };
+        let (messages, was) = match self.count {
+            1 => ("1 message".to_owned(), "was"),
+            count => (format!("{count} messages"), "were"),
+        };
+        let fate = match (self.kind.as_str(), &self.subscriber) {
             ("dropped", Some(subscriber)) => {
                 format!("not delivered to {subscriber}: {}", self.reason)
             }
@@ -325,7 +325,9 @@ impl Incident {
             (kind, _) if self.hop == Hop::InBroker => format!("{kind} in the broker"),
             (kind, _) => format!("{kind} before the broker"),
         };
-        self.words = words;
+        let of = some(&self.publisher, " of ");
+        let on = some(&self.topic, " on ");
+        self.words = format!("{messages}{of}{on}{numbers} {was} {fate}");
     }
 }
 
@@ -335,10 +337,11 @@ fn severity(reason: DropReason, has_receiver: bool) -> Severity {
         reason,
         DropReason::QueueFull | DropReason::StoreFull | DropReason::StoreFailed
     );
-    match has_receiver && is_lack {
-        true => Severity::Red,
+    if has_receiver && is_lack {
+        Severity::Red
+    } else {
         // Its publisher knows, or a rule, an expiry or a client's own wish has decided.
-        false => Severity::Amber,
+        Severity::Amber
     }
 }
 
@@ -353,8 +356,9 @@ pub(crate) fn text(text: &str) -> String {
         end -= 1;
     }
     let (kept, rest) = text.split_at(end);
-    match rest.is_empty() {
-        true => kept.to_owned(),
-        false => format!("{kept}…"),
+    if rest.is_empty() {
+        kept.to_owned()
+    } else {
+        format!("{kept}…")
     }
 }

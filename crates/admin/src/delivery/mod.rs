@@ -10,8 +10,8 @@
 //! - Nothing is green that is not known: an incident stays until it is repaired or ignored, also
 //!   over a restart, and events that were missed are counted and shown.
 
-pub(crate) mod demonstration;
 pub(crate) mod file;
+pub(crate) mod flow;
 pub(crate) mod incident;
 pub(crate) mod incidents;
 pub(crate) mod inside;

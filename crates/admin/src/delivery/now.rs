@@ -56,6 +56,9 @@ pub(crate) struct Delivery {
     pub(crate) delivered: u64,
     /// Accepted and not sent yet.
     pub(crate) waiting: u64,
+    /// Messages that wait for sessions without a connection, on disk too, as of the last update of
+    /// `$SYS`. Those that were not read from the disk are in no other figure.
+    pub(crate) waiting_offline: u64,
     /// Sent and not acknowledged yet.
     pub(crate) in_flight: u64,
     /// Sent, and never to be acknowledged: whether they arrived is not known.
@@ -105,13 +108,15 @@ pub(crate) struct Beside {
 }
 
 /// What the broker cannot see, whatever it counts.
-const NOT_SEEN: [&str; 4] = [
+const NOT_SEEN: [&str; 5] = [
     "QoS 0 counts as delivered once the kernel takes it: if the connection breaks after that, only \
      the receiver knows.",
     "Messages that a publisher does not stamp are counted from the broker on: what is lost before \
      it comes here is not seen.",
     "An acknowledgement says that the receiver has the message. Only one that reports `processed` \
      says what it did with it.",
+    "Messages that wait on disk for a session without a connection are counted as expected when \
+     they are read.",
     "Counters begin with each start of the broker; incidents of earlier runs are kept.",
 ];
 
@@ -143,6 +148,7 @@ impl Delivery {
             processed: audit.processed,
             delivered: handed_to_network + acknowledged,
             waiting: audit.shown_waiting(),
+            waiting_offline: stats.sleeping.messages,
             in_flight: sent.saturating_sub(acknowledged + given_up),
             given_up,
             dropped: dropped_by_reason.values().sum(),
@@ -227,30 +233,49 @@ impl Delivery {
         if self.published + self.expected == 0 {
             return format!("No message has come since {since} UTC{crash}");
         }
-        let lost = self.lost + self.publishers.lost;
-        let mut words = format!(
-            "{} published, {} of {} expected deliveries made ({} acknowledged, {} handed to the \
-             network), {} lost, {} dropped",
-            grouped(self.published),
-            grouped(self.delivered),
-            grouped(self.expected),
-            grouped(self.acknowledged),
-            grouped(self.handed_to_network),
-            grouped(lost),
-            grouped(self.dropped),
-        );
-        let open = self.waiting + self.in_flight;
-        if open > 0 {
-            words += &format!(", {} under way", grouped(open));
+        let mut words = vec![
+            format!("{} published", grouped(self.published)),
+            format!(
+                "{} of {} expected deliveries made ({} acknowledged, {} handed to the network)",
+                grouped(self.delivered),
+                grouped(self.expected),
+                grouped(self.acknowledged),
+                grouped(self.handed_to_network),
+            ),
+            format!("{} lost", grouped(self.lost)),
+            format!("{} dropped", grouped(self.dropped)),
+        ];
+        for (count, text) in [
+            (self.publishers.faults(), "faults before the broker"),
+            (self.waiting + self.in_flight, "under way"),
+            (
+                self.waiting_offline,
+                "waiting for sessions that are not connected",
+            ),
+            (self.incidents.repaired, "incidents repaired"),
+        ] {
+            if count > 0 {
+                words.push(format!("{} {text}", grouped(count)));
+            }
         }
-        if self.incidents.repaired > 0 {
-            words += &format!(", {} repaired", some(self.incidents.repaired, "incident"));
-        }
+        let words = words.join(", ");
         format!("{words}; since {since} UTC{crash}")
     }
 }
 
 impl Publishers {
+    fn faults(&self) -> u64 {
+        let all = [
+            self.lost,
+            self.duplicated,
+            self.reordered,
+            self.altered,
+            self.injected,
+        ];
+        all.iter()
+            .fold(self.forged, |sum, count| sum.saturating_add(*count))
+    }
+
     fn of(stats: &Stats) -> Self {
         let of = &stats.audit.publishers;
         Self {

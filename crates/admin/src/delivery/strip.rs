@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::flow::Flow;
 use super::now::Windows;
 use crate::limits::CELLS_MAX;
 use crate::moment::Moment;
-use crate::recorder::Flow;
 
 /// What is known of the messages of a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
@@ -85,7 +85,8 @@ impl Strip {
             return;
         }
         cell.state = match () {
-            () if cell.faults > 0 || windows.faulty > 0 => Verdict::Faulty,
+            // A faulty window is reported with each of its checkpoints; its faults only once.
+            () if cell.faults > 0 => Verdict::Faulty,
             () if cell.dropped > 0 || windows.unproven > 0 => Verdict::Unproven,
             () if windows.proven > 0 || now.open == 0 => Verdict::Proven,
             () => Verdict::Open,

@@ -126,11 +126,12 @@ fn parse(record: &[u8]) -> Option<(u64, Row)> {
         most: [f32::NAN; SERIES.len()],
     };
     for at in 0..SERIES.len() {
-        let (value, rest) = values.split_first_chunk::<8>()?;
-        let [a, b, c, d, e, f, g, h] = *value;
-        row.mean[at] = f32::from_be_bytes([a, b, c, d]);
-        row.least[at] = whole(u16::from_be_bytes([e, f]));
-        row.most[at] = whole(u16::from_be_bytes([g, h]));
+        let (mean, rest) = values.split_first_chunk()?;
+        let (least, rest) = rest.split_first_chunk()?;
+        let (most, rest) = rest.split_first_chunk()?;
+        row.mean[at] = f32::from_be_bytes(*mean);
+        row.least[at] = whole(u16::from_be_bytes(*least));
+        row.most[at] = whole(u16::from_be_bytes(*most));
         values = rest;
     }
     Some((minute.into(), row))

@@ -1,5 +1,5 @@
-//! Readings while no one looks: asked for at one tick and taken at the next, so that no thread waits
-//! for an answer; and seldom while nothing changes, so that an idle broker sleeps.
+//! Readings while no one looks: asked for at one tick and taken at the next, so that no thread
+//! waits for an answer; and seldom while nothing changes, so that an idle broker sleeps.
 
 use std::time::Instant;
 

@@ -86,7 +86,9 @@ impl Rings {
 
     /// A minute of an earlier run.
     pub(crate) fn restore(&mut self, minute: u64, row: &Row) {
-        self.minutes.put(minute, row);
+        if self.minutes.is_older_at(minute) {
+            self.minutes.put(minute, row);
+        }
     }
 
     /// All series at this second, or at the one before.
@@ -161,9 +163,6 @@ impl Ring {
 
     fn put(&mut self, step: u64, row: &Row) {
         let slot = self.slot(step);
-        if self.steps[slot] > step + 1 {
-            return; // a newer one is there
-        }
         self.steps[slot] = step + 1;
         let range = slot * SERIES.len()..(slot + 1) * SERIES.len();
         self.mean[range.clone()].copy_from_slice(&row.mean);
@@ -173,6 +172,11 @@ impl Ring {
                 self.most[at] = upper(row.most[value]);
             }
         }
+    }
+
+    /// Whether what is in the place of this step is older than it.
+    fn is_older_at(&self, step: u64) -> bool {
+        self.steps[self.slot(step)] <= step + 1
     }
 
     fn slot(&self, step: u64) -> usize {
@@ -187,17 +191,12 @@ impl Ring {
         let at = slot * SERIES.len() + series;
         let avg =
             Some(self.mean[at]).filter(|avg| self.steps[slot] == step + 1 && !avg.is_nan())?;
-        Some(match self.least.is_empty() {
-            true => Point {
-                avg,
-                min: avg,
-                max: avg,
-            },
-            false => Point {
-                avg,
-                min: whole(self.least[at]).min(avg),
-                max: whole(self.most[at]).max(avg),
-            },
+        let extremes = self.least.get(at).zip(self.most.get(at));
+        let (min, max) = extremes.map_or((avg, avg), |(least, most)| (whole(*least), whole(*most)));
+        Some(Point {
+            avg,
+            min: min.min(avg),
+            max: max.max(avg),
         })
     }
 

@@ -41,63 +41,23 @@ pub struct Place {
     index: usize,
     /// Subscriptions of the session there that were looked at before.
     offset: usize,
-    /// Of a listing of lanes: the one before it, and its epoch; then sessions follow.
-    lane: Option<(u64, u32)>,
 }
 
 impl Place {
-    /// Its parts, to be written down.
-    pub fn parts(self) -> PlaceParts {
-        PlaceParts {
-            index: self.index as u64,
-            offset: self.offset as u64,
-            lane: self.lane,
-        }
-    }
-
-    /// A place that was written down. One that is none is the end of its listing.
-    pub fn restore(parts: PlaceParts) -> Self {
-        let number = |part| usize::try_from(part).unwrap_or(usize::MAX);
+    /// The place that these numbers named in an earlier page. One that names nothing is behind the
+    /// last entry, or in front of another one.
+    pub const fn from_parts((index, offset): (u32, u32)) -> Self {
         Self {
-            index: number(parts.index),
-            offset: number(parts.offset),
-            lane: parts.lane,
+            index: index as usize,
+            offset: offset as usize,
         }
     }
 
-    /// Of a listing of lanes: behind this one, or the first.
-    pub(crate) fn lane(self) -> Option<(u64, u32)> {
-        self.lane
+    /// Two numbers that name it.
+    pub fn parts(self) -> (u32, u32) {
+        let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        (narrow(self.index), narrow(self.offset))
     }
-
-    pub(crate) fn behind_lane(lane: (u64, u32)) -> Self {
-        Self {
-            lane: Some(lane),
-            ..Self::default()
-        }
-    }
-
-    /// Of a listing of lanes: those of the sessions from this index on.
-    pub(crate) fn sessions(index: usize) -> Self {
-        Self {
-            index,
-            offset: 1,
-            lane: None,
-        }
-    }
-
-    pub(crate) fn of_sessions(self) -> Option<usize> {
-        (self.offset > 0).then_some(self.index)
-    }
-}
-
-/// The parts of a place.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[expect(missing_docs, reason = "they mean something to the listing only")]
-pub struct PlaceParts {
-    pub index: u64,
-    pub offset: u64,
-    pub lane: Option<(u64, u32)>,
 }
 
 /// A client that is connected.
@@ -334,7 +294,6 @@ impl Place {
         Self {
             index: place.index + 1,
             offset: 0,
-            lane: None,
         }
     }
 }
@@ -406,10 +365,7 @@ fn page<T>(from: Place, all: usize, most: usize, info: impl Fn(usize) -> Option<
         entries.extend(info(index));
         index += 1;
     }
-    let next = (index < all).then_some(Place {
-        index,
-        ..Place::default()
-    });
+    let next = (index < all).then_some(Place { index, offset: 0 });
     Page { entries, next }
 }
 

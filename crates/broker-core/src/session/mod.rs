@@ -22,9 +22,7 @@ mod will;
 
 pub(crate) use backlog::{Backlog, TermsThen};
 pub(crate) use info::LOOKS_MAX;
-pub use info::{
-    ClientInfo, Page, Place, PlaceParts, SessionInfo, SleepingSession, SubscriptionInfo,
-};
+pub use info::{ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo};
 pub(crate) use memberships::Memberships;
 use outbox::Outbox;
 pub(crate) use outbox::{Delivery, Identifiers};

@@ -1,5 +1,5 @@
-//! What an operator is shown of lanes: first those that publishers stamp, then those that the broker
-//! numbers for its clients.
+//! What an operator is shown of lanes: first those that publishers stamp, then those that the
+//! broker numbers for its clients.
 //!
 //! A page costs a look at [`LOOKS_MAX`] lanes or sessions at most.
 
@@ -10,7 +10,7 @@ use unbroken_merkle_log::{Epoch, LaneId};
 
 use crate::audit::verify::LaneInfo;
 use crate::connection::Connection;
-use crate::session::{LOOKS_MAX, Page, Place};
+use crate::session::LOOKS_MAX;
 use crate::shard::Shard;
 
 /// Which lanes are wanted.
@@ -20,6 +20,30 @@ pub struct LaneFilter {
     pub lane: Option<u64>,
     /// Those whose id, client or user has this in it.
     pub text: Option<Arc<str>>,
+}
+
+/// A part of the answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LanePage {
+    /// At most as many as were asked for.
+    pub entries: Vec<LaneInfo>,
+    /// Where the next page begins; `None` behind the last.
+    pub next: Option<LanePlace>,
+}
+
+/// Where a page begins. The first one at the default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LanePlace {
+    /// Behind this lane and epoch of those that publishers stamp, or at the first.
+    Stamped(Option<(u64, u32)>),
+    /// At this session.
+    Session(u64),
+}
+
+impl Default for LanePlace {
+    fn default() -> Self {
+        Self::Stamped(None)
+    }
 }
 
 impl LaneFilter {
@@ -39,13 +63,15 @@ impl Shard {
         &self,
         now: Instant,
         filter: &LaneFilter,
-        from: Place,
+        from: LanePlace,
         most: usize,
-    ) -> Page<LaneInfo> {
+    ) -> LanePage {
         let mut entries = Vec::new();
         let mut looks = LOOKS_MAX;
-        let mut index = from.of_sessions();
-        let mut after = from.lane();
+        let (mut after, mut index) = match from {
+            LanePlace::Stamped(after) => (after, None),
+            LanePlace::Session(index) => (None, Some(index)),
+        };
         while index.is_none() && looks > 0 && entries.len() < most {
             looks -= 1;
             let key = after.and_then(|(lane, epoch)| Some((LaneId::new(lane)?, Epoch(epoch))));
@@ -58,25 +84,22 @@ impl Shard {
             }
         }
         let Some(mut index) = index else {
-            let next = after.map_or_else(Place::default, Place::behind_lane);
-            return Page {
-                entries,
-                next: Some(next),
-            };
+            let next = Some(LanePlace::Stamped(after));
+            return LanePage { entries, next };
         };
-        let end = self.sessions.end();
+        let end = self.sessions.end() as u64;
         while index < end && looks > 0 && entries.len() < most {
             looks -= 1;
             let info = self.ingress_lane(index);
             entries.extend(info.filter(|info| filter.wants(info)));
             index += 1;
         }
-        let next = (index < end).then(|| Place::sessions(index));
-        Page { entries, next }
+        let next = (index < end).then_some(LanePlace::Session(index));
+        LanePage { entries, next }
     }
 
-    fn ingress_lane(&self, index: usize) -> Option<LaneInfo> {
-        let session = self.sessions.at(index)?;
+    fn ingress_lane(&self, index: u64) -> Option<LaneInfo> {
+        let session = self.sessions.at(usize::try_from(index).ok()?)?;
         let connection = session.connection();
         let connection = connection.and_then(|index| self.connections.at(index));
         let user = connection.and_then(Connection::user);

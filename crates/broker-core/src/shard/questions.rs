@@ -12,7 +12,7 @@ use crate::ids::SessionId;
 use crate::message::Message;
 use crate::retained::{RetainedPage, TopicLevels, WantedRetained};
 use crate::session::{
-    ClientInfo, Page, Place, PlaceParts, SessionInfo, SubscriptionInfo, Wanted, WantedSubscriptions,
+    ClientInfo, Page, Place, SessionInfo, SubscriptionInfo, Wanted, WantedSubscriptions,
 };
 use crate::shared::GroupInfo;
 
@@ -50,14 +50,10 @@ impl Shard {
 
     /// Shared groups that live on this shard.
     pub fn groups(&self, from: Place, most: usize) -> Page<GroupInfo> {
-        let from = usize::try_from(from.parts().index).unwrap_or(usize::MAX);
-        let (entries, next) = self.groups.list(from, most);
-        let next = next.map(|next| {
-            Place::restore(PlaceParts {
-                index: next as u64,
-                ..PlaceParts::default()
-            })
-        });
+        let (from, _) = from.parts();
+        let (entries, next) = self.groups.list(from as usize, most);
+        let next = next.and_then(|next| u32::try_from(next).ok());
+        let next = next.map(|next| Place::from_parts((next, 0)));
         Page { entries, next }
     }
 

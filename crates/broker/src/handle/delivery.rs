@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use unbroken_broker_core::{Event, LaneFilter, LaneInfo, Stats};
+use unbroken_broker_core::{Event, LaneFilter, LaneInfo, LanePlace, ShardId, Stats};
 
-use super::{BrokerHandle, Cursor, Events, HandleError, Listing, Within};
-use crate::bounds::HANDLE_PAGE;
-use crate::request::Request;
+use super::{BrokerHandle, Events, HandleError, Within};
+use crate::bounds::{HANDLE_PAGE, HANDLE_PAGES};
+use crate::request::{Look, Request};
 
 /// How a broker began.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,6 +20,22 @@ pub struct Began {
     /// The run before was killed, or ended by a power cut. A broker that stores nothing does not
     /// know that.
     pub after_crash: bool,
+}
+
+/// Lanes, or a part of them. It is not a snapshot: a lane that exists throughout is in it once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LaneListing {
+    /// Their epochs.
+    pub entries: Vec<LaneInfo>,
+    /// Where the next part begins; `None` after the last.
+    pub next: Option<LaneCursor>,
+}
+
+/// Where a part of a listing of lanes begins; the default is the beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LaneCursor {
+    shard: u8,
+    place: LanePlace,
 }
 
 /// Counters that were asked for.
@@ -82,13 +98,29 @@ impl BrokerHandle {
     pub fn lanes(
         &self,
         filter: &LaneFilter,
-        from: Cursor,
+        mut from: LaneCursor,
         within: Within,
-    ) -> Result<Listing<LaneInfo>, HandleError> {
-        let (filter, now) = (filter.clone(), Instant::now());
-        self.list(from, within, move |shard, place, most| {
-            shard.lanes(now, &filter, place, most)
-        })
+    ) -> Result<LaneListing, HandleError> {
+        let deadline = Instant::now() + within.timeout;
+        let most = within.entries.max(1);
+        let mut entries: Vec<LaneInfo> = Vec::new();
+        for _ in 0..HANDLE_PAGES {
+            if from.shard >= self.requests.shards() || entries.len() >= most {
+                break;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (filter, place, now) = (filter.clone(), from.place, Instant::now());
+            let wanted = HANDLE_PAGE.min(most - entries.len());
+            let page = self.requests.ask(ShardId(from.shard), left, |answer| {
+                Request::Look(Look::new(answer, move |shard| {
+                    shard.lanes(now, &filter, place, wanted)
+                }))
+            })?;
+            entries.extend(page.entries);
+            from = from.behind(page.next);
+        }
+        let next = (from.shard < self.requests.shards()).then_some(from);
+        Ok(LaneListing { entries, next })
     }
 
     /// The epochs of one lane, the newest last.
@@ -98,7 +130,7 @@ impl BrokerHandle {
             lane: Some(lane),
             text: None::<Arc<str>>,
         };
-        let (mut found, mut from) = (Vec::new(), Cursor::default());
+        let (mut found, mut from) = (Vec::new(), LaneCursor::default());
         loop {
             let within = Within {
                 entries: HANDLE_PAGE,
@@ -113,5 +145,61 @@ impl BrokerHandle {
         }
         found.sort_by_key(|info: &LaneInfo| info.epoch);
         Ok(found)
+    }
+}
+
+impl LaneCursor {
+    /// As text, for a client that comes back with it.
+    pub fn to_text(self) -> String {
+        let place = match self.place {
+            LanePlace::Stamped(None) => "l".to_owned(),
+            LanePlace::Stamped(Some((lane, epoch))) => format!("l.{lane:x}.{epoch:x}"),
+            LanePlace::Session(index) => format!("s.{index:x}"),
+        };
+        format!("{:x}.{place}", self.shard)
+    }
+
+    /// From such a text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let parts: Vec<&str> = text.split('.').collect();
+        let (shard, place) = parts.split_first()?;
+        let place = match place {
+            ["l"] => LanePlace::Stamped(None),
+            ["l", lane, epoch] => {
+                let epoch = u32::try_from(number(epoch)?).ok()?;
+                LanePlace::Stamped(Some((number(lane)?, epoch)))
+            }
+            ["s", index] => LanePlace::Session(number(index)?),
+            _ => return None,
+        };
+        let shard = u8::try_from(number(shard)?).ok()?;
+        Some(Self { shard, place })
+    }
+
+    fn behind(self, place: Option<LanePlace>) -> Self {
+        match place {
+            Some(place) => Self { place, ..self },
+            None => Self {
+                shard: self.shard.saturating_add(1),
+                place: LanePlace::default(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_the_same_from_its_text() {
+        for text in ["0.l", "3.s.1f", "0.l.ab12.7"] {
+            let cursor = LaneCursor::parse(text).expect("a cursor");
+            assert_eq!(cursor.to_text(), text);
+        }
+        for text in ["", "0", "0.0", "0.s", "0.l.1", "x.l", "100.l", "0.s.1.2"] {
+            assert_eq!(LaneCursor::parse(text), None, "{text}");
+        }
     }
 }

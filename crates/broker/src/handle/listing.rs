@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
 
-use unbroken_broker_core::{Page, Place, PlaceParts, Shard, ShardId};
+use unbroken_broker_core::{Page, Place, Shard, ShardId};
 
 use super::{BrokerHandle, HandleError, Within};
 use crate::bounds::{HANDLE_PAGE, HANDLE_PAGES};
@@ -20,8 +20,7 @@ pub struct Listing<T> {
     pub next: Option<Cursor>,
 }
 
-/// Where a part of a listing begins; the default is the beginning. As text it is three numbers, or five in a
-/// listing of lanes.
+/// Where a part of a listing begins; the default is the beginning. As text it is three numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cursor {
     shard: u8,
@@ -73,12 +72,8 @@ impl BrokerHandle {
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = self.place.parts();
-        write!(f, "{}.{}.{}", self.shard, parts.index, parts.offset)?;
-        match parts.lane {
-            Some((lane, epoch)) => write!(f, ".{lane}.{epoch}"),
-            None => Ok(()),
-        }
+        let (index, offset) = self.place.parts();
+        write!(f, "{}.{index}.{offset}", self.shard)
     }
 }
 
@@ -86,24 +81,13 @@ impl FromStr for Cursor {
     type Err = CursorError;
 
     fn from_str(text: &str) -> Result<Self, CursorError> {
+        let mut parts = text.splitn(3, '.');
+        let mut next = || parts.next().ok_or(CursorError);
+        let (shard, index, offset) = (next()?, next()?, next()?);
         let number = |text: &str| text.parse().map_err(|_| CursorError);
-        let numbers: Vec<u64> = text.split('.').map(number).collect::<Result<_, _>>()?;
-        let (shard, index, offset, lane) = match numbers[..] {
-            [shard, index, offset] => (shard, index, offset, None),
-            [shard, index, offset, lane, epoch] => {
-                let epoch = u32::try_from(epoch).map_err(|_| CursorError)?;
-                (shard, index, offset, Some((lane, epoch)))
-            }
-            _ => return Err(CursorError),
-        };
-        let parts = PlaceParts {
-            index,
-            offset,
-            lane,
-        };
         Ok(Self {
-            shard: u8::try_from(shard).map_err(|_| CursorError)?,
-            place: Place::restore(parts),
+            shard: shard.parse().map_err(|_| CursorError)?,
+            place: Place::from_parts((number(index)?, number(offset)?)),
         })
     }
 }
@@ -114,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_as_it_was_written_and_nothing_else_is_one() {
-        for text in ["0.0.0", "3.70000.4294967295", "0.0.0.9.7"] {
+        for text in ["0.0.0", "3.70000.4294967295"] {
             let cursor: Cursor = text.parse().unwrap();
             assert_eq!(cursor.to_string(), text);
         }
@@ -126,8 +110,7 @@ mod tests {
             "256.0.0",
             "1.2.3.4",
             "-1.0.0",
-            "0.0.0.1.4294967296",
-            "0.0.0.1.2.3",
+            "0.0.4294967296",
         ] {
             assert_eq!(wrong.parse::<Cursor>(), Err(CursorError), "{wrong}");
         }

@@ -52,7 +52,7 @@ pub use access::ChangeAccessError;
 pub(crate) use access::{AccessInForce, WriteBatch};
 pub(crate) use around::Around;
 pub use around::ConfigValue;
-pub use delivery::{Began, CountersAsked};
+pub use delivery::{Began, CountersAsked, LaneCursor, LaneListing};
 pub use events::{Events, EventsError};
 pub use listing::{Cursor, CursorError, Listing};
 pub use questions::{GroupMember, SharedGroup};

@@ -53,8 +53,21 @@ pub(in crate::audit) struct Proof {
     pub(in crate::audit) took: Option<Duration>,
     /// Windows that are proven, faulty and unproven.
     pub(in crate::audit) windows: [u64; 3],
+    /// The first number of the last of them, and which it is: it may be reported again.
+    pub(in crate::audit) window: Option<(u64, usize)>,
     /// Messages that were lost, and not sent again since.
     pub(in crate::audit) lost: u64,
+}
+
+impl Proof {
+    /// A window has come to this: proven, faulty or unproven.
+    pub(in crate::audit) fn note_window(&mut self, first: u64, at: usize) {
+        if let Some((_, before)) = self.window.filter(|(last, _)| *last == first) {
+            self.windows[before] -= 1;
+        }
+        self.windows[at] += 1;
+        self.window = Some((first, at));
+    }
 }
 
 impl Lane {

@@ -202,7 +202,7 @@ impl Lane {
             State::Unproven => (&mut totals.windows_unproven, 2, "unproven"),
         };
         *count += 1;
-        self.proof.windows[at] += 1;
+        self.proof.note_window(numbers.start, at);
         let object = Object::new()
             .text("lane", &lane.to_string())
             .number("epoch", epoch.0)

@@ -70,6 +70,7 @@ impl Line {
         let relay = Relay::start(target, Towards::Broker).await.map_err(words)?;
         let consumer = inside
             .options(inside.address)
+            .client_id("unbroken-demonstration-consumer")
             .connect()
             .await
             .map_err(words)?;
@@ -82,6 +83,7 @@ impl Line {
         let input = input.open(&consumer).await.map_err(words)?;
         let producer = inside
             .options(relay.address())
+            .client_id("unbroken-demonstration-producer")
             .connect()
             .await
             .map_err(words)?;

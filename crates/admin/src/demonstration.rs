@@ -22,8 +22,8 @@ use unbroken_demo::Injection;
 use utoipa::ToSchema;
 
 use self::line::Line;
-use super::incident::State;
 use crate::broker::Broker;
+use crate::delivery::incident::State;
 use crate::limits::DEMONSTRATION_FAULTS_MAX;
 use crate::moment::Moment;
 use crate::problem::Problem;
