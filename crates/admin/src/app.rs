@@ -2,8 +2,8 @@
 
 use axum::extract::FromRef;
 
-use crate::api::traces::Traces;
 use crate::broker::Broker;
+use crate::traces::Traces;
 
 /// Shared by all requests; cheap to clone.
 #[derive(Clone, Debug)]

@@ -29,5 +29,6 @@ mod metrics;
 mod problem;
 mod process;
 mod server;
+mod traces;
 
 pub use self::server::{Admin, Options, StartError};

@@ -19,7 +19,6 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use unbroken_broker::BrokerHandle;
 
-use crate::api::traces::Traces;
 use crate::app::App;
 use crate::broker::Broker;
 use crate::hosts::{self, Hosts};
@@ -28,6 +27,7 @@ use crate::limits::{
     LAST_ANSWER_TIMEOUT,
 };
 use crate::problem::Problem;
+use crate::traces::Traces;
 use crate::{api, health, metrics};
 
 /// Where to listen, and under which names.

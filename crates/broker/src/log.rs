@@ -49,14 +49,9 @@ fn level_of(event: &Event) -> Level {
         Event::Connected { .. }
         | Event::SessionEnded { .. }
         | Event::SubscriptionRevoked { .. }
-        | Event::WillPublished { .. } => Level::INFO,
-        Event::Subscribed { reason, .. } if reason.is_error() => Level::WARN,
-        Event::Subscribed { .. } | Event::Unsubscribed { .. } | Event::Slowed { .. } => {
-            Level::DEBUG
-        }
-        Event::Disconnected { why, .. } => level_of_end(why),
+        | Event::WillPublished { .. }
         // What its publisher or its receiver has chosen.
-        Event::Dropped {
+        | Event::Dropped {
             reason:
                 DropReason::NotConnected
                 | DropReason::Expired
@@ -65,6 +60,11 @@ fn level_of(event: &Event) -> Level {
                 | DropReason::RefusedByReceiver,
             ..
         } => Level::INFO,
+        Event::Subscribed { reason, .. } if reason.is_error() => Level::WARN,
+        Event::Subscribed { .. } | Event::Unsubscribed { .. } | Event::Slowed { .. } => {
+            Level::DEBUG
+        }
+        Event::Disconnected { why, .. } => level_of_end(why),
         _ => Level::WARN,
     }
 }

@@ -4,7 +4,7 @@
 //! function of the role that it needs.
 
 mod node;
-pub(crate) mod traces;
+mod traces;
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
