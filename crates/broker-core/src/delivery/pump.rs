@@ -100,13 +100,8 @@ impl Deliverer<'_> {
                 return false;
             }
         } else {
-            match write_delivery(
-                &mut self.deliveries.frames,
-                &mut writer,
-                &delivery,
-                qos,
-                self.now,
-            ) {
+            let frames = &mut self.deliveries.frames;
+            match write_delivery(frames, &mut writer, &delivery, qos, self.now) {
                 Ok(start) => match session.outbox.begin(qos, delivery) {
                     Ok(packet_id) => {
                         writer.finish_publish(start, packet_id, again);
