@@ -2,12 +2,12 @@
 
 use axum::extract::FromRef;
 
-use crate::api::traces::Traces;
 use crate::broker::Broker;
 use crate::demonstration::Demonstration;
 use crate::denials::Denials;
 use crate::identity::Identity;
 use crate::recorder::Recorder;
+use crate::traces::Traces;
 
 /// Shared by all requests; cheap to clone.
 #[derive(Clone, Debug, FromRef)]

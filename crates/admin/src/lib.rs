@@ -43,5 +43,6 @@ mod process;
 mod recorder;
 mod server;
 mod time;
+mod traces;
 
 pub use self::server::{Admin, Options, SOCKET, StartError};

@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 use unbroken_broker::config::{AdminMetrics, Anonymous};
 use unbroken_broker::{BrokerHandle, ServerTls, TlsError, local_socket};
 
-use crate::api::traces::Traces;
 use crate::app::App;
 use crate::broker::Broker;
 use crate::connection::{serve_network, serve_socket};
@@ -31,6 +30,7 @@ use crate::identity::{Identity, Rules};
 use crate::limits::{ASKING_MAX, BODY_BYTES_MAX, CHANGING_MAX, HASHING_MAX};
 use crate::problem::Problem;
 use crate::recorder::Recorder;
+use crate::traces::Traces;
 use crate::{api, headers, health, metrics};
 
 /// Where to listen, and under which names.

@@ -53,10 +53,10 @@ use crate::channel::EventSender;
 use crate::config::Storage;
 use crate::control::{self, Control};
 use crate::failure::{self, Failure};
-use crate::handle::{AccessInForce, HandleError, Requests, Trace, WriteBatch};
+use crate::handle::{AccessInForce, HandleError, Requests, WriteBatch};
 use crate::notice::Notice;
 use crate::stored_access::{Change, StoredAccess};
-use crate::trace::TraceFilter;
+use crate::trace::{Trace, TraceFilter};
 
 /// An open store, and the state restored from it.
 #[derive(Debug)]
@@ -147,7 +147,8 @@ impl control::Operator for Operator {
     }
 
     fn trace(&self, filter: &TraceFilter, time: Duration) -> Result<Trace, String> {
-        Trace::begin(&self.requests, filter, time).map_err(|error| error.to_string())
+        let begun = self.requests.trace(filter, time);
+        begun.map_err(|error| error.to_string())
     }
 
     fn automatic_bans(&self) -> Vec<(IpAddr, u64)> {

@@ -21,6 +21,7 @@ use crate::authenticator::{AuthRules, Authenticator};
 use crate::bounds::{FIN_GRACE, LINGER};
 use crate::channel::{DriverEvent, IncomingConnection, ShardSender};
 use crate::disk::StoreHandle;
+use crate::heap::HeapWatch;
 use crate::log::Tallies;
 use crate::request::Watch;
 use crate::sockets::{Sockets, TransportNews};
@@ -42,6 +43,7 @@ pub(crate) struct Driver {
     pub(crate) log: Tallies,
     /// Threads that receive events.
     pub(crate) watches: Vec<Watch>,
+    pub(crate) heap: HeapWatch,
     /// Readers of traces.
     pub(crate) traces: Vec<TraceWatch>,
     /// Answers to the shard's requests that need no other thread.
@@ -74,6 +76,7 @@ impl Driver {
             store_handle,
             log: Tallies::default(),
             watches: Vec::new(),
+            heap: HeapWatch::default(),
             traces: Vec::new(),
             answers: VecDeque::new(),
             closing: Vec::new(),

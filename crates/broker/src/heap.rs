@@ -1,8 +1,31 @@
 //! Memory of this process, as the system counts it.
 
+use std::time::{Duration, Instant};
+
+use unbroken_broker_core::{Shard, ShardId};
+
+/// When the memory is looked at next.
+#[derive(Debug, Default)]
+pub(crate) struct HeapWatch(Option<Instant>);
+
+impl HeapWatch {
+    /// With a timeout, the first shard learns how much there is.
+    pub(crate) fn note(&mut self, now: Instant, shard: &mut Shard) {
+        if shard.id() == ShardId(0) && self.0.is_none_or(|at| at <= now) {
+            self.0 = Some(now + EVERY);
+            if let Some([current, maximum]) = of_this_process() {
+                shard.note_heap(current, maximum);
+            }
+        }
+    }
+}
+
+/// How often, at most.
+const EVERY: Duration = Duration::from_secs(1);
+
 /// Resident bytes now and at most, where the system tells: for `$SYS/broker/heap`.
 #[cfg(target_os = "linux")]
-pub(crate) fn of_this_process() -> Option<[u64; 2]> {
+fn of_this_process() -> Option<[u64; 2]> {
     use nix::sys::resource::{UsageWho, getrusage};
     use nix::unistd::{SysconfVar, sysconf};
 
@@ -17,6 +40,6 @@ pub(crate) fn of_this_process() -> Option<[u64; 2]> {
 
 /// Resident bytes now and at most, where the system tells.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn of_this_process() -> Option<[u64; 2]> {
+fn of_this_process() -> Option<[u64; 2]> {
     None
 }

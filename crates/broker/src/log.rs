@@ -50,14 +50,9 @@ fn level_of(event: &Event) -> Level {
         | Event::SessionEnded { .. }
         | Event::SubscriptionRevoked { .. }
         | Event::WillPublished { .. }
-        | Event::SentAgain { .. } => Level::INFO,
-        Event::Subscribed { reason, .. } if reason.is_error() => Level::WARN,
-        Event::Subscribed { .. } | Event::Unsubscribed { .. } | Event::Slowed { .. } => {
-            Level::DEBUG
-        }
-        Event::Disconnected { why, .. } => level_of_end(why),
+        | Event::SentAgain { .. }
         // What its publisher or its receiver has chosen.
-        Event::Dropped {
+        | Event::Dropped {
             reason:
                 DropReason::NotConnected
                 | DropReason::Expired
@@ -66,6 +61,11 @@ fn level_of(event: &Event) -> Level {
                 | DropReason::RefusedByReceiver,
             ..
         } => Level::INFO,
+        Event::Subscribed { reason, .. } if reason.is_error() => Level::WARN,
+        Event::Subscribed { .. } | Event::Unsubscribed { .. } | Event::Slowed { .. } => {
+            Level::DEBUG
+        }
+        Event::Disconnected { why, .. } => level_of_end(why),
         _ => Level::WARN,
     }
 }

@@ -28,6 +28,7 @@ mod exchange;
 mod requests;
 #[cfg(test)]
 pub(crate) mod tests;
+mod traces;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -46,12 +47,10 @@ use crate::channel::{DriverEvent, EventReceiver, ThreadWaker};
 use crate::cpu_time;
 use crate::disk::StoreHandle;
 use crate::driver::{Driver, input, input_counted, open, take_news};
-use crate::heap;
 use crate::listener::{self, Acceptor};
 use crate::read_watermark::ReadWatermark;
 use crate::server::wiring::Endpoints;
 use crate::sockets::{SocketRead, Sockets};
-use crate::trace;
 use crate::tuning::{TURN_READ_BYTES, TURN_READS, TURN_WRITES, WRITE_QUANTUM};
 
 use events::handle_event;
@@ -59,9 +58,6 @@ pub(crate) use exchange::{exchange_final, exchange_initial};
 
 /// The token of the thread's waker; no table is that long.
 pub(crate) const WAKER: Token = Token(usize::MAX);
-
-/// How often the memory of the process is looked at, at most, with a timeout.
-const HEAP_EVERY: Duration = Duration::from_secs(1);
 
 /// What a shard thread is made from.
 #[derive(Debug)]
@@ -102,8 +98,6 @@ pub(crate) struct ShardThread {
     unwritten: usize,
     /// Notifies this thread.
     waker: Waker,
-    /// When the memory of the process is looked at next, by the first shard.
-    heap_at: Instant,
 }
 
 impl ShardThread {
@@ -133,7 +127,6 @@ impl ShardThread {
             dirty: Vec::new(),
             ended: VecDeque::new(),
             unwritten: 0,
-            heap_at: Instant::now(),
         })
     }
 
@@ -165,9 +158,7 @@ impl ShardThread {
             self.driver.close(now);
             self.report_unsent(now);
             self.driver.log.report_due(now);
-            if !self.driver.traces.is_empty() {
-                trace::pass_on(&mut self.shard, &mut self.driver, now);
-            }
+            traces::pass_on(&mut self.shard, &mut self.driver, now);
             if self.driver.has_drained(now) {
                 self.driver.sockets.close_all();
                 self.report_unsent(now);
@@ -470,12 +461,7 @@ impl ShardThread {
     /// Writes the result as well, so that it does not wait for the reads of the next turn: it may
     /// be a part of a large fan-out.
     fn time_out(&mut self, now: Instant, turn: &mut Turn) {
-        if self.heap_at <= now && self.shard.id() == ShardId(0) {
-            self.heap_at = now + HEAP_EVERY;
-            if let Some([current, maximum]) = heap::of_this_process() {
-                self.shard.note_heap(current, maximum);
-            }
-        }
+        self.driver.heap.note(now, &mut self.shard);
         // Outputs are then as empty as their receivers leave them.
         self.write_clients(now, turn);
         let read_up_to = self

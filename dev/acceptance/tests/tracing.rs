@@ -148,7 +148,7 @@ fn a_trace_of_a_client_shows_its_life_and_its_refusals() {
     // The broker keeps these topics to itself.
     one.publish(Publish::new("$SYS/forged", "x").qos(1));
     let dropped = trace.step("dropped");
-    assert_eq!(dropped["reason"], "not-authorized", "{dropped}");
+    assert_eq!(dropped["reason"], "denied", "{dropped}");
     let answered = trace.step("answered");
     assert_eq!(answered["packet"], "PUBACK", "{answered}");
     one.disconnect();

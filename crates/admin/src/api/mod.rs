@@ -34,7 +34,7 @@ mod sign_in;
 mod subscriptions;
 mod tokens;
 mod topics;
-pub(crate) mod traces;
+mod traces;
 mod users;
 
 use axum::extract::Request;

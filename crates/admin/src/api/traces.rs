@@ -1,15 +1,11 @@
 //! Traces: what the broker does with the packets of some clients, as it does it.
 //!
-//! Invariants:
-//! - A trace ends with its time, whether it is read or not; its steps wait in a bounded queue.
-//! - One stream at a time reads a trace. When a stream ends before its trace, the next one goes on
-//!   with the steps that wait.
+//! When a stream ends before its trace, the next one goes on with the steps that wait.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Bytes;
@@ -18,103 +14,15 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
-use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
-use unbroken_broker::handle::{EventsError, HandleError, Trace};
-use unbroken_broker::trace::{TRACE_PAYLOAD_MAX, TraceFilter, TraceLine};
-use utoipa::ToSchema;
+use unbroken_broker::handle::HandleError;
+use unbroken_broker::trace::{TRACE_PAYLOAD_MAX, TraceEnd, TraceFilter, TraceLine};
 
 use crate::app::App;
 use crate::broker::Broker;
 use crate::limits::{STREAM_KEEP_ALIVE, TRACE_STEPS_AT_ONCE};
 use crate::problem::Problem;
-
-/// The traces that were begun here.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Traces(Arc<Mutex<BTreeMap<u64, Arc<Open>>>>);
-
-#[derive(Debug)]
-struct Open {
-    asked: NewTrace,
-    until: Instant,
-    is_read: AtomicBool,
-    trace: Mutex<Trace>,
-}
-
-/// What to trace: everything for which all of these hold.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NewTrace {
-    /// The client with this id sends or receives it.
-    #[serde(default)]
-    client: Option<String>,
-    /// A client of this user does.
-    #[serde(default)]
-    user: Option<String>,
-    /// Its topic matches this filter.
-    #[serde(default)]
-    topic: Option<String>,
-    /// For how long; at most 3,600.
-    #[serde(default = "half_a_minute")]
-    for_s: u32,
-    /// Bytes of each payload that are shown; at most 1,024.
-    #[serde(default)]
-    payload_bytes: u16,
-}
-
-const fn half_a_minute() -> u32 {
-    30
-}
-
-/// A trace that goes on.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Running {
-    /// Its number, in the paths of its events.
-    id: u64,
-    /// Seconds that are left.
-    left_s: u64,
-    #[serde(flatten)]
-    asked: NewTrace,
-}
-
-/// All that go on.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct List {
-    items: Vec<Running>,
-}
-
-impl Traces {
-    /// Those whose time is not over.
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Open>>> {
-        let mut traces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        traces.retain(|_, open| open.until > now || open.is_read.load(Ordering::Acquire));
-        traces
-    }
-
-    fn find(&self, id: u64) -> Result<Arc<Open>, Problem> {
-        let found = self.open().get(&id).cloned();
-        found.ok_or_else(|| {
-            let detail = format!("there is no trace {id}, or its time is over: begin another one");
-            Problem::new(StatusCode::NOT_FOUND, detail)
-        })
-    }
-}
-
-impl Open {
-    fn trace(&self) -> MutexGuard<'_, Trace> {
-        self.trace.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn running(&self, id: u64) -> Running {
-        let left = self.until.saturating_duration_since(Instant::now());
-        Running {
-            id,
-            left_s: left.as_secs(),
-            asked: self.asked.clone(),
-        }
-    }
-}
+use crate::traces::{List, NewTrace, Open, Running};
 
 /// Begin a trace of a client, a user or a topic filter
 #[utoipa::path(
@@ -253,7 +161,7 @@ impl Reader {
         while lines.len() < TRACE_STEPS_AT_ONCE {
             match trace.try_next() {
                 Ok(record) => lines.push(TraceLine::from(&record)),
-                Err(error) => return (lines, error != EventsError::Stopped),
+                Err(error) => return (lines, error != TraceEnd::Over),
             }
         }
         (lines, true)

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use unbroken_broker::BrokerHandle;
+use unbroken_broker::config::Protocol;
 use unbroken_broker::passwords::{Scheme, make_hash};
 use unbroken_broker::stored_access::{Change, Hash, Holder};
 use unbroken_client::{ConnectError, Options, RetryDuration, TotalDuration};

@@ -23,7 +23,7 @@ use crate::message::{Message, Publication};
 use crate::policy::AccessControl;
 use crate::reason::DropReason;
 use crate::session::{Delivery, Rules, Session};
-use crate::telemetry::TraceStep;
+use crate::telemetry::{Telemetry, TraceStep};
 
 impl Deliverer<'_> {
     /// Sends what may be sent now: first what an earlier connection left unanswered, then the
@@ -76,8 +76,7 @@ impl Deliverer<'_> {
             return false;
         };
         let (number, again) = (delivery.number, delivery.again);
-        let is_traced = self.telemetry.tracer.is_on();
-        let traced = is_traced.then(|| Arc::clone(&delivery.message));
+        let traced = traced(self.telemetry, &delivery);
         let publication = delivery.message.publication();
         let cost = publication.cost();
         self.telemetry.unqueued(cost);
@@ -101,13 +100,8 @@ impl Deliverer<'_> {
                 return false;
             }
         } else {
-            match write_delivery(
-                &mut self.deliveries.frames,
-                &mut writer,
-                &delivery,
-                qos,
-                self.now,
-            ) {
+            let frames = &mut self.deliveries.frames;
+            match write_delivery(frames, &mut writer, &delivery, qos, self.now) {
                 Ok(start) => match session.outbox.begin(qos, delivery) {
                     Ok(packet_id) => {
                         writer.finish_publish(start, packet_id, again);
@@ -164,8 +158,7 @@ impl Deliverer<'_> {
                 dup,
             }) => {
                 let (number, again) = (message.number, message.again);
-                let is_traced = self.telemetry.tracer.is_on();
-                let traced = is_traced.then(|| Arc::clone(&message.message));
+                let traced = traced(self.telemetry, message);
                 let publication = message.message.publication();
                 let (access, frames) = (&mut *self.access, &mut self.deliveries.frames);
                 let start = may_leave(access, to, &publication, !dup, self.now)
@@ -226,6 +219,12 @@ impl Session {
             && connection.holds_nothing()
             && connection.unwritten() < limits.output_bytes_max as usize
     }
+}
+
+/// The message, if steps of it may be traced.
+fn traced(telemetry: &Telemetry, delivery: &Delivery) -> Option<Arc<Message>> {
+    let is_traced = telemetry.tracer.is_on();
+    is_traced.then(|| Arc::clone(&delivery.message))
 }
 
 /// Whether a message that has waited may be sent to its client now. `mounted`: the client has a

@@ -76,8 +76,8 @@ impl Shard {
         self.telemetry.work().since(before)
     }
 
-    /// Says that a turn of the event loop has ended, all inputs of which had one `now`, and how long
-    /// it has taken.
+    /// Says that a turn of the event loop has ended, all inputs of which had one `now`, and how
+    /// long it has taken.
     pub fn turn_ended(&mut self, took: Duration) {
         self.telemetry.turn_ended(took);
     }

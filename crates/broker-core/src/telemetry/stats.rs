@@ -224,14 +224,8 @@ impl Stats {
         self.store_bytes = self.store_bytes.max(*store_bytes);
         self.disk_lacks_space = self.disk_lacks_space.max(*disk_lacks_space);
         self.store_failed = self.store_failed.max(*store_failed);
-        self.commits.p50_us = self.commits.p50_us.max(commits.p50_us);
-        self.commits.p99_us = self.commits.p99_us.max(commits.p99_us);
-        if commits.all.total() > self.commits.all.total() {
-            self.commits.all = commits.all;
-        }
-        for (mine, theirs) in self.heap.iter_mut().zip(heap) {
-            *mine = (*mine).max(*theirs);
-        }
+        self.commits.add(commits);
+        self.heap = [0, 1].map(|at| self.heap[at].max(heap[at]));
         self.latencies.add(latencies);
         for (reason, count) in refused {
             *self.refused.entry(*reason).or_default() += count;
@@ -269,6 +263,17 @@ impl AddAssign for SleepingTotals {
         self.messages += other.messages;
         self.bytes += other.bytes;
         self.oldest_s = self.oldest_s.max(other.oldest_s);
+    }
+}
+
+impl CommitTimes {
+    /// As another shard knows them.
+    fn add(&mut self, other: &Self) {
+        self.p50_us = self.p50_us.max(other.p50_us);
+        self.p99_us = self.p99_us.max(other.p99_us);
+        if other.all.total() > self.all.total() {
+            self.all = other.all;
+        }
     }
 }
 

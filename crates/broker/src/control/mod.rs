@@ -40,10 +40,9 @@ use crate::bounds::{
     TRACE_PAYLOAD_MAX,
 };
 use crate::broker_store::BrokerStore;
-use crate::handle::{EventsError, Trace};
 use crate::local_socket;
 use crate::stored_access::Change;
-use crate::trace::{TraceFilter, TraceLine};
+use crate::trace::{Trace, TraceEnd, TraceFilter, TraceLine};
 
 /// The socket of a running broker. Dropping it closes all connections and removes it.
 #[derive(Debug)]
@@ -248,9 +247,9 @@ fn trace(request: Request, stream: &UnixStream, operator: &dyn Operator) -> io::
     loop {
         match trace.next(TRACE_LOOK) {
             Ok(record) => write(TraceLine::from(&record))?,
-            Err(EventsError::Timeout) if has_gone(stream) => return Ok(()),
-            Err(EventsError::Timeout) => {}
-            Err(EventsError::Stopped) => return Answer::Done.write(&mut &*stream),
+            Err(TraceEnd::NotYet) if has_gone(stream) => return Ok(()),
+            Err(TraceEnd::NotYet) => {}
+            Err(TraceEnd::Over) => return Answer::Done.write(&mut &*stream),
         }
         let missed = trace.take_missed();
         if missed > 0 {

@@ -61,7 +61,6 @@ pub(crate) use reload::{InForce, first_auth_rules, layers_of, listener_limits};
 pub(crate) use requests::Requests;
 use requests::receive;
 pub use topics::{RetainedCursor, RetainedListing, is_filter, is_topic};
-pub use trace::Trace;
 
 /// A running broker. Clones are the same broker, which stops when its [`Server`](crate::Server)
 /// does.

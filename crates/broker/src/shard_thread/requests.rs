@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use unbroken_broker_core::{Input, Operation, Shard};
 
+use super::traces;
 use crate::driver::{Driver, input, renew_rates};
 use crate::request::Request;
-use crate::trace;
 
 /// Carries out one request. An answer has room, unless the requesting thread has given up.
 pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, request: Request) {
@@ -39,8 +39,8 @@ pub(super) fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, re
             let _ = answer.try_send(());
         }
         Request::Watch(watch) => driver.watches.push(watch),
-        Request::Trace { filter, watch } => trace::begin(shard, driver, filter, watch),
-        Request::EndTrace(number) => trace::end(shard, driver, number),
+        Request::Trace { filter, watch } => traces::begin(shard, driver, filter, watch),
+        Request::EndTrace(number) => traces::end(shard, driver, number),
         Request::SetAccess { policy, answer } => {
             input(shard, driver, now, Input::PolicyReplaced(policy));
             let rates = Arc::clone(&driver.auth_rules.rates);

@@ -19,8 +19,8 @@ pub struct TraceLine {
     pub at: String,
     /// The number of the shard.
     pub shard: u8,
-    /// What happened: `received`, `matched`, `sent`, `queued`, `stored`, `dropped`, `answered`, `connected`
-    /// and others.
+    /// What happened: `received`, `matched`, `sent`, `queued`, `stored`, `dropped`, `answered`,
+    /// `connected` and others.
     pub step: String,
     /// Whose packet, copy or event it is.
     #[serde(skip_serializing_if = "Option::is_none")]
