@@ -10,6 +10,7 @@
 //! | `/readyz` | 200 while the broker answers, 503 with the reason otherwise |
 //! | `/metrics` | OpenMetrics text |
 //! | `/api/v1/…` | JSON, for callers with an account or a token; `/api/v1/openapi.json` has all of it |
+//! | `/` | the page for people, in a browser |
 //!
 //! Invariants:
 //! - A shard never waits for this server: it asks through
@@ -35,6 +36,7 @@ mod identity;
 mod limits;
 mod metrics;
 mod moment;
+mod page;
 mod peer;
 mod problem;
 mod process;

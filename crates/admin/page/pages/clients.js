@@ -1,0 +1,118 @@
+// Clients: a list in pages, which may be long, and one client.
+import { html } from "../lib/view.js";
+import { may, pathOf, send } from "../lib/api.js";
+import { useAnswer, usePage } from "../lib/data.js";
+import { ask, notify } from "../lib/dialog.js";
+import { Empty, Facts, Failure, Field, Pager, Panel, Search, Table, Title } from "../lib/parts.js";
+import { go, href, route, setQuery } from "../lib/route.js";
+import * as format from "../lib/format.js";
+
+export default function Clients() {
+  const [, id] = route.value.path;
+  return id === undefined ? html`<${List} />` : html`<${One} key=${id} id=${id} />`;
+}
+
+function List() {
+  const { search = "", user = "", listener = "", cursor } = route.value.query;
+  const answer = usePage("/clients", { query: { search, user, listener, cursor }, every: cursor ? 0 : 5000 });
+  const filter = (name) => (event) => setQuery({ [name]: event.target.value, cursor: "" });
+  const columns = [
+    { head: "Client", isMain: true, cell: (row) => html`<a href=${href(["clients", row.id])}>${row.id}</a>` },
+    { head: "User", cell: (row) => row.user ?? "–" },
+    { head: "Address", isWide: true, cell: (row) => row.address ?? "–" },
+    { head: "Listener", isWide: true, cell: (row) => row.listener ?? "–" },
+    { head: "MQTT", isWide: true, cell: (row) => row.version ?? row.protocol ?? "–" },
+    { head: "Connected", cell: (row) => html`<span class="nowrap">${format.age(row.connected_since)}</span>` },
+    { head: "Queued", of: "queued", isNumber: true, cell: (row) => format.count(row.queued) },
+    { head: "In flight", of: "in flight", isNumber: true, isWide: true, cell: (row) => format.count(row.in_flight) },
+  ];
+  return html`<${Title} lead="Clients that are connected now.">Clients<//>
+    <div class="filters">
+      <${Search} label="Client id" value=${search} onChange=${(search) => setQuery({ search, cursor: "" })} />
+      <${Field} label="User" value=${user} onChange=${filter("user")} />
+      <${Field} label="Listener" value=${listener} onChange=${filter("listener")} />
+    </div>
+    <${Panel} title="Connected" of="clients" answer=${answer}>
+      ${answer.items.length > 0
+        ? html`<${Table} label="Clients" columns=${columns} rows=${answer.items} keyOf=${(row) => row.id} />`
+        : html`<${Empty} title=${search || user || listener ? "No client matches" : "No client is connected"} />`}
+      <${Pager} count=${answer.items.length} isFirst=${!cursor} next=${answer.next}
+        onFirst=${() => setQuery({ cursor: "" }, { step: true })}
+        onNext=${() => setQuery({ cursor: answer.next }, { step: true })} />
+    <//>`;
+}
+
+function One({ id }) {
+  const answer = useAnswer(`/clients${pathOf(id)}`, { every: 2000 });
+  const client = answer.data;
+  if (!client) {
+    return html`<${Title}>${id}<//>${answer.error ? html`<${Failure} error=${answer.error} />` : html`<p class="quiet">Loading …</p>`}
+      <p><a href=${href(["sessions", id])}>Look for its session</a></p>`;
+  }
+  return html`<${Title} actions=${html`<${Actions} client=${client} />`} lead="Client">${client.id}<//>
+    <div class="grid">
+      <${Panel} title="Connection" answer=${answer}><${Facts} items=${[
+        ["User", client.user],
+        ["Address", client.address],
+        ["Listener", client.listener],
+        ["MQTT", client.version ?? client.protocol],
+        ["Connected", `${format.age(client.connected_since)}, since ${format.time(client.connected_since)}`],
+        ["Keep alive", client.keep_alive_s === undefined ? null : format.span(client.keep_alive_s)],
+        ["Clean start", yesNo(client.clean_start)],
+        ["Session expires", expiry(client.session_expiry_s ?? client.expires_s), "expires"],
+        ["Will", client.will_topic ?? client.will?.topic],
+        ["TLS", client.tls],
+      ]} /><//>
+      <${Panel} title="Messages" answer=${answer}><${Facts} items=${[
+        ["Queued", format.count(client.queued), "queued"],
+        ["In flight", format.count(client.in_flight), "in flight"],
+        ["Subscriptions", html`<a href=${href(["subscriptions"], { client: client.id })}>${format.count(client.subscriptions)}</a>`, "subscriptions"],
+        ["Received from it", client.received === undefined ? null : format.count(client.received)],
+        ["Sent to it", client.sent === undefined ? null : format.count(client.sent)],
+        ["Dropped", client.dropped === undefined ? null : format.count(client.dropped), "dropped"],
+        ["Session", html`<a href=${href(["sessions", client.id])}>Its session</a>`, "session"],
+      ]} /><//>
+    </div>`;
+}
+
+export function yesNo(value) {
+  return value === undefined || value === null ? null : value ? "yes" : "no";
+}
+
+export function expiry(seconds) {
+  if (seconds === undefined) return null;
+  if (seconds === null || seconds >= 0xffff_ffff) return "never";
+  return seconds === 0 ? "at disconnect" : format.span(seconds);
+}
+
+function Actions({ client }) {
+  if (!may("operator")) return null;
+  const disconnect = () => ask({
+    title: "Disconnect this client",
+    text: `${client.id} may connect again at once.`,
+    button: "Disconnect",
+    isDanger: true,
+    run: () => send("POST", `/clients${pathOf(client.id)}/disconnect`, {}).then(() => {
+      notify(`${client.id} was disconnected.`);
+      go(["clients"]);
+    }),
+  });
+  return html`<button type="button" onClick=${disconnect}>Disconnect</button>
+    ${may("admin") && html`<button type="button" class="danger" onClick=${() => banClient(client.id)}>Ban</button>`}`;
+}
+
+/** Asks how long a client id is banned. */
+export function banClient(id) {
+  ask({
+    title: "Ban this client",
+    text: `${id} is disconnected, and refused until the ban ends.`,
+    button: "Ban",
+    isDanger: true,
+    fields: [
+      { label: "For minutes", name: "minutes", type: "number", min: 1, value: 60, required: true },
+      { label: "Reason", name: "reason", maxlength: 200 },
+    ],
+    run: ({ minutes, reason }) => send("POST", "/bans", { client: id, for_s: Number(minutes) * 60, reason })
+      .then(() => notify(`${id} is banned.`)),
+  });
+}
