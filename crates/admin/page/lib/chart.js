@@ -65,11 +65,11 @@ function options({ uPlot, lines, show, width, height }) {
     width,
     height,
     legend: { show: false },
-    padding: [8, 8, 0, 0],
+    padding: [8, 20, 0, 0],
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
     scales: { y: { range: (_, low, high) => range(low, high) } },
     axes: [
-      { ...axis, size: 28, space: 72, values: (_, splits) => clock(splits) },
+      { ...axis, size: 24, space: 72, values: (_, splits) => clock(splits) },
       { ...axis, size: 56, space: 36, values: (_, splits) => splits.map((value) => show(value)) },
     ],
     series: [

@@ -10,7 +10,7 @@ export function Term({ of, children }) {
   const text = TERMS[of];
   if (!text) return html`<span>${children ?? of}</span>`;
   return html`<span class="term">
-    <button type="button" class="term-word" aria-describedby=${id}>${children ?? of}</button>
+    <span class="term-word" tabindex="0" aria-describedby=${id}>${children ?? of}</span>
     <span role="tooltip" id=${id} class="term-text">${text}</span>
   </span>`;
 }

@@ -65,8 +65,8 @@ function parts(delivery) {
     ["altered", delivery.altered, "altered"],
   ];
   const shown = figures.filter(([, value, , isAlways]) => isAlways || value > 0);
-  return html`${shown.map(([of, value, words], index) => html`${index > 0 && ", "}<${Term} of=${of}>
-    <b>${format.count(value)}</b> ${words}<//>`)} <${Term} of="since">since ${format.since(delivery.since)}<//>${
+  return html`${shown.map(([of, value, words], index) => html`${index > 0 && ", "}<${Term} of=${of}><b>${
+    format.count(value)}</b><//> ${words}`)} since <${Term} of="since"><b>${format.since(delivery.since)}</b><//>${
     delivery.after_crash ? " (the broker started after a crash; what happened before is not known)" : ""}.`;
 }
 
