@@ -83,39 +83,46 @@ function delivery(world) {
   const isEmpty = world.state === "empty" && !world.demonstration;
   const published = isEmpty ? 0 : world.published;
   const lost = world.state === "red" ? 1 : 0;
-  const dropped = world.state === "green" || isEmpty ? {} : { "queue-full": 214, "session-ended": 3 };
-  const sum = Object.values(dropped).reduce((a, b) => a + b, 0);
-  const acknowledged = Math.max(0, published - lost - sum - (isEmpty ? 0 : 4181));
+  const byReason = world.state === "green" || isEmpty ? {} : { "queue-full": 214, "session-ended": 3 };
+  const dropped = Object.values(byReason).reduce((a, b) => a + b, 0);
+  const acknowledged = Math.max(0, published - lost - dropped - (isEmpty ? 0 : 4181));
+  const none = { lost: 0, duplicated: 0, reordered: 0, altered: 0 };
   return {
+    state: isEmpty ? "empty" : world.state, sentence: "", reasons: lost ? ["1 message was lost inside the broker", "214 messages found the queue of their session full"] : [],
     as_of: new Date().toISOString(), since: new Date(new Date().setHours(9, 0, 0, 0)).toISOString(), after_crash: false,
-    state: isEmpty ? "empty" : world.state, sentence: "", published, expected: published, acknowledged, sent: acknowledged,
-    processed: 0, handed_to_network: isEmpty ? 0 : 4181, waiting: 0, in_flight: 0, dropped, lost, duplicated: 0, reordered: 0, altered: 0, unrouted: 12,
-    not_seen: isEmpty ? [] : ["Not seen: whether the 4,181 QoS 0 messages arrived after they were handed to the network, and what publishers lost before they sent it."],
+    published, unrouted: 12, expected: published, handed_to_network: isEmpty ? 0 : 4181, sent: acknowledged, acknowledged, processed: 0, delivered: acknowledged,
+    waiting: 0, in_flight: 0, given_up: 0, dropped, dropped_by_reason: byReason, ...none, lost, unbalanced: 0,
+    publishers: { verified: 0, unaudited: 0, ...none, injected: 0, forged: 0 }, windows: { proven: 1176, faulty: lost, unproven: 2 },
+    incidents: { red: lost, amber: 1, repaired: 0, ignored: 1, evicted: 0, missed: 0 },
+    not_seen: ["QoS 0 counts as delivered once the kernel takes it: if the connection breaks after that, only the receiver knows.",
+      "Messages that a publisher does not stamp are counted from the broker on: what is lost before it comes here is not seen.",
+      "An acknowledgement says that the receiver has the message. Only one that reports `processed` says what it did with it.",
+      "Counters begin with each start of the broker; incidents of earlier runs are kept."],
   };
 }
 
 function snapshot(world) {
+  const now = delivery(world);
   return {
-    id: Date.now(), as_of: new Date().toISOString(), delivery: delivery(world),
-    rates: { received: 1180 + Math.random() * 40, sent: 3520 + Math.random() * 80, bytes_in: 181_000, bytes_out: 552_000 },
-    node: { clients: 1204, connections: 1210, cpu: 11.8, rss: 48_200_000, store_bytes: 1_290_000_000 },
-    drops: delivery(world).dropped, latency: { p50_ms: 0.21, p95_ms: 0.9, p99_ms: 2.4 },
+    id: Date.now(), as_of: now.as_of, delivery: now,
+    rates: { received_per_s: 1180 + Math.random() * 40, sent_per_s: 3520 + Math.random() * 80, received_bytes_per_s: 181_000, sent_bytes_per_s: 552_000 },
+    node: { version: "0.1.0", uptime_s: 8000, clients: 1204, connections: 1210, cpu: 0.118, rss: 48_200_000, store_bytes: 1_290_000_000 },
+    drops: { ...now.dropped_by_reason, expired: 0 }, latency: { p50_ms: 0.21, p95_ms: 0.9, p99_ms: 2.4 },
   };
 }
 
+const INCIDENT = { state: "open", reason_code: null, received_at: null, publisher: null, subscriber: null, topic: null, qos: 1, lane: null, epoch: null, is_stamped: false, first: null, last: null, sent_again: 0, repaired_at: null, note: null, note_by: null };
 const INCIDENTS = [
-  { id: "17", kind: "lost", count: 1, first: 1_204_118, epoch: 1795291445, lane: "0f4b9736d6a423ad", publisher: "press-7", subscriber: "historian", topic: "plant/line1/press7/force", qos: 1, reason: "fault of the broker", place: "between shards 0 and 2", first_seen: ago(64.211), last: ago(64.211),
-    words: "Number 1,204,118 was accepted and never left the broker for historian." },
-  { id: "16", kind: "dropped", count: 214, first: 88_101, last_number: 88_314, epoch: 1795291445, lane: "a93c11d0b5e6f702", publisher: "oven-2", subscriber: "phone-3", topic: "plant/line2/oven2/temperature", qos: 1, reason: "queue-full", place: "queue of the session", first_seen: ago(1800), last: ago(1500), words: "214 messages found the queue of phone-3 full (1,000 messages)." },
-  { id: "12", kind: "dropped", count: 3, publisher: "oven-2", subscriber: "tablet-1", topic: "plant/line2/oven2/door", qos: 1, reason: "session-ended", place: "session", first_seen: ago(5400), last: ago(5400), ignored: true, words: "The session of tablet-1 ended with 3 messages waiting.", notes: [{ text: "The tablet was replaced.", by: "admin", at: ago(5000) }] },
+  { ...INCIDENT, id: 17, kind: "lost", severity: "red", hop: "publisher_to_broker", reason: "lost", words: "1 message of press-7 on plant/line1/press7/force, number 1204118 of lane 0f4b9736d6a423ad, was lost before the broker", count: 1, first_at: ago(64.211), last_at: ago(64.211), publisher: "press-7", topic: "plant/line1/press7/force", lane: "0f4b9736d6a423ad", epoch: 1795291445, is_stamped: true, first: 1_204_118, last: 1_204_118 },
+  { ...INCIDENT, id: 16, kind: "dropped", severity: "red", hop: "broker_to_subscriber", reason: "queue-full", reason_code: 1, words: "214 messages of oven-2 on plant/line2/oven2/temperature were not delivered to phone-3: queue-full", count: 214, first_at: ago(1800), last_at: ago(1500), received_at: ago(1500.02), publisher: "oven-2", subscriber: "phone-3", topic: "plant/line2/oven2/temperature", lane: "a93c11d0b5e6f702", epoch: 1795291445, first: 88_101, last: 88_314 },
+  { ...INCIDENT, id: 12, kind: "dropped", severity: "amber", state: "ignored", hop: "broker_to_subscriber", reason: "session-ended", reason_code: 4, words: "3 messages of oven-2 were not delivered to tablet-1: session-ended", count: 3, first_at: ago(5400), last_at: ago(5400), publisher: "oven-2", subscriber: "tablet-1", topic: "plant/line2/oven2/door", note: "The tablet was replaced.", note_by: "admin" },
 ];
-const HOPS = [
-  { name: "PUBLISH from press-7", at: ago(64.219), reached: true, detail: "QoS 1, packet 4711" },
-  { name: "accepted and numbered", at: ago(64.219), reached: true, detail: "lane 0f4b9736d6a423ad" },
-  { name: "routed", at: ago(64.218), reached: true, detail: "1 session" },
-  { name: "session of historian", reached: false, detail: "shard 2" },
-  { name: "PUBACK from historian", reached: null },
-];
+
+const SUBSCRIPTIONS = [{ client_id: "historian", filter: "plant/#", qos: 1, no_local: false, retain_as_published: false, identifier: null }, { client_id: "phone-3", filter: "$share/a/plant/+/oven2/temperature", qos: 1, no_local: true, retain_as_published: false, identifier: 7 }];
+
+function neighbour(number) {
+  return Number.isInteger(number) && number > 0 ? { number, outcome: "arrived", incident: null } : null;
+}
 
 function listOf(items) {
   return { items, next: null, as_of: new Date().toISOString() };
@@ -123,72 +130,82 @@ function listOf(items) {
 
 function client(n) {
   const id = `sensor-${String(n).padStart(6, "0")}`;
-  return { id, user: n % 3 ? "plant" : null, address: `10.1.${(n >> 8) & 255}.${n & 255}:5${n % 10000}`, listener: "tcp", version: "5.0", connected_since: ago(60 + n), keep_alive_s: 60, clean_start: true, session_expiry_s: 3600, queued: n % 7, in_flight: n % 3, subscriptions: 2, will_topic: "plant/status" };
+  return { client_id: id, user: n % 3 ? "plant" : null, address: `10.1.${(n >> 8) & 255}.${n & 255}:5${n % 10000}`, listener: 0, listener_name: "plant", protocol: "5.0", connected_since: ago(60 + n), keep_alive_s: 60, is_bridge: false, mount: null, output_bytes: 0, is_over_rate: false, subscriptions: 2, queued: n % 7, queued_bytes: 120 * (n % 7), in_flight: n % 3, session_expiry_s: 3600, will_topic: "plant/status" };
 }
 
-function clients(query) {
-  const from = Number(query.get("cursor") ?? 0);
+function session(n) {
+  const { client_id, user, subscriptions, queued, queued_bytes, in_flight, will_topic } = client(n);
+  return { client_id, user, is_connected: n % 4 !== 0, away_since: n % 4 ? null : ago(600), expiry_s: n % 5 ? 3600 : null, mount: null, subscriptions, queued, queued_bytes, is_counted: n % 9 !== 0, in_flight, will_topic };
+}
+
+function clients(query, make) {
   const limit = Number(query.get("limit") ?? 100);
   const search = query.get("search") ?? "";
   const items = [];
-  let n = from;
-  for (; n < CLIENTS && items.length < limit; n += 1) if (client(n).id.includes(search)) items.push(client(n));
+  let n = Number(query.get("cursor") ?? 0);
+  for (; n < CLIENTS && items.length < limit; n += 1) if (make(n).client_id.includes(search)) items.push(make(n));
   return { items, next: n < CLIENTS ? String(n) : null, as_of: new Date().toISOString() };
 }
 
 function series(query) {
-  const seconds = Number(query.get("for_s"));
+  const from = Math.floor(new Date(query.get("from")) / 1000);
   const points = 150;
-  const now = Math.floor(Date.now() / 1000);
-  const times = Array.from({ length: points }, (_, i) => now - seconds + Math.round((i * seconds) / points));
-  const shape = { received: 1180, sent: 3520, expected: 3521, delivered: 3520, bytes_in: 181_000, bytes_out: 552_000, clients: 1204, latency_p50: 0.21, latency_p95: 0.9, latency_p99: 2.4, dropped: 0.7, waiting: 14, cpu: 11.8, rss: 48e6, store_bytes: 1.29e9 };
-  const of = (name) => times.map((t, i) => (i < 8 ? null : shape[name] * (1 + 0.12 * Math.sin(t / (seconds / 9)) + 0.04 * Math.sin(i * 1.7)) - (name === "delivered" && i > 120 && i < 124 ? 700 : 0)));
-  return { as_of: new Date().toISOString(), times, series: Object.fromEntries(query.get("names").split(",").map((name) => [name, { avg: of(name) }])) };
+  const step = Math.max(1, Math.round((Date.now() / 1000 - from) / points));
+  const times = Array.from({ length: points }, (_, i) => from + i * step);
+  const shape = { received_per_s: 1180, sent_per_s: 3520, expected_per_s: 3521, delivered_per_s: 3520, received_bytes_per_s: 181_000, sent_bytes_per_s: 552_000, clients: 1204, latency_p50_ms: 0.21, latency_p95_ms: 0.9, latency_p99_ms: 2.4, dropped_per_s: 0.7, waiting: 14, cpu_ratio: 0.118, resident_bytes: 48e6, store_bytes: 1.29e9 };
+  const of = (name) => times.map((t, i) => (i < 8 ? null : shape[name] * (1 + 0.12 * Math.sin(i / 17) + 0.04 * Math.sin(i * 1.7)) - (name.startsWith("delivered") && i > 120 && i < 124 ? 700 : 0)));
+  const names = query.get("names").split(",");
+  return { from: new Date(from * 1000).toISOString(), step_s: step, as_of: new Date().toISOString(), series: Object.fromEntries(names.map((name) => [name, { avg: of(name) }])) };
+}
+
+function value(text) {
+  return { payload_bytes: text.length, text, base64: null, is_truncated: false, qos: 1, at: ago(1), expires: null, publisher: "oven-2", content_type: null };
 }
 
 function topics(query) {
   const tree = { plant: { line1: { press7: { force: 0, speed: 0 }, temperature: 0 }, line2: { oven2: { temperature: 0, door: 0 } } }, office: { door: 0 } };
   const parent = query.get("parent") ?? "";
   const at = parent.split("/").filter(Boolean).reduce((node, name) => node?.[name], tree);
-  return listOf(Object.entries(at ?? {}).map(([name, below]) => ({ name, topic: parent ? `${parent}/${name}` : name, children: Object.keys(below).length, retained: below === 0, last_value: below === 0 ? { text: "21.5" } : null, rate: null })));
+  return listOf(Object.entries(at ?? {}).map(([name, below]) => ({ name, topic: parent ? `${parent}/${name}` : name, children: below !== 0, retained: below === 0, value: below === 0 ? value("21.5") : null, rate: null })));
 }
 
 const CONFIG = [
-  ["broker.sys_interval", "10s", "default"], ["broker.shards", 2, "default"], ["limits.queue_messages", 1000, "unbroken.toml:14"], ["limits.store_bytes_max", "8GiB", "UNBROKEN_LIMITS_STORE_BYTES_MAX"],
-  ["listener[0].tcp", "0.0.0.0:1883", "unbroken.toml:3"], ["listener[1].websocket", "0.0.0.0:8083", "unbroken.toml:7"], ["store.directory", "/var/lib/unbroken", "flag --data"], ["admin.listen", "127.0.0.1:7883", "default"],
-].map(([key, value, origin]) => ({ key, value, origin }));
+  ["broker.sys_interval", "10s", "default", ""], ["broker.shards", "2", "default", ""], ["limits.queue_messages", "1000", "file", "unbroken.toml:14"], ["limits.store_bytes_max", "\"8GiB\"", "environment", "UNBROKEN_LIMITS_STORE_BYTES_MAX"],
+  ["listeners.0.port", "1883", "file", "unbroken.toml:3"], ["listeners.1.protocol", "\"ws\"", "file", "unbroken.toml:7"], ["store.directory", "\"/var/lib/unbroken\"", "flag", "--data"], ["admin.listen", "\"127.0.0.1:7883\"", "default", ""],
+].map(([name, value, source, origin]) => ({ name, value, source, origin, after_restart: name === "broker.shards" ? "4" : null }));
 
 function read(world, [name, id, more], query) {
   switch (name) {
     case "delivery": return id === "checkpoints" ? checkpoints(world) : delivery(world);
-    case "node": return { version: "0.1.0", process_id: 4711, started: ago(8000), shards: 2, data_directory: "/var/lib/unbroken" };
-    case "listeners": return listOf([{ name: "tcp", protocol: "mqtt", address: "127.0.0.1:1883", tls: false, connections: 1180 }, { name: "ws", protocol: "ws", address: "127.0.0.1:8083", tls: false, connections: 24 }]);
-    case "certificates": return listOf([{ file: "/etc/unbroken/broker.pem", what: "certificate", not_after: ago(-86_400 * 9) }, { file: "/etc/unbroken/ca.pem", what: "authority", not_after: ago(-86_400 * 900) }]);
-    case "clients": return id === undefined ? clients(query) : client(Number(id.slice(7)));
-    case "sessions": return id === undefined ? { ...clients(query), items: clients(query).items.map((row, n) => ({ ...row, connected: n % 4 !== 0, expiry_s: 3600 })) } : { ...client(Number(id.slice(7))), connected: true, expiry_s: 3600, subscriptions: [{ filter: "plant/#", qos: 1 }, { filter: "$share/a/jobs", qos: 1, group: "a" }] };
-    case "subscriptions": return listOf([{ client: "historian", filter: "plant/#", qos: 1 }, { client: "phone-3", filter: "plant/+/oven2/temperature", qos: 1, no_local: true }]);
-    case "groups": return listOf([{ group: "workers", filter: "jobs/#", members: ["worker-1", "worker-2"] }]);
+    case "node": return { version: "0.1.0", process_id: 4711, started: ago(8000), uptime_s: 8000, shards: 2, data_directory: "/var/lib/unbroken", store: "ok" };
+    case "listeners": return listOf([{ number: 0, name: "plant", protocol: "mqtt", address: "127.0.0.1:1883", admits: "users", trusted_proxies: [], mount_point: null, certificate_files: [], max_connections: 100_000 }, { number: 1, name: null, protocol: "ws", address: "127.0.0.1:8083", admits: "everyone", trusted_proxies: [], mount_point: null, certificate_files: [], max_connections: null }]);
+    case "certificates": return listOf([{ file: "/etc/unbroken/broker.pem", what: "certificate", expires: ago(-86_400 * 9.5), days_left: 9 }, { file: "/etc/unbroken/ca.pem", what: "authority", expires: ago(-86_400 * 900), days_left: 899 }]);
+    case "clients": return id === undefined ? clients(query, client) : client(Number(id.slice(7)));
+    case "sessions": return id === undefined ? clients(query, session) : { ...session(Number(id.slice(7))), subscription_list: SUBSCRIPTIONS };
+    case "subscriptions": return listOf(SUBSCRIPTIONS);
+    case "groups": return listOf([{ group: "workers", filter: "jobs/#", members: 40, member_list: [{ client_id: "worker-1", qos: 1, state: "ready" }, { client_id: "worker-2", qos: 1, state: "away" }] }]);
     case "incidents": {
       const all = world.state === "green" || world.state === "empty" ? [] : INCIDENTS;
       if (id === undefined) return listOf(all);
-      const found = all.find((incident) => incident.id === id);
-      if (more === "proof") return { lane: found.lane, root: "0a51f35315c5f54a5402c5fe23f6a800" };
-      return found && { ...found, hops: id === "17" ? HOPS : [], neighbours: id === "17" ? [-2, -1, 0, 1, 2].map((d) => ({ number: found.first + d, outcome: d === 0 ? "lost" : "acknowledged", at: ago(64.2 - d / 10) })) : [] };
+      const found = all.find((incident) => String(incident.id) === id);
+      if (!found) return undefined;
+      const detail = { incident: found, previous: neighbour(found.first - 1), next: neighbour(found.last + 1), lane: null, is_repairable: found.is_stamped, not_repairable_because: found.is_stamped ? null : "its publisher does not stamp its messages, so it cannot be asked to send one again", as_of: new Date().toISOString() };
+      return more === "proof" ? { unbroken_incident: 1, evidence: detail } : detail;
     }
-    case "lanes": return listOf(["press-7", "oven-2", "conveyor-1"].map((publisher, n) => ({ id: ["0f4b9736d6a423ad", "a93c11d0b5e6f702", "77b0c6f1d2a49e38"][n], publisher, epoch: 1795291445, messages: 1_204_331 - n * 300_000, state: n === 0 && world.state === "red" ? "faulty" : n === 1 ? "unproven" : "proven", checkpoint: { number: 12, at: ago(2 + n) }, time_to_proof_ms: n === 1 ? null : 42 + n })));
+    case "lanes": return listOf(["press-7", "oven-2", "conveyor-1"].map((publisher, n) => ({ id: ["0f4b9736d6a423ad", "a93c11d0b5e6f702", "77b0c6f1d2a49e38"][n], publisher, user: "plant", epoch: 1795291445, is_stamped: n !== 1, next: 1_204_331 - n * 300_000, scope_start: 0, state: n === 0 && world.state === "red" ? "faulty" : n === 1 ? "counted" : "proven", checkpoint: n === 1 ? null : { size: 1024, at: ago(2 + n) }, windows: { proven: 1176 - n * 293, faulty: 0, unproven: 0 }, lost: 0, open_ms: null, time_to_proof_ms: n === 1 ? null : 42 + n })));
     case "series": return series(query);
-    case "topics": return id === "value" ? { topic: query.get("topic"), payload_base64: Buffer.from((20 + Math.random()).toFixed(2)).toString("base64"), size_bytes: 5, qos: 1, retained: true, at: ago(1), publisher: "oven-2" } : topics(query);
-    case "users": return listOf([{ name: "plant", roles: ["sensor"] }, { name: "historian", roles: ["reader"], origin: "file" }]);
-    case "roles": return listOf([{ name: "sensor", rules: ["allow publish plant/${client}/#"] }, { name: "reader", rules: ["allow subscribe #", "deny subscribe secret/#"] }]);
-    case "bans": return listOf([{ client: "noisy-1", until: ago(-3000), reason: "too many connections", automatic: true }]);
-    case "access": return listOf([{ id: 1, at: ago(30), client: "phone-3", user: "guest", action: "publish", topic: "plant/line1/stop", reason: "no rule allows it" }]);
+    case "topics": return id === "value" ? { topic: query.get("topic"), ...value((20 + Math.random()).toFixed(2)) } : topics(query);
+    case "users": return listOf([{ name: "plant", roles: ["sensor"] }, { name: "historian", roles: ["reader"] }]);
+    case "roles": return listOf([{ name: "sensor", everyone: false, anonymous: false, users: ["plant"], user_count: 1, rules: [{ effect: "allow", rule: "publish plant/{client}/#" }] }, { name: "reader", everyone: true, anonymous: false, users: [], user_count: 0, rules: [{ effect: "allow", rule: "subscribe,receive #" }, { effect: "deny", rule: "subscribe,receive secret/#" }] }]);
+    case "bans": return listOf([{ kind: "client", target: "noisy-1", since: ago(600), until: ago(-3000), reason: "floods the line", is_automatic: false }, { kind: "address", target: "10.9.0.7", since: null, until: ago(-60), reason: "too many logins from it have failed", is_automatic: true }]);
+    case "access": return { ...listOf([{ at: ago(30), what: "message", client_id: "phone-3", user: "guest", address: "10.9.0.3", topic: "plant/line1/stop", reason: "not-authorized", count: 12 }]), missed_events: 0 };
     case "config": return listOf(CONFIG);
     case "logs": return listOf([{ at: ago(3), level: "info", message: "client connected", fields: { client: "sensor-000001", user: "plant", address: "10.1.0.1:50001" } }, { at: ago(20), level: "warn", message: "queue full", fields: { client: "phone-3", dropped: 214 } }, { at: ago(64), level: "error", message: "fault: a message was lost", fields: { lane: "0f4b9736d6a423ad", number: 1_204_118 } }]);
     case "traces": return listOf([{ id: "t1", client: "press-7", caller: "admin", until: ago(-40), events: 118 }]);
     case "accounts": return listOf([{ name: "admin", role: "admin" }, { name: "shift", role: "operator" }]);
-    case "tokens": return listOf([{ id: "k1", name: "grafana", role: "viewer", expires: ago(-86_400 * 40), last_used: ago(20) }]);
-    case "history": return listOf([{ id: 2, at: ago(900), caller: "admin", action: "POST /config/reload", target: null, outcome: "200", address: "127.0.0.1" }, { id: 1, at: ago(5000), caller: "admin", action: "POST /incidents/{id}/note", target: "12", outcome: "200", address: "127.0.0.1" }]);
-    case "demonstration": return world.demonstration ? progress(world.demonstration) : { running: false };
+    case "tokens": return listOf([{ id: "k1", name: "grafana", role: "viewer", scope: [], created: ago(900), created_by: "admin", is_expired: false, expires: ago(-86_400 * 40), last_used: ago(20) }]);
+    case "history": return listOf([{ id: 2, at: ago(900), caller: "admin", action: "POST /config/reload", target: "/api/v1/config/reload", outcome: "done", status: 200, address: "127.0.0.1" }, { id: 1, at: ago(5000), caller: "admin", action: "POST /incidents/{id}/note", target: "12", outcome: "done", status: 200, address: "127.0.0.1" }]);
+    case "demonstration": return world.demonstration ? progress(world.demonstration) : undefined;
     default: return undefined;
   }
 }
@@ -196,23 +213,24 @@ function read(world, [name, id, more], query) {
 function progress(demonstration) {
   const sent = Math.floor((Date.now() - demonstration.from) / 20);
   const at = (time, delay) => (Date.now() - time > delay ? new Date(time + delay).toISOString() : null);
-  const faults = demonstration.faults.map(({ kind, from, number }) => ({ id: from, kind, number, injected_at: new Date(from).toISOString(), named_at: at(from, 300), repaired_at: at(from, 900), name: `number ${number} is ${kind === "drop" ? "lost" : kind}` }));
-  return { running: true, as_of: new Date().toISOString(), sent, received: sent, verified: sent, faults };
+  const faults = demonstration.faults.map(({ kind, from, number }) => ({ kind, asked_at: new Date(from).toISOString(), injected_at: at(from, 20), number, named_at: at(from, 300), named: kind === "drop" ? "lost" : kind, incident: null, repaired_at: at(from, 900) }));
+  return { state: "running", started_at: new Date(demonstration.from).toISOString(), ends_at: ago(-600), topic: "unbroken/demonstration/plant", lane: "77b0c6f1d2a49e38", sent, received: sent, verified: sent, faults, error: null };
 }
 
 function checkpoints(world) {
   return listOf(Array.from({ length: 120 }, (_, n) => {
-    const state = n === 100 && world.state === "red" ? "faulty" : n === 40 || n === 41 ? "unproven" : "proven";
-    return { at: ago((120 - n) * 5), state, [state]: 1 + (n % 3), incident: state === "faulty" ? "17" : undefined };
+    const state = n === 100 && world.state === "red" ? "faulty" : n === 40 || n === 41 ? "unproven" : n === 119 ? "open" : n === 12 ? "unknown" : "proven";
+    return { at: ago(120 - n), state, published: 1180, expected: 3521, delivered: 3500, dropped: state === "unproven" ? 21 : 0, faults: state === "faulty" ? 1 : 0, windows: { proven: 1, faulty: 0, unproven: 0 }, incident: state === "faulty" ? 17 : null };
   }));
 }
 
 function write(world, [name, id, more], query, body) {
   if (name === "demonstration" && id === undefined) world.demonstration = { from: Date.now(), faults: [] };
   if (name === "demonstration" && id === "fault") world.demonstration.faults.push({ kind: body.kind, from: Date.now(), number: Math.floor((Date.now() - world.demonstration.from) / 20) });
-  if (name === "access") return { allowed: body.topic !== "plant/line1/stop", steps: ["user guest has the role reader", "no rule of reader allows publish plant/line1/stop"] };
+  if (name === "access") return { allowed: body.topic !== "plant/line1/stop", reason: "no rule allows it", rule: null, role: "reader", mount: null, max_qos: 2, retain: true };
+  if (name === "config") return { changes: ["limits.queue_messages: 1000 → 2000 (applied)"] };
   if (name === "traces") return { id: "t1" };
-  if (name === "tokens") return { id: "k2", name: body.name, token: "unb_9f2c7d" };
+  if (name === "tokens") return { id: "k2", name: body.name, secret: "unb_9f2c7d" };
   return {};
 }
 

@@ -83,6 +83,7 @@ function Light() {
 }
 
 function Account() {
+  const leave = me.value.csrf ? "Sign out" : "Sign in";
   return html`<div class="account">
     <p><b>${me.value.name}</b><span class="quiet">${me.value.role}</span></p>
     <div class="account-buttons">
@@ -90,7 +91,7 @@ function Account() {
         <${Icon} name="theme" /></button>
       <button type="button" class="icon-only" title="Keyboard" aria-label="Keyboard" onClick=${showKeys}>
         <${Icon} name="help" /></button>
-      <button type="button" class="icon-only" title="Sign out" aria-label="Sign out" onClick=${signOut}>
+      <button type="button" class="icon-only" title=${leave} aria-label=${leave} onClick=${signOut}>
         <${Icon} name="out" /></button>
     </div>
   </div>`;

@@ -45,7 +45,7 @@ export function send(method, path, body, query) {
 async function ask(method, path, { body, query, aborted }) {
   const headers = { accept: "application/json" };
   if (body !== undefined) headers["content-type"] = "application/json";
-  if (method !== "GET" && me.value) headers["x-csrf-token"] = me.value.csrf;
+  if (method !== "GET" && me.value?.csrf) headers["x-csrf-token"] = me.value.csrf;
   let response;
   try {
     response = await fetch(address(path, query), {
@@ -87,7 +87,7 @@ export async function identify() {
 
 export async function signOut() {
   try {
-    await send("POST", "/sign-out", {});
+    if (me.value.csrf) await send("POST", "/sign-out");
   } finally {
     ended.value = "";
     me.value = false;

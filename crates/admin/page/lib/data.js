@@ -6,13 +6,14 @@ import { live } from "./live.js";
 const EMPTY = { data: null, error: null, asOf: null, path: null };
 
 /**
- * What a path answers. `every` milliseconds it is asked again, as long as the page is visible.
+ * What a path answers. `every` milliseconds it is asked again, as long as the page is visible. A `query` that changes
+ * with time is a function, and `key` says which question it is.
  * Returns also `reload`, and `isStale` if the last question failed.
  */
-export function useAnswer(path, { query, every = 0 } = {}) {
+export function useAnswer(path, { query, every = 0, key } = {}) {
   const [state, setState] = useState(EMPTY);
   const [turn, setTurn] = useState(0);
-  const question = path && JSON.stringify([path, query]);
+  const question = path && JSON.stringify([path, key ?? query]);
   useEffect(() => {
     if (!path) return undefined;
     const control = new AbortController();
@@ -20,7 +21,7 @@ export function useAnswer(path, { query, every = 0 } = {}) {
     const load = async () => {
       if (!document.hidden || !every) {
         try {
-          const data = await get(path, { query, signal: control.signal });
+          const data = await get(path, { query: key ? query() : query, signal: control.signal });
           setState({ data, error: null, asOf: data?.as_of ?? new Date().toISOString(), path: question });
         } catch (error) {
           if (error.name === "AbortError") return;

@@ -55,8 +55,9 @@ export function span(seconds) {
   return parts.filter(Boolean).join(" ");
 }
 
-export function percent(value) {
-  return isKnown(value) ? `${number(value)} %` : NONE;
+/** A part of 1, such as of one core. */
+export function share(value) {
+  return isKnown(value) ? `${number(value * 100)} %` : NONE;
 }
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });

@@ -3,7 +3,7 @@ import { html, useState } from "../lib/view.js";
 import { may, pathOf, send } from "../lib/api.js";
 import { usePage } from "../lib/data.js";
 import { ask, notify } from "../lib/dialog.js";
-import { Choice, Empty, Failure, Field, Pager, Panel, State, Table, Tabs, Title } from "../lib/parts.js";
+import { Empty, Facts, Failure, Field, Pager, Panel, State, Table, Tabs, Title } from "../lib/parts.js";
 import { href, route, setQuery } from "../lib/route.js";
 import * as format from "../lib/format.js";
 
@@ -18,7 +18,7 @@ export default function Access() {
     <${View} />`;
 }
 
-const ACTIONS = [["publish", "publish to"], ["subscribe", "subscribe to"], ["receive", "receive from"]];
+const ACTIONS = [["connect", "connect"], ["publish", "publish to"], ["subscribe", "subscribe to"], ["receive", "receive from"]];
 
 function Explain() {
   const { user = "", client = "", action = "publish", topic = "" } = route.value.query;
@@ -30,7 +30,7 @@ function Explain() {
     setQuery(question);
     setError(null);
     try {
-      setAnswer(await send("POST", "/access/explain", { ...question, user: question.user || null, client: question.client || null }));
+      setAnswer(await send("POST", "/access/explain", { ...question, user: question.user || null }));
     } catch (problem) {
       setAnswer(null);
       setError(problem);
@@ -42,7 +42,7 @@ function Explain() {
       <${Field} label="Client id" name="client" value=${client} />
       <${Field} label="Action">${(own) => html`<select ...${own} name="action">
         ${ACTIONS.map(([key, text]) => html`<option value=${key} selected=${key === action}>${text}</option>`)}</select>`}<//>
-      <${Field} label="Topic or filter" name="topic" value=${topic} required />
+      <${Field} label="Topic or filter" name="topic" value=${topic} hint="Whole, with its mount point" />
       <button type="submit" class="primary">Explain</button>
     </form>
     <div aria-live="polite">
@@ -53,33 +53,37 @@ function Explain() {
 }
 
 function Verdict({ answer }) {
-  const isAllowed = answer.allowed ?? answer.verdict === "allowed";
-  const steps = answer.steps ?? answer.rules ?? [];
+  const { allowed: isAllowed, reason, rule, role, mount } = answer;
   return html`<div class="stack explain">
-    <p><${State} tone=${isAllowed ? "ok" : "bad"}><b>${isAllowed ? "Allowed" : "Denied"}</b><//>
-      ${answer.because && html` <span>${answer.because}</span>`}</p>
-    ${steps.length > 0 && html`<ol>${steps.map((step) => html`<li>${typeof step === "string" ? step : html`
-      ${step.words ?? step.rule} <span class="quiet">${step.origin ?? step.from ?? ""}</span>`}</li>`)}</ol>`}
-    ${answer.words && html`<pre>${answer.words}</pre>`}
+    <p><${State} tone=${isAllowed ? "ok" : "bad"}><b>${isAllowed ? "Allowed" : "Denied"}</b><//> <span>${reason}</span></p>
+    <${Facts} items=${[
+      ["Rule", rule && html`<span class="mono">${rule}</span>`],
+      ["Role", role],
+      ["Highest QoS", isAllowed ? answer.max_qos : null],
+      ["May be retained", isAllowed ? (answer.retain ? "yes" : "no") : null],
+      ["Mount point", mount],
+    ]} />
   </div>`;
 }
+
+const DENIED = { connect: "connect", subscribe: "subscribe", message: "message", connection: "ended" };
 
 function Denied() {
   const { cursor } = route.value.query;
   const answer = usePage("/access/denied", { query: { cursor }, every: 3000 });
   const columns = [
     { head: "Time", cell: (row) => html`<time datetime=${row.at}>${format.time(row.at)}</time>` },
-    { head: "Client", cell: (row) => row.client ?? "–" },
+    { head: "What", cell: (row) => DENIED[row.what] ?? row.what },
+    { head: "Client", cell: (row) => row.client_id ?? "–" },
     { head: "User", isWide: true, cell: (row) => row.user ?? "–" },
-    { head: "Action", cell: (row) => row.action ?? "–" },
+    { head: "Address", isWide: true, cell: (row) => row.address ?? "–" },
     { head: "Topic", isMain: true, cell: (row) => html`<span class="mono">${row.topic ?? "–"}</span>` },
-    { head: "Reason", isWide: true, cell: (row) => row.reason ?? "–" },
-    { head: "Explain", cell: (row) => row.topic && html`<a href=${href(["access"],
-      { user: row.user, client: row.client, action: row.action, topic: row.topic })}>Why?</a>` },
+    { head: "Reason", cell: (row) => row.reason },
+    { head: "Times", isNumber: true, cell: (row) => format.count(row.count) },
   ];
   return html`<${Panel} title="Denied attempts, newest first" answer=${answer}>
     ${answer.items.length > 0
-      ? html`<${Table} label="Denied attempts" columns=${columns} rows=${answer.items} keyOf=${(row) => row.id ?? `${row.at}${row.client}${row.topic}`} />`
+      ? html`<${Table} label="Denied attempts" columns=${columns} rows=${answer.items} keyOf=${(row) => `${row.at} ${row.client_id} ${row.topic}`} />`
       : html`<${Empty} title="Nothing was denied" />`}
     <${Pager} count=${answer.items.length} isFirst=${!cursor} next=${answer.next}
       onFirst=${() => setQuery({ cursor: "" }, { step: true })} onNext=${() => setQuery({ cursor: answer.next }, { step: true })} />
@@ -105,13 +109,12 @@ function Users() {
   const columns = [
     { head: "Name", isMain: true, cell: (row) => row.name },
     { head: "Roles", cell: (row) => list(row.roles) },
-    { head: "From", isWide: true, cell: (row) => row.origin ?? "–" },
-    { head: "", cell: (row) => may("admin") && row.origin !== "file" && html`<span class="row-actions">
+    { head: "", cell: (row) => may("admin") && html`<span class="row-actions">
       <button type="button" onClick=${() => edit(row)}>Change</button>
       <button type="button" class="danger" onClick=${() => remove("/users", row.name, answer)}>Remove</button></span>` },
   ];
   const add = may("admin") && html`<button type="button" onClick=${() => edit(null)}>Add a user</button>`;
-  return html`<${Panel} title="Users" answer=${answer} actions=${add}>
+  return html`<${Panel} title="Users of the store" answer=${answer} actions=${add}>
     ${answer.items.length > 0
       ? html`<${Table} label="Users" columns=${columns} rows=${answer.items} keyOf=${(row) => row.name} />`
       : html`<${Empty} title="No user">Clients connect as the listeners permit.<//>`}
@@ -126,35 +129,44 @@ function Roles() {
     fields: [
       ...(role ? [] : [{ label: "Name", name: "name", required: true }]),
       { label: "Rules", name: "rules", value: (role?.rules ?? []).map(ruleText).join("; "), required: true,
-        hint: "Such as: allow publish plant/#; deny subscribe secret/#" },
+        hint: "Such as: allow publish,subscribe plant/#; deny receive secret/#" },
     ],
-    run: ({ name = role?.name, rules }) => send("PUT", `/roles${pathOf(name)}`,
-      { rules: rules.split(";").map((rule) => rule.trim()).filter(Boolean) })
+    run: ({ name = role?.name, rules }) => send("PUT", `/roles${pathOf(name)}`, { rules: readRules(rules) })
       .then(() => done(answer, `${name} was ${role ? "changed" : "added"}.`)),
   });
+  const holders = (row) => [row.everyone && "everyone", row.anonymous && "clients without a user", ...row.users.slice(0, 5),
+    row.user_count > 5 && `${row.user_count - 5} more`].filter(Boolean).join(", ") || "–";
   const columns = [
     { head: "Name", cell: (row) => row.name },
-    { head: "Rules", isMain: true, cell: (row) => html`<ul class="mono">${(row.rules ?? []).map((rule) => html`<li>${ruleText(rule)}</li>`)}</ul>` },
-    { head: "", cell: (row) => may("admin") && row.origin !== "file" && html`<span class="row-actions">
+    { head: "Rules", isMain: true, cell: (row) => html`<ul class="mono">${row.rules.map((rule) => html`<li>${ruleText(rule)}</li>`)}</ul>` },
+    { head: "Held by", cell: holders },
+    { head: "", cell: (row) => may("admin") && html`<span class="row-actions">
       <button type="button" onClick=${() => edit(row)}>Change</button>
       <button type="button" class="danger" onClick=${() => remove("/roles", row.name, answer)}>Remove</button></span>` },
   ];
   const add = may("admin") && html`<button type="button" onClick=${() => edit(null)}>Add a role</button>`;
-  return html`<${Panel} title="Roles" answer=${answer} actions=${add}>
+  return html`<${Panel} title="Roles of the store" answer=${answer} actions=${add}>
     ${answer.items.length > 0
       ? html`<${Table} label="Roles" columns=${columns} rows=${answer.items} keyOf=${(row) => row.name} />`
       : html`<${Empty} title="No role" />`}
   <//>`;
 }
 
-function ruleText(rule) {
-  if (typeof rule === "string") return rule;
-  return [rule.verdict ?? (rule.allow ? "allow" : "deny"), rule.action, rule.topic ?? rule.filter].filter(Boolean).join(" ");
+function ruleText({ effect, rule }) {
+  return `${effect} ${rule}`;
+}
+
+function readRules(text) {
+  const lines = text.split(";").map((line) => line.trim()).filter(Boolean);
+  return lines.map((line) => {
+    const [effect, ...rest] = line.split(" ");
+    return { effect, rule: rest.join(" ") };
+  });
 }
 
 function Bans() {
   const answer = usePage("/bans");
-  const what = (row) => ["client", "user", "address"].filter((kind) => row[kind]).map((kind) => `${kind} ${row[kind]}`).join(", ");
+  const what = (row) => `${row.kind} ${row.target}`;
   const add = () => ask({
     title: "Ban",
     button: "Ban",
@@ -173,13 +185,13 @@ function Bans() {
     title: "Remove this ban",
     text: what(row),
     button: "Remove",
-    run: () => send("DELETE", "/bans", undefined, { client: row.client, user: row.user, address: row.address })
+    run: () => send("DELETE", "/bans", undefined, { [row.kind]: row.target })
       .then(() => done(answer, "The ban was removed.")),
   });
   const columns = [
     { head: "Banned", isMain: true, cell: what },
-    { head: "Until", cell: (row) => (row.until ? format.time(row.until) : "removed") },
-    { head: "Reason", isWide: true, cell: (row) => row.reason ?? (row.automatic ? "automatic" : "–") },
+    { head: "Until", cell: (row) => (row.until ? format.time(row.until) : "it is removed") },
+    { head: "Reason", isWide: true, cell: (row) => (row.is_automatic ? `${row.reason} (automatic)` : row.reason || "–") },
     { head: "", cell: (row) => may("admin") && html`<span class="row-actions"><button type="button" onClick=${() => lift(row)}>Remove</button></span>` },
   ];
   const button = may("admin") && html`<button type="button" onClick=${add}>Ban</button>`;

@@ -3,7 +3,7 @@ import { html } from "../lib/view.js";
 import { may, pathOf, send } from "../lib/api.js";
 import { useAnswer, usePage } from "../lib/data.js";
 import { ask, notify } from "../lib/dialog.js";
-import { Empty, Facts, Failure, Field, Pager, Panel, Search, Table, Title } from "../lib/parts.js";
+import { Empty, Facts, Failure, Field, Pager, Panel, Search, State, Table, Title } from "../lib/parts.js";
 import { go, href, route, setQuery } from "../lib/route.js";
 import * as format from "../lib/format.js";
 
@@ -17,11 +17,11 @@ function List() {
   const answer = usePage("/clients", { query: { search, user, listener, cursor }, every: cursor ? 0 : 5000 });
   const filter = (name) => (event) => setQuery({ [name]: event.target.value, cursor: "" });
   const columns = [
-    { head: "Client", isMain: true, cell: (row) => html`<a href=${href(["clients", row.id])}>${row.id}</a>` },
+    { head: "Client", isMain: true, cell: (row) => html`<a href=${href(["clients", row.client_id])}>${row.client_id}</a>` },
     { head: "User", cell: (row) => row.user ?? "–" },
     { head: "Address", isWide: true, cell: (row) => row.address ?? "–" },
-    { head: "Listener", isWide: true, cell: (row) => row.listener ?? "–" },
-    { head: "MQTT", isWide: true, cell: (row) => row.version ?? row.protocol ?? "–" },
+    { head: "Listener", isWide: true, cell: (row) => row.listener_name ?? row.listener },
+    { head: "MQTT", isWide: true, cell: (row) => row.protocol },
     { head: "Connected", cell: (row) => html`<span class="nowrap">${format.age(row.connected_since)}</span>` },
     { head: "Queued", of: "queued", isNumber: true, cell: (row) => format.count(row.queued) },
     { head: "In flight", of: "in flight", isNumber: true, isWide: true, cell: (row) => format.count(row.in_flight) },
@@ -34,7 +34,7 @@ function List() {
     </div>
     <${Panel} title="Connected" of="clients" answer=${answer}>
       ${answer.items.length > 0
-        ? html`<${Table} label="Clients" columns=${columns} rows=${answer.items} keyOf=${(row) => row.id} />`
+        ? html`<${Table} label="Clients" columns=${columns} rows=${answer.items} keyOf=${(row) => row.client_id} />`
         : html`<${Empty} title=${search || user || listener ? "No client matches" : "No client is connected"} />`}
       <${Pager} count=${answer.items.length} isFirst=${!cursor} next=${answer.next}
         onFirst=${() => setQuery({ cursor: "" }, { step: true })}
@@ -49,39 +49,33 @@ function One({ id }) {
     return html`<${Title}>${id}<//>${answer.error ? html`<${Failure} error=${answer.error} />` : html`<p class="quiet">Loading …</p>`}
       <p><a href=${href(["sessions", id])}>Look for its session</a></p>`;
   }
-  return html`<${Title} actions=${html`<${Actions} client=${client} />`} lead="Client">${client.id}<//>
+  return html`<${Title} actions=${html`<${Actions} client=${client} />`} lead="Client">${client.client_id}<//>
     <div class="grid">
       <${Panel} title="Connection" answer=${answer}><${Facts} items=${[
         ["User", client.user],
         ["Address", client.address],
-        ["Listener", client.listener],
-        ["MQTT", client.version ?? client.protocol],
+        ["Listener", client.listener_name ?? client.listener],
+        ["MQTT", client.is_bridge ? `${client.protocol}, a bridge` : client.protocol],
         ["Connected", `${format.age(client.connected_since)}, since ${format.time(client.connected_since)}`],
-        ["Keep alive", client.keep_alive_s === undefined ? null : format.span(client.keep_alive_s)],
-        ["Clean start", yesNo(client.clean_start)],
-        ["Session expires", expiry(client.session_expiry_s ?? client.expires_s), "expires"],
-        ["Will", client.will_topic ?? client.will?.topic],
-        ["TLS", client.tls],
+        ["Keep alive", client.keep_alive_s === null ? "off" : format.span(client.keep_alive_s)],
+        ["Session expires", expiry(client.session_expiry_s), "expires"],
+        ["Will", client.will_topic],
+        ["Mount point", client.mount],
       ]} /><//>
       <${Panel} title="Messages" answer=${answer}><${Facts} items=${[
         ["Queued", format.count(client.queued), "queued"],
         ["In flight", format.count(client.in_flight), "in flight"],
-        ["Subscriptions", html`<a href=${href(["subscriptions"], { client: client.id })}>${format.count(client.subscriptions)}</a>`, "subscriptions"],
-        ["Received from it", client.received === undefined ? null : format.count(client.received)],
-        ["Sent to it", client.sent === undefined ? null : format.count(client.sent)],
-        ["Dropped", client.dropped === undefined ? null : format.count(client.dropped), "dropped"],
-        ["Session", html`<a href=${href(["sessions", client.id])}>Its session</a>`, "session"],
+        ["Subscriptions", html`<a href=${href(["subscriptions"], { client: client.client_id })}>${format.count(client.subscriptions)}</a>`, "subscriptions"],
+        ["Queued bytes", format.bytes(client.queued_bytes)],
+        ["For its socket", format.bytes(client.output_bytes)],
+        ["Rate", client.is_over_rate ? html`<${State} tone="warn">over its rate<//>` : null],
+        ["Session", html`<a href=${href(["sessions", client.client_id])}>Its session</a>`, "session"],
       ]} /><//>
     </div>`;
 }
 
-export function yesNo(value) {
-  return value === undefined || value === null ? null : value ? "yes" : "no";
-}
-
 export function expiry(seconds) {
-  if (seconds === undefined) return null;
-  if (seconds === null || seconds >= 0xffff_ffff) return "never";
+  if (seconds === null) return "never";
   return seconds === 0 ? "at disconnect" : format.span(seconds);
 }
 
@@ -89,20 +83,20 @@ function Actions({ client }) {
   if (!may("operator")) return null;
   const disconnect = () => ask({
     title: "Disconnect this client",
-    text: `${client.id} may connect again at once.`,
+    text: `${client.client_id} may connect again at once.`,
     button: "Disconnect",
     isDanger: true,
-    run: () => send("POST", `/clients${pathOf(client.id)}/disconnect`, {}).then(() => {
-      notify(`${client.id} was disconnected.`);
+    run: () => send("POST", `/clients${pathOf(client.client_id)}/disconnect`, {}).then(() => {
+      notify(`${client.client_id} was disconnected.`);
       go(["clients"]);
     }),
   });
   return html`<button type="button" onClick=${disconnect}>Disconnect</button>
-    ${may("admin") && html`<button type="button" class="danger" onClick=${() => banClient(client.id)}>Ban</button>`}`;
+    ${may("admin") && html`<button type="button" class="danger" onClick=${() => banClient(client.client_id)}>Ban</button>`}`;
 }
 
 /** Asks how long a client id is banned. */
-export function banClient(id) {
+function banClient(id) {
   ask({
     title: "Ban this client",
     text: `${id} is disconnected, and refused until the ban ends.`,

@@ -8,68 +8,86 @@ import { Copy, Facts, Failure, Panel, State, Table, Title } from "../lib/parts.j
 import { href, route } from "../lib/route.js";
 import * as format from "../lib/format.js";
 
-export const KINDS = {
-  lost: "Lost",
-  duplicated: "Duplicated",
-  reordered: "Reordered",
-  altered: "Altered",
-  dropped: "Dropped",
-  forged: "Forged",
-  injected: "Injected",
-  unproven: "Unproven",
-};
+/** Kinds whose words are not their names with a capital letter. */
+const WORDS = { "root-differs": "Root differs", "not-judged": "Not judged", "end-contradicted": "End contradicted",
+  "two-producers": "Two producers", crash: "Crash before the start" };
+export const KINDS = ["dropped", "lost", "duplicated", "repeated", "reordered", "altered", "injected", "forged",
+  "root-differs", "contradicted", "end-contradicted", "two-producers", "intruded", "unbalanced", "not-judged", "crash"];
 
-export function toneOf({ kind, ignored, repaired_at: repaired }) {
-  if (ignored) return "idle";
-  if (repaired) return "ok";
-  return kind === "dropped" || kind === "unproven" ? "warn" : "bad";
+export function kindWord(kind) {
+  return WORDS[kind] ?? kind.charAt(0).toUpperCase() + kind.slice(1);
+}
+
+function toneOf({ severity, state }) {
+  if (state === "ignored") return "idle";
+  if (state === "repaired") return "ok";
+  return severity === "red" ? "bad" : "warn";
+}
+
+export function IncidentTable({ rows }) {
+  const columns = [
+    { head: "Last seen", cell: (row) => html`<time datetime=${row.last_at}>${format.time(row.last_at)}</time>` },
+    { head: "What", cell: (row) => html`<a href=${href(["incident", String(row.id)])}><${State} tone=${toneOf(row)}>
+      ${kindWord(row.kind)}${row.state === "open" ? "" : `, ${row.state}`}<//></a>` },
+    { head: "Messages", isNumber: true, cell: (row) => format.count(row.count) },
+    { head: "Topic", isMain: true, cell: (row) => html`<span class="mono">${row.topic ?? "–"}</span>` },
+    { head: "Publisher", isWide: true, cell: (row) => row.publisher ?? "–" },
+    { head: "Subscriber", isWide: true, cell: (row) => row.subscriber ?? "–" },
+    { head: "Reason", isWide: true, cell: (row) => html`<span class="nowrap">${row.reason}</span>` },
+  ];
+  return html`<${Table} label="Incidents" columns=${columns} rows=${rows} keyOf=${(row) => row.id} />`;
 }
 
 export default function Incident() {
   const [, id] = route.value.path;
   const path = id && `/incidents${pathOf(id)}`;
   const answer = useAnswer(path, { every: 5000 });
-  const incident = answer.data;
-  if (!incident) {
+  if (!answer.data) {
     return html`<${Title}>Incident<//>${answer.error
       ? html`<${Failure} error=${answer.error} />` : html`<p class="quiet" role="status">Loading …</p>`}`;
   }
-  return html`<${Title} lead=${incident.words} actions=${html`<${Actions} incident=${incident} path=${path} reload=${answer.reload} />`}>
-      ${KINDS[incident.kind] ?? incident.kind}: ${range(incident)}
-    <//>
+  const { incident } = answer.data;
+  const actions = html`<${Actions} detail=${answer.data} path=${path} reload=${answer.reload} />`;
+  return html`<p class="back"><a href="#/incidents">Incidents</a></p>
+    <${Title} lead=${incident.words} actions=${actions}>${kindWord(incident.kind)}${range(incident)}<//>
     <div class="grid">
       <${Summary} incident=${incident} answer=${answer} />
       <${Way} incident=${incident} />
-      <${Neighbours} incident=${incident} />
+      <${Neighbours} detail=${answer.data} />
     </div>`;
 }
 
-function range({ first, last_number: last, count }) {
-  if (first === undefined || first === null) return format.plural(count, "message");
-  return count > 1 ? `numbers ${format.count(first)} to ${format.count(last ?? first + count - 1)}` : `number ${format.count(first)}`;
+function range({ first, last, count }) {
+  if (first === null) return count > 0 ? `: ${format.plural(count, "message")}` : "";
+  return first === last ? `: number ${format.count(first)}` : `: numbers ${format.count(first)} to ${format.count(last)}`;
 }
 
-function Actions({ incident, path, reload }) {
+function Actions({ detail, path, reload }) {
+  const { incident, is_repairable: isRepairable, not_repairable_because: why } = detail;
   const proof = async () => JSON.stringify(await get(`${path}/proof`), null, 2);
   const repair = () => attempt(() => send("POST", `${path}/repair`, {}), "The publisher was asked to send it again.").then(reload);
-  const ignore = () => ask({
-    title: "Ignore this incident",
-    text: "It stays in the list, and no longer makes Delivery red. The note says why, with your name.",
-    button: "Ignore",
-    fields: [{ label: "Note", name: "text", required: true, maxlength: 1000 }],
-    run: ({ text }) => send("POST", `${path}/note`, { text, ignore: true }).then(reload),
+  const note = (ignore) => ask({
+    title: ignore ? "Ignore this incident" : "Open this incident again",
+    text: ignore ? "It stays in the list, and no longer counts for Delivery. The note says why, with your name." : undefined,
+    button: ignore ? "Ignore" : "Open again",
+    fields: [{ label: "Note", name: "text", required: ignore, maxlength: 1000 }],
+    run: ({ text }) => send("POST", `${path}/note`, { text, ignore }).then(reload),
   });
+  const isIgnored = incident.state === "ignored";
   return html`<${Copy} text=${proof} label="Copy the proof" />
     ${may("operator") && html`
-      <button type="button" onClick=${repair}>Ask for repair</button>
-      ${!incident.ignored && html`<button type="button" onClick=${ignore}>Ignore with a note</button>`}`}`;
+      <button type="button" onClick=${repair} disabled=${!isRepairable} aria-describedby="why-not">Ask for repair</button>
+      <button type="button" onClick=${() => note(!isIgnored)}>${isIgnored ? "Open again" : "Ignore with a note"}</button>`}
+    ${why && html`<p id="why-not" class="quiet small">No repair: ${why}.</p>`}`;
 }
+
+const HOPS = { publisher_to_broker: "between publisher and broker", in_broker: "inside the broker", broker_to_subscriber: "between broker and subscriber" };
 
 function Summary({ incident, answer }) {
   const client = (id) => id && html`<a href=${href(["clients", id])}>${id}</a>`;
   return html`<${Panel} title="What happened" answer=${answer}>
     <${Facts} items=${[
-      ["State", html`<${State} tone=${toneOf(incident)}>${stateOf(incident)}<//>`],
+      ["State", html`<${State} tone=${toneOf(incident)}>${incident.state}<//>`],
       ["Messages", format.count(incident.count)],
       ["Publisher", client(incident.publisher)],
       ["Subscriber", client(incident.subscriber)],
@@ -77,51 +95,55 @@ function Summary({ incident, answer }) {
       ["QoS", incident.qos],
       ["Lane", incident.lane && html`<span class="mono">${incident.lane}</span>`, "lane"],
       ["Epoch", incident.epoch, "epoch"],
-      ["Where", incident.place],
-      ["Reason", incident.reason],
-      ["First seen", format.precise(incident.first_seen ?? incident.first_at)],
-      ["Last seen", format.precise(incident.last)],
+      ["Numbered by", incident.lane && (incident.is_stamped ? "the publisher" : "the broker")],
+      ["Where", HOPS[incident.hop] ?? incident.hop],
+      ["Reason", incident.reason_code === null ? incident.reason : `${incident.reason} (code ${incident.reason_code})`],
+      ["Sent again", incident.sent_again > 0 ? format.count(incident.sent_again) : null],
     ]} />
-    ${(incident.notes ?? []).map((note) => html`<p class="note">“${note.text}” <span class="quiet">
-      ${note.by}, ${format.time(note.at)}</span></p>`)}
+    ${incident.note && html`<p class="note">“${incident.note}” <span class="quiet">${incident.note_by}</span></p>`}
   <//>`;
 }
 
-function stateOf({ ignored, repaired_at: repaired, repair_asked_at: asked }) {
-  if (ignored) return "ignored";
-  if (repaired) return `repaired at ${format.time(repaired)}`;
-  return asked ? `repair asked for at ${format.time(asked)}` : "open";
-}
-
-/** The way of the message, with times of its packets, and the hop where it ended. */
+/** From the publisher to the subscriber: times of packets, and the hop at which it ended. */
 function Way({ incident }) {
-  const hops = incident.hops ?? [];
-  if (hops.length === 0) return null;
+  const order = ["publisher_to_broker", "in_broker", "broker_to_subscriber"];
+  const failed = order.indexOf(incident.hop);
+  const hops = [
+    ["From the publisher", incident.publisher, null],
+    ["Received by the broker", null, incident.received_at],
+    ["Inside the broker", null, null],
+    ["To the subscriber", incident.subscriber, null],
+  ];
+  const tone = (index) => (index <= failed ? "ok" : index === failed + 1 ? toneOf(incident) : "idle");
+  const word = (index, at) => (at ? format.precise(at) : index <= failed ? "passed" : index === failed + 1 ? "ended here" : "not reached");
   return html`<${Panel} title="Its way" kind="half">
-    <ol class="hops">${hops.map((hop) => html`<li>
-      <span class="tone-${hop.reached === false ? "bad" : hop.reached ? "ok" : "idle"}">
-        <${Icon} name=${hop.reached === false ? "bad" : hop.reached ? "ok" : "idle"} /></span>
-      <span class="quiet">${hop.at ? format.precise(hop.at) : hop.reached === false ? "not reached" : "not known"}</span>
-      <span>${hop.name}${hop.detail && html`<span class="quiet"> · ${hop.detail}</span>`}</span>
+    <ol class="hops">${hops.map(([name, detail, at], index) => html`<li>
+      <span class="tone-${tone(index)}"><${Icon} name=${tone(index)} /></span>
+      <span class="quiet">${word(index, at)}</span>
+      <span>${name}${detail && html`<span class="quiet"> · ${detail}</span>`}</span>
     </li>`)}</ol>
+    <${Facts} items=${[
+      ["First named", format.precise(incident.first_at)],
+      ["Last named", format.precise(incident.last_at)],
+      ["Repaired", incident.repaired_at && format.precise(incident.repaired_at)],
+    ]} />
   <//>`;
 }
 
-function Neighbours({ incident }) {
-  const rows = incident.neighbours ?? [];
-  if (rows.length === 0) return null;
+const OUTCOMES = { named: ["warn", "named by an incident"], arrived: ["ok", "arrived"], not_named: ["ok", "numbered, and no incident names it"], unknown: ["idle", "not known"] };
+
+function Neighbours({ detail: { incident, previous, next } }) {
+  if (incident.first === null) return null;
+  const own = { number: incident.first, tone: toneOf(incident), text: kindWord(incident.kind).toLowerCase(), isOwn: true };
+  const of = (neighbour) => neighbour && { ...neighbour, tone: OUTCOMES[neighbour.outcome]?.[0] ?? "idle", text: OUTCOMES[neighbour.outcome]?.[1] ?? neighbour.outcome };
+  const rows = [of(previous), own, of(next)].filter(Boolean);
+  const number = (row) => (row.isOwn && incident.last !== incident.first ? `${format.count(row.number)} – ${format.count(incident.last)}` : format.count(row.number));
   const columns = [
-    { head: "Number", isNumber: true, cell: (row) => format.count(row.number) },
-    { head: "Outcome", isMain: true, cell: (row) => html`<${State} tone=${row.tone ?? outcomeTone(row.outcome)}>${row.outcome}<//>` },
-    { head: "Time", cell: (row) => format.precise(row.at) },
+    { head: "Number", isNumber: true, cell: number },
+    { head: "Outcome", isMain: true, cell: (row) => html`<${State} tone=${row.tone}>${row.text}<//>` },
+    { head: "Incident", cell: (row) => (typeof row.incident === "number" ? html`<a href=${href(["incident", String(row.incident)])}>${row.incident}</a>` : "") },
   ];
   return html`<${Panel} title="Neighbours in the lane" of="lane" kind="half">
-    <${Table} label="Neighbours" columns=${columns} rows=${rows} keyOf=${(row) => row.number}
-      selected=${incident.first} />
+    <${Table} label="Neighbours" columns=${columns} rows=${rows} keyOf=${(row) => row.number} selected=${incident.first} />
   <//>`;
-}
-
-function outcomeTone(outcome) {
-  if (/acknowledged|delivered|processed|handed/.test(outcome)) return "ok";
-  return /lost|altered|dup|reorder/.test(outcome) ? "bad" : "idle";
 }

@@ -8,14 +8,14 @@ import { RANGES, useSeries } from "../lib/series.js";
 import * as format from "../lib/format.js";
 
 const CHARTS = [
-  { title: "Messages", of: "received", show: format.rate, lines: [["received", "Received", "accent", { isFilled: true }], ["sent", "Sent", "ink-2"]] },
-  { title: "Payload", of: "bytes in", show: (value) => `${format.bytes(value)}/s`, lines: [["bytes_in", "In", "accent", { isFilled: true }], ["bytes_out", "Out", "ink-2"]] },
+  { title: "Messages", of: "received", show: format.rate, lines: [["received_per_s", "Received", "accent", { isFilled: true }], ["sent_per_s", "Sent", "ink-2"]] },
+  { title: "Network", of: "bytes in", show: (value) => `${format.bytes(value)}/s`, lines: [["received_bytes_per_s", "In", "accent", { isFilled: true }], ["sent_bytes_per_s", "Out", "ink-2"]] },
   { title: "Clients", of: "clients", show: format.compact, lines: [["clients", "Connected", "accent", { isFilled: true }]] },
-  { title: "Latency", of: "latency", show: format.millis, lines: [["latency_p50", "p50", "accent"], ["latency_p95", "p95", "ink-2"], ["latency_p99", "p99", "warn", { isDashed: true }]] },
-  { title: "Dropped", of: "dropped", show: format.rate, lines: [["dropped", "Dropped", "warn", { isFilled: false }]] },
+  { title: "Latency", of: "latency", show: format.millis, lines: [["latency_p50_ms", "p50", "accent"], ["latency_p95_ms", "p95", "ink-2"], ["latency_p99_ms", "p99", "warn", { isDashed: true }]] },
+  { title: "Dropped", of: "dropped", show: format.rate, lines: [["dropped_per_s", "Dropped", "warn", { isFilled: false }]] },
   { title: "Waiting", of: "waiting", show: format.compact, lines: [["waiting", "Messages", "accent", { isFilled: true }]] },
-  { title: "CPU", of: "cpu", show: format.percent, lines: [["cpu", "Process", "accent", { isFilled: true }]] },
-  { title: "Memory", of: "rss", show: format.bytes, lines: [["rss", "Resident", "accent", { isFilled: true }]] },
+  { title: "CPU", of: "cpu", show: format.share, lines: [["cpu_ratio", "Process", "accent", { isFilled: true }]] },
+  { title: "Memory", of: "rss", show: format.bytes, lines: [["resident_bytes", "Resident", "accent", { isFilled: true }]] },
   { title: "Disk", of: "store", show: format.bytes, lines: [["store_bytes", "Store", "accent", { isFilled: true }]] },
 ];
 
@@ -36,14 +36,14 @@ export default function Live() {
 
 /** The newest values, in one line. */
 function Now({ answer }) {
-  const { rates = {}, node = {}, latency = {}, clients } = answer.data ?? {};
+  const { rates = {}, node = {}, latency = {} } = answer.data ?? {};
   const figures = [
-    ["received", "Received", format.rate(rates.received)],
-    ["sent rate", "Sent", format.rate(rates.sent)],
-    ["clients", "Clients", format.count(node.clients ?? clients)],
+    ["received", "Received", format.rate(rates.received_per_s)],
+    ["sent rate", "Sent", format.rate(rates.sent_per_s)],
+    ["clients", "Clients", format.count(node.clients)],
     ["latency", "Latency p99", format.millis(latency.p99_ms)],
-    ["cpu", "CPU", format.percent(node.cpu)],
-    ["rss", "Memory", format.bytes(node.rss ?? node.rss_bytes)],
+    ["cpu", "CPU", format.share(node.cpu)],
+    ["rss", "Memory", format.bytes(node.rss)],
     ["store", "Store", format.bytes(node.store_bytes)],
   ];
   return html`<${Panel} title="Now" answer=${answer} kind="now"><dl class="facts figures">
@@ -65,7 +65,7 @@ function Drops({ answer }) {
   const drops = Object.entries(answer.data?.drops ?? {}).filter(([, count]) => count > 0);
   drops.sort(([, a], [, b]) => b - a);
   const columns = [
-    { head: "Reason", isMain: true, cell: ([reason]) => html`<a href=${`#/incidents?kind=dropped&reason=${encodeURIComponent(reason)}`}>${reason}</a>` },
+    { head: "Reason", isMain: true, cell: ([reason]) => html`<a href="#/incidents?kind=dropped">${reason}</a>` },
     { head: "Messages", of: "dropped", isNumber: true, cell: ([, count]) => format.count(count) },
   ];
   return html`<${Panel} title="Dropped by reason, since the start" of="dropped" answer=${answer}>

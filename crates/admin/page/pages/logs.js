@@ -30,8 +30,8 @@ function Log() {
     <${Panel} title="Newest first" answer=${answer}>
       ${answer.items.length > 0
         ? html`<ul class="log" tabindex="0" aria-label="Log">${answer.items.map((line) => html`<li>
-            <time class="quiet">${format.time(line.at ?? line.time)}</time>
-            <span class="tone-${TONES[line.level?.toLowerCase()] ?? "idle"}">${line.level?.toUpperCase()}</span>
+            <time class="quiet">${format.time(line.at)}</time>
+            <span class="tone-${TONES[line.level] ?? "idle"}">${line.level.toUpperCase()}</span>
             <span>${line.message} <span class="fields">${fields(line.fields)}</span></span></li>`)}</ul>`
         : html`<${Empty} title=${level || search ? "Nothing matches" : "Nothing was logged yet"} />`}
     <//>`;

@@ -15,20 +15,25 @@ export default function Sessions() {
 
 const CONNECTED = [["", "All"], ["true", "Connected"], ["false", "Away"]];
 
+/** Messages from before the start of the broker may wait on disk, not counted yet. */
+function queued(row) {
+  return `${format.count(row.queued)}${row.is_counted ? "" : " or more"}`;
+}
+
 function Presence({ row }) {
-  return row.connected ? html`<${State} tone="ok">connected<//>` : html`<${State} tone="idle">away<//>`;
+  return row.is_connected ? html`<${State} tone="ok">connected<//>` : html`<${State} tone="idle">away<//>`;
 }
 
 function List() {
   const { search = "", connected = "", cursor } = route.value.query;
   const answer = usePage("/sessions", { query: { search, connected, cursor }, every: cursor ? 0 : 5000 });
   const columns = [
-    { head: "Client id", isMain: true, cell: (row) => html`<a href=${href(["sessions", row.id])}>${row.id}</a>` },
+    { head: "Client id", isMain: true, cell: (row) => html`<a href=${href(["sessions", row.client_id])}>${row.client_id}</a>` },
     { head: "Now", cell: (row) => html`<${Presence} row=${row} />` },
     { head: "Subscriptions", of: "subscriptions", isNumber: true, isWide: true, cell: (row) => format.count(row.subscriptions) },
-    { head: "Queued", of: "queued", isNumber: true, cell: (row) => format.count(row.queued) },
+    { head: "Queued", of: "queued", isNumber: true, cell: queued },
     { head: "In flight", of: "in flight", isNumber: true, isWide: true, cell: (row) => format.count(row.in_flight) },
-    { head: "Expires", of: "expires", cell: (row) => html`<span class="nowrap">${expiry(row.expiry_s ?? row.expires_s) ?? "–"}</span>` },
+    { head: "Expires", of: "expires", cell: (row) => html`<span class="nowrap">${expiry(row.expiry_s)}</span>` },
   ];
   return html`<${Title} lead="What the broker keeps for a client id: subscriptions and undelivered messages.">Sessions<//>
     <div class="filters">
@@ -37,7 +42,7 @@ function List() {
     </div>
     <${Panel} title="Sessions" of="session" answer=${answer}>
       ${answer.items.length > 0
-        ? html`<${Table} label="Sessions" columns=${columns} rows=${answer.items} keyOf=${(row) => row.id} />`
+        ? html`<${Table} label="Sessions" columns=${columns} rows=${answer.items} keyOf=${(row) => row.client_id} />`
         : html`<${Empty} title=${search || connected ? "No session matches" : "No session"} />`}
       <${Pager} count=${answer.items.length} isFirst=${!cursor} next=${answer.next}
         onFirst=${() => setQuery({ cursor: "" }, { step: true })}
@@ -54,7 +59,7 @@ function One({ id }) {
   }
   const remove = () => ask({
     title: "Remove this session",
-    text: `${id} loses its subscriptions and ${format.plural(session.queued ?? 0, "queued message")}. They are counted as dropped.`,
+    text: `${id} loses its subscriptions and ${format.plural(session.queued, "queued message")}. They are counted as dropped.`,
     button: "Remove",
     isDanger: true,
     run: () => send("DELETE", path).then(() => {
@@ -62,7 +67,7 @@ function One({ id }) {
       go(["sessions"]);
     }),
   });
-  const filters = Array.isArray(session.subscriptions) ? session.subscriptions : [];
+  const filters = session.subscription_list;
   const columns = [
     { head: "Filter", isMain: true, cell: (row) => html`<span class="mono">${row.filter}</span>` },
     { head: "QoS", isNumber: true, cell: (row) => row.qos },
@@ -73,22 +78,27 @@ function One({ id }) {
     <div class="grid">
       <${Panel} title="State" answer=${answer}><${Facts} items=${[
         ["Now", html`<${Presence} row=${session} />`],
-        ["Client", session.connected ? html`<a href=${href(["clients", id])}>Its connection</a>` : null],
-        ["Queued", format.count(session.queued), "queued"],
-        ["Queued bytes", session.queued_bytes === undefined ? null : format.bytes(session.queued_bytes)],
+        ["Client", session.is_connected ? html`<a href=${href(["clients", id])}>Its connection</a>` : null],
+        ["Queued", queued(session), "queued"],
+        ["Queued bytes", format.bytes(session.queued_bytes)],
         ["In flight", format.count(session.in_flight), "in flight"],
-        ["Expires", expiry(session.expiry_s ?? session.expires_s), "expires"],
-        ["Away since", session.disconnected_at && format.time(session.disconnected_at)],
+        ["Expires", expiry(session.expiry_s), "expires"],
+        ["Away since", session.away_since && format.time(session.away_since)],
+        ["User", session.user],
+        ["Will", session.will_topic],
+        ["Mount point", session.mount],
       ]} /><//>
       <${Panel} title="Subscriptions" of="subscriptions" answer=${answer}>
         ${filters.length > 0
           ? html`<${Table} label="Subscriptions" columns=${columns} rows=${filters} keyOf=${(row) => row.filter} />`
           : html`<${Empty} title="No subscription" />`}
+        ${session.subscriptions > filters.length && html`<p class="quiet small"><a href=${href(["subscriptions"], { client: id })}>All
+          ${format.count(session.subscriptions)}</a></p>`}
       <//>
     </div>`;
 }
 
 export function options(row) {
-  const words = [row.no_local && "no local", row.retain_as_published && "retain as published", row.group && `group ${row.group}`];
+  const words = [row.no_local && "no local", row.retain_as_published && "retain as published", row.identifier !== null && `identifier ${row.identifier}`];
   return words.filter(Boolean).join(", ") || "–";
 }

@@ -19,30 +19,36 @@ export default function Settings() {
     <${View} />`;
 }
 
+const STORES = { ok: "ok", memory: "idle" };
+
 function Config() {
   const { search = "" } = route.value.query;
-  const answer = useAnswer("/config");
+  const answer = usePage("/config", { query: { search, limit: 1000 } });
   const node = useAnswer("/node");
-  const items = (answer.data?.items ?? []).filter(({ key }) => key.includes(search));
-  const reload = () => attempt(() => send("POST", "/config/reload", {}), "The configuration was reloaded.").then(answer.reload);
-  const value = (row) => (row.secret ? "(secret)" : typeof row.value === "string" ? row.value : JSON.stringify(row.value));
+  const reload = async () => {
+    const reloaded = await attempt(() => send("POST", "/config/reload"));
+    if (reloaded) done(answer, reloaded.changes.length > 0 ? `Reloaded: ${reloaded.changes.join("; ")}.` : "Reloaded; no value changed.");
+  };
   const columns = [
-    { head: "Key", isMain: true, cell: (row) => html`<span class="mono">${row.key}</span>` },
-    { head: "Value", cell: (row) => html`<span class="mono">${value(row)}</span>` },
-    { head: "From", of: "origin", cell: (row) => html`<span class=${row.origin === "default" ? "quiet" : ""}>${row.origin}</span>` },
+    { head: "Name", isMain: true, cell: (row) => html`<span class="mono">${row.name}</span>` },
+    { head: "Value", cell: (row) => html`<span class="mono">${row.value}</span>${row.after_restart !== null && html`<br /><${State}
+      tone="warn">after a restart: ${row.after_restart}<//>`}` },
+    { head: "From", of: "origin", cell: (row) => html`<span class=${row.source === "default" ? "quiet" : ""}>${row.origin || row.source}</span>` },
   ];
   const button = may("admin") && html`<button type="button" onClick=${reload}>Reload from files</button>`;
   return html`<div class="stack">
     <${Panel} title="Broker" answer=${node}><${Facts} items=${[
       ["Version", node.data?.version],
       ["Started", node.data?.started && format.time(node.data.started)],
-      ["Process", node.data?.process_id],
-      ["Data", node.data?.data_directory],
+      ["Process id", node.data?.process_id],
+      ["Running for", node.data && format.span(node.data.uptime_s)],
+      ["Data directory", node.data && (node.data.data_directory ?? "none: everything is in memory")],
+      ["Store", node.data && html`<${State} tone=${STORES[node.data.store] ?? "bad"}>${node.data.store.replace("_", " ")}<//>`],
       ["Shards", node.data?.shards],
     ]} /><//>
     <${Panel} title="Configuration in force" answer=${answer} actions=${button}>
-      <div class="filters"><${Search} label="Key" value=${search} onChange=${(search) => setQuery({ search })} /></div>
-      <${Table} label="Configuration" columns=${columns} rows=${items} keyOf=${(row) => row.key} />
+      <div class="filters"><${Search} label="Name" value=${search} onChange=${(search) => setQuery({ search })} /></div>
+      <${Table} label="Configuration" columns=${columns} rows=${answer.items} keyOf=${(row) => row.name} />
     <//>
   </div>`;
 }
@@ -51,47 +57,43 @@ function Listeners() {
   const listeners = usePage("/listeners");
   const certificates = usePage("/certificates");
   const open = [
-    { head: "Name", isMain: true, cell: (row) => row.name ?? row.address },
+    { head: "Name", isMain: true, cell: (row) => row.name ?? row.number },
     { head: "Protocol", cell: (row) => row.protocol },
     { head: "Address", cell: (row) => html`<span class="mono">${row.address}</span>` },
-    { head: "TLS", cell: (row) => (row.tls ? "yes" : "no") },
-    { head: "Connections", of: "connections", isNumber: true, cell: (row) => format.count(row.connections) },
+    { head: "Admits", cell: (row) => row.admits },
+    { head: "Mount point", isWide: true, cell: (row) => row.mount_point ?? "–" },
+    { head: "Connections at most", isWide: true, isNumber: true, cell: (row) => format.count(row.max_connections) },
   ];
   const files = [
     { head: "File", isMain: true, cell: (row) => html`<span class="mono">${row.file}</span>` },
-    { head: "What", cell: (row) => row.what ?? row.kind },
-    { head: "Expires", cell: (row) => html`<${State} tone=${expiryTone(row.not_after)}>${expiryText(row.not_after)}<//>` },
+    { head: "What", cell: (row) => row.what },
+    { head: "Expires", cell: (row) => html`<${State} tone=${expiryTone(row.days_left)}>${expiryText(row)}<//>` },
   ];
   return html`<div class="stack">
     <${Panel} title="Listeners" answer=${listeners}>
-      <${Table} label="Listeners" columns=${open} rows=${listeners.items} keyOf=${(row) => row.address} />
+      <${Table} label="Listeners" columns=${open} rows=${listeners.items} keyOf=${(row) => row.number} />
     <//>
     <${Panel} title="Certificates" answer=${certificates}>
       ${certificates.items.length > 0
-        ? html`<${Table} label="Certificates" columns=${files} rows=${certificates.items} keyOf=${(row) => row.file} />`
+        ? html`<${Table} label="Certificates" columns=${files} rows=${certificates.items} keyOf=${(row) => `${row.file} ${row.what}`} />`
         : html`<${Empty} title="No certificate is in use" />`}
     <//>
   </div>`;
 }
 
-function daysLeft(text) {
-  return Math.floor((new Date(text) - Date.now()) / 86_400_000);
-}
-
-function expiryTone(text) {
-  const days = daysLeft(text);
+function expiryTone(days) {
   return days < 0 ? "bad" : days < 14 ? "warn" : "ok";
 }
 
-function expiryText(text) {
-  const days = daysLeft(text);
-  const day = new Date(text).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
+function expiryText({ expires, days_left: days }) {
+  const day = new Date(expires).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
   return days < 0 ? `expired on ${day}` : `${day}, in ${format.plural(days, "day")}`;
 }
 
 function Accounts() {
   const answer = usePage(may("admin") ? "/accounts" : null);
-  if (!may("admin")) return html`<${ForAdmins} />`;
+  const own = html`<button type="button" onClick=${changeOwn}>Change my password</button>`;
+  if (!may("admin")) return html`<${ForAdmins} /><p>${me.value.csrf && own}</p>`;
   const add = () => ask({
     title: "Add an account",
     button: "Add",
@@ -127,9 +129,21 @@ function Accounts() {
       <button type="button" class="danger" onClick=${() => remove(row)}>Remove</button></span>` },
   ];
   return html`<${Panel} title="Accounts of this page" answer=${answer}
-    actions=${html`<button type="button" onClick=${add}>Add an account</button>`}>
+    actions=${html`${own}<button type="button" onClick=${add}>Add an account</button>`}>
     <${Table} label="Accounts" columns=${columns} rows=${answer.items} keyOf=${(row) => row.name} />
   <//>`;
+}
+
+function changeOwn() {
+  ask({
+    title: "Change my password",
+    button: "Change",
+    fields: [
+      { label: "Old password", name: "old", type: "password", required: true, autocomplete: "current-password" },
+      { label: "New password", name: "new", type: "password", required: true, minlength: 8, autocomplete: "new-password" },
+    ],
+    run: (passwords) => send("POST", "/me/password", passwords).then(() => notify("The password was changed.")),
+  });
 }
 
 function Tokens() {
@@ -145,7 +159,7 @@ function Tokens() {
       { label: "Role", name: "role", options: ROLES },
       { label: "Valid for days", name: "days", type: "number", min: 1, max: 3650, value: 90, required: true },
     ],
-    run: ({ name, role, days }) => send("POST", "/tokens", { name, role, expires_s: Number(days) * 86_400 }).then((token) => {
+    run: ({ name, role, days }) => send("POST", "/tokens", { name, role, expires: new Date(Date.now() + days * 86_400_000).toISOString() }).then((token) => {
       setMade(token);
       answer.reload();
     }),
@@ -159,18 +173,20 @@ function Tokens() {
   const columns = [
     { head: "Name", isMain: true, cell: (row) => row.name },
     { head: "Role", cell: (row) => row.role },
-    { head: "Expires", cell: (row) => format.time(row.expires) },
+    { head: "Expires", cell: (row) => (row.expires ? format.time(row.expires) : "never") },
     { head: "Last used", isWide: true, cell: (row) => (row.last_used ? format.time(row.last_used) : "never") },
     { head: "", cell: (row) => html`<span class="row-actions"><button type="button" class="danger" onClick=${() => revoke(row)}>Revoke</button></span>` },
   ];
   return html`<${Panel} title="Tokens" answer=${answer} actions=${html`<button type="button" onClick=${add}>Add a token</button>`}>
     ${made && html`<div class="stack made"><p>The token <b>${made.name}</b>. It is not shown again.</p>
-      <div class="command"><code>${made.token ?? made.secret}</code><${Copy} text=${made.token ?? made.secret} /></div></div>`}
+      <div class="command"><code>${made.secret}</code><${Copy} text=${made.secret} /></div></div>`}
     ${answer.items.length > 0
       ? html`<${Table} label="Tokens" columns=${columns} rows=${answer.items} keyOf=${(row) => row.id} />`
       : html`<${Empty} title="No token" />`}
   <//>`;
 }
+
+const OUTCOMES = { done: "ok", refused: "warn", failed: "bad" };
 
 function History() {
   const { cursor } = route.value.query;
@@ -178,14 +194,14 @@ function History() {
   if (!may("admin")) return html`<${ForAdmins} />`;
   const columns = [
     { head: "Time", cell: (row) => html`<time datetime=${row.at}>${format.time(row.at)}</time>` },
-    { head: "Caller", cell: (row) => row.caller ?? row.name },
-    { head: "Action", cell: (row) => row.action ?? row.method },
-    { head: "Target", isMain: true, cell: (row) => html`<span class="mono">${row.target ?? row.path ?? "–"}</span>` },
-    { head: "Outcome", cell: (row) => row.outcome ?? row.status },
-    { head: "From", isWide: true, cell: (row) => row.address ?? "–" },
+    { head: "Caller", cell: (row) => row.caller },
+    { head: "Action", cell: (row) => row.action },
+    { head: "Target", isMain: true, cell: (row) => html`<span class="mono">${row.target}</span>` },
+    { head: "Outcome", cell: (row) => html`<${State} tone=${OUTCOMES[row.outcome]}>${row.outcome}<//>` },
+    { head: "From", isWide: true, cell: (row) => row.address ?? "unix socket" },
   ];
   return html`<${Panel} title="Changes through this page and its API, newest first" answer=${answer}>
-    <${Table} label="Admin history" columns=${columns} rows=${answer.items} keyOf=${(row) => row.id ?? `${row.at}${row.action}${row.target}`} />
+    <${Table} label="Admin history" columns=${columns} rows=${answer.items} keyOf=${(row) => row.id} />
     <${Pager} count=${answer.items.length} isFirst=${!cursor} next=${answer.next}
       onFirst=${() => setQuery({ cursor: "" }, { step: true })} onNext=${() => setQuery({ cursor: answer.next }, { step: true })} />
   <//>`;

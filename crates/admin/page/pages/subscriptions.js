@@ -14,23 +14,23 @@ export default function Subscriptions() {
 }
 
 function List() {
-  const { client = "", filter = "", cursor } = route.value.query;
-  const answer = usePage("/subscriptions", { query: { client, filter, cursor } });
+  const { client = "", topic = "", cursor } = route.value.query;
+  const answer = usePage("/subscriptions", { query: { client, topic, cursor } });
   const columns = [
     { head: "Filter", isMain: true, cell: (row) => html`<span class="mono">${row.filter}</span>` },
-    { head: "Client", cell: (row) => html`<a href=${href(["sessions", row.client])}>${row.client}</a>` },
+    { head: "Client", cell: (row) => html`<a href=${href(["sessions", row.client_id])}>${row.client_id}</a>` },
     { head: "QoS", isNumber: true, cell: (row) => row.qos },
     { head: "Options", isWide: true, cell: (row) => options(row) },
   ];
   return html`<div class="filters">
-      <${Search} label="Topic or filter: who gets it?" value=${filter} placeholder="plant/line1/temperature"
-        onChange=${(filter) => setQuery({ filter, cursor: "" })} />
+      <${Search} label="Topic: who gets it?" value=${topic} placeholder="plant/line1/temperature"
+        onChange=${(topic) => setQuery({ topic, cursor: "" })} />
       <${Field} label="Client id" value=${client} onChange=${(event) => setQuery({ client: event.target.value, cursor: "" })} />
     </div>
     <${Panel} title="Subscriptions" of="subscriptions" answer=${answer}>
       ${answer.items.length > 0
-        ? html`<${Table} label="Subscriptions" columns=${columns} rows=${answer.items} keyOf=${(row) => `${row.client} ${row.filter}`} />`
-        : html`<${Empty} title=${client || filter ? "No subscription matches" : "No subscription"} />`}
+        ? html`<${Table} label="Subscriptions" columns=${columns} rows=${answer.items} keyOf=${(row) => `${row.client_id} ${row.filter}`} />`
+        : html`<${Empty} title=${client || topic ? "No subscription matches" : "No subscription"} />`}
       <${Pager} count=${answer.items.length} isFirst=${!cursor} next=${answer.next}
         onFirst=${() => setQuery({ cursor: "" }, { step: true })}
         onNext=${() => setQuery({ cursor: answer.next }, { step: true })} />
@@ -40,16 +40,16 @@ function List() {
 function Groups() {
   const { cursor } = route.value.query;
   const answer = usePage("/groups", { query: { cursor } });
-  const member = (row) => (typeof row === "string" ? row : row.client);
   const columns = [
-    { head: "Group", cell: (row) => row.group ?? row.name },
+    { head: "Group", cell: (row) => row.group },
     { head: "Filter", isMain: true, cell: (row) => html`<span class="mono">${row.filter}</span>` },
-    { head: "Members", cell: (row) => html`${(row.members ?? []).map((one, index) => html`${index > 0 && ", "}<a
-      href=${href(["sessions", member(one)])}>${member(one)}</a>`)}` },
+    { head: "Members", cell: (row) => html`<ul>${row.member_list.map((member) => html`<li><a
+      href=${href(["sessions", member.client_id])}>${member.client_id}</a> <span class="quiet">${member.state}</span></li>`)}
+      ${row.members > row.member_list.length && html`<li class="quiet">and ${row.members - row.member_list.length} more</li>`}</ul>` },
   ];
   return html`<${Panel} title="Shared groups" answer=${answer}>
     ${answer.items.length > 0
-      ? html`<${Table} label="Shared groups" columns=${columns} rows=${answer.items} keyOf=${(row) => `${row.group ?? row.name} ${row.filter}`} />`
+      ? html`<${Table} label="Shared groups" columns=${columns} rows=${answer.items} keyOf=${(row) => `${row.group} ${row.filter}`} />`
       : html`<${Empty} title="No shared group">A subscription to <code>$share/GROUP/FILTER</code> makes one.<//>`}
     <${Pager} count=${answer.items.length} isFirst=${!cursor} next=${answer.next}
       onFirst=${() => setQuery({ cursor: "" }, { step: true })}

@@ -25,7 +25,7 @@ function Tree({ search, chosen }) {
   const answer = usePage("/topics", { query: { search, limit: 200 }, every: search ? 0 : 10_000 });
   return html`<${Panel} title="Tree" answer=${answer} kind="half">
     ${answer.items.length > 0
-      ? html`<div class="tree"><${Level} first=${answer} parent="" chosen=${chosen} /></div>`
+      ? html`<div class="tree"><${Level} first=${answer} chosen=${chosen} /></div>`
       : html`<${Empty} title=${search ? "No topic matches" : "No topic yet"}>
           ${search ? "" : "A topic appears here once a message to it is retained."}<//>`}
   <//>`;
@@ -33,30 +33,29 @@ function Tree({ search, chosen }) {
 
 /** Children of a topic. Deeper levels are asked for when they are opened. */
 function Level({ first, parent, chosen }) {
-  const own = usePage(first ? null : "/topics", { query: { parent, limit: 200 } });
+  // The children of the empty first level have no parent to name.
+  const query = parent === "" ? { empty_parent: true } : { parent };
+  const own = usePage(first ? null : "/topics", { query: { ...query, limit: 200 } });
   const answer = first ?? own;
   if (answer.isLoading) return html`<p class="quiet">Loading …</p>`;
   if (answer.error) return html`<${Failure} error=${answer.error} />`;
-  const nodes = answer.items.map((item) => ({ ...item, topic: item.topic ?? (parent ? `${parent}/${item.name}` : item.name) }));
   return html`<ul class=${first ? "is-root" : ""}>
-    ${nodes.map((node) => html`<${Node} key=${node.topic} node=${node} chosen=${chosen} />`)}
+    ${answer.items.map((node) => html`<${Node} key=${node.topic} node=${node} chosen=${chosen} />`)}
     ${answer.next && html`<li class="quiet">More topics follow: search to narrow them down.</li>`}
   </ul>`;
 }
 
 function Node({ node, chosen }) {
   const [isOpen, setOpen] = useState(Boolean(chosen?.startsWith(`${node.topic}/`)));
-  const count = typeof node.children === "number" ? node.children : node.children?.length ?? 0;
   return html`<li>
     <div class="tree-row ${node.topic === chosen ? "is-chosen" : ""}">
-      ${count > 0
+      ${node.children
         ? html`<button type="button" class="icon-only twist ${isOpen ? "is-open" : ""}" aria-expanded=${isOpen}
             aria-label=${`Topics below ${node.topic}`} onClick=${() => setOpen(!isOpen)}><${Icon} name="next" size="12" /></button>`
         : html`<span class="twist"></span>`}
       <a href=${href(["topics"], { ...route.value.query, topic: node.topic })}
         aria-current=${node.topic === chosen ? "true" : undefined}>${node.name || "(empty level)"}</a>
-      ${count > 0 && html`<span class="quiet">${format.count(count)}</span>`}
-      ${node.last_value && html`<span class="preview">${node.last_value.text ?? node.last_value.preview ?? node.last_value}</span>`}
+      ${node.value && html`<span class="preview">${node.value.text ?? `${format.bytes(node.value.payload_bytes)}, not text`}</span>`}
     </div>
     ${isOpen && html`<${Level} parent=${node.topic} chosen=${chosen} />`}
   </li>`;
@@ -79,23 +78,22 @@ function Value({ topic }) {
       answer.reload();
     }),
   });
-  const buttons = value?.retained && may("operator")
+  const buttons = value && may("operator")
     && html`<button type="button" class="danger small-button" onClick=${remove}>Delete retained</button>`;
   return html`<${Panel} title=${html`<span class="mono">${topic}</span>`} answer=${answer} actions=${buttons} kind="half">
     ${value && html`<div class="stack">
       <${Facts} items=${[
-        ["Size", format.bytes(value.size_bytes)],
+        ["Size", format.bytes(value.payload_bytes)],
         ["QoS", value.qos],
-        ["Retained", value.retained ? "yes" : "no", "retained"],
-        ["Messages", value.rate === null || value.rate === undefined ? null : format.rate(value.rate), "rate"],
-        ["Publisher", value.publisher],
-        ["Received", format.time(value.at)],
+        ["Expires", value.expires && format.time(value.expires)],
+        ["Publisher", value.publisher ?? "the broker"],
+        ["Retained", format.time(value.at), "retained"],
         ["Content type", value.content_type],
       ]} />
       <${Segments} label="View" value=${form} options=${[["text", "Text"], ["json", "JSON"], ["hex", "Hex"]]} onChange=${setForm} />
       <pre tabindex="0" aria-label="Value">${shown(value, form)}</pre>
-      ${value.truncated && html`<p><a href=${address("/topics/value", { topic, download: true })} download>Download all
-        ${format.bytes(value.size_bytes)}</a></p>`}
+      ${value.is_truncated && html`<p><a href=${address("/topics/value", { topic, download: true })} download>Download all
+        ${format.bytes(value.payload_bytes)}</a></p>`}
       ${plot.values.length > 1 && html`<${Chart} label="Values while this page is open" times=${plot.times} height=${140}
         lines=${[{ label: "Value", values: plot.values, color: "accent" }]} show=${format.number} />`}
     </div>`}
@@ -122,13 +120,13 @@ function useNumbers(value) {
   return shown;
 }
 
-function bytesOf({ payload_base64: base64, payload }) {
-  if (base64 === undefined) return new TextEncoder().encode(payload ?? "");
+function bytesOf({ text, base64 }) {
+  if (base64 === null) return new TextEncoder().encode(text);
   return Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
 }
 
 function textOf(value) {
-  return value.payload ?? new TextDecoder().decode(bytesOf(value));
+  return value.text ?? new TextDecoder().decode(bytesOf(value));
 }
 
 function shown(value, form) {

@@ -16,14 +16,13 @@ export default function TryIt() {
 }
 
 function isWebSocket({ protocol }) {
-  return ["ws", "wss", "websocket"].includes(protocol?.toLowerCase());
+  return protocol === "ws" || protocol === "wss";
 }
 
 function urlOf(listener) {
   if (!listener) return "";
   const port = listener.address.split(":").pop();
-  const isTls = listener.tls || listener.protocol === "wss";
-  return `${isTls ? "wss" : "ws"}://${location.hostname}:${port}${listener.path ?? "/mqtt"}`;
+  return `${listener.protocol}://${location.hostname}:${port}/mqtt`;
 }
 
 function Bench({ listener, error }) {
