@@ -1,7 +1,7 @@
 // The page: who is signed in, the frame around all pages, and which one is shown.
 import { html, render, effect, useEffect, useRef, useState } from "./lib/view.js";
 import { identify, me, signOut } from "./lib/api.js";
-import { href, route, takeLinkToken } from "./lib/route.js";
+import { href, route } from "./lib/route.js";
 import { Keys, listen, showKeys } from "./lib/keys.js";
 import { Dialogs } from "./lib/dialog.js";
 import { Failure } from "./lib/parts.js";
@@ -28,7 +28,7 @@ const MODULES = { incident: "incident", incidents: "incidents" };
 
 function App() {
   if (me.value === null) return html`<p class="starting quiet" role="status">Loading …</p>`;
-  if (!me.value) return html`<${SignIn} token=${linkToken} />`;
+  if (!me.value) return html`<${SignIn} />`;
   return html`<${Frame} />`;
 }
 
@@ -126,7 +126,6 @@ function setScheme(name) {
   scheme.value += 1;
 }
 
-const linkToken = takeLinkToken();
 const chosen = localStorage.getItem("scheme");
 if (chosen === "light" || chosen === "dark") document.documentElement.dataset.scheme = chosen;
 listen(PAGES);

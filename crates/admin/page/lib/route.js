@@ -1,6 +1,8 @@
 // Where the page is: `#/topics/plant?search=pump`. The address holds all state that a link should keep.
 import { signal } from "./view.js";
 
+/** The token of a one-time link, until it is used. It leaves the address at once. */
+export const linkToken = signal(takeLinkToken());
 export const route = signal(parse());
 
 addEventListener("hashchange", () => {
@@ -45,8 +47,7 @@ export function setQuery(changes, { step = false } = {}) {
   }
 }
 
-/** The token of a one-time link, which then leaves the address. */
-export function takeLinkToken() {
+function takeLinkToken() {
   const token = new URLSearchParams(location.hash.slice(1)).get("link");
   if (token) history.replaceState(null, "", location.pathname + location.search);
   return token;

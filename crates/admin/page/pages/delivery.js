@@ -49,7 +49,7 @@ function Verdict({ delivery, answer }) {
     </div>
     ${!isEmpty && limits.length > 0 && html`<div class="verdict-limits">
       <p class="verdict-word">What the broker cannot see</p>
-      <p class="sentence">${limits.join(" ")}</p>
+      <p class="sentence">${limits.join(" ").replaceAll("`", "")}</p>
     </div>`}
     <p class="unseen" role="status" aria-live="polite">${[word, ...reasons].join(". ")}</p>
   </section>`;

@@ -29,7 +29,7 @@ export function IncidentTable({ rows }) {
     { head: "Last seen", cell: (row) => html`<time datetime=${row.last_at}>${format.time(row.last_at)}</time>` },
     { head: "What", cell: (row) => html`<a href=${href(["incident", String(row.id)])}><${State} tone=${toneOf(row)}>
       ${kindWord(row.kind)}${row.state === "open" ? "" : `, ${row.state}`}<//></a>` },
-    { head: "Messages", isNumber: true, cell: (row) => format.count(row.count) },
+    { head: "Messages", isNumber: true, isWide: true, cell: (row) => format.count(row.count) },
     { head: "Topic", isMain: true, cell: (row) => html`<span class="mono">${row.topic ?? "–"}</span>` },
     { head: "Publisher", isWide: true, cell: (row) => row.publisher ?? "–" },
     { head: "Subscriber", isWide: true, cell: (row) => row.subscriber ?? "–" },

@@ -2,10 +2,11 @@
 import { html, useState } from "../lib/view.js";
 import { ended, identify, send } from "../lib/api.js";
 import { Failure, Field } from "../lib/parts.js";
+import { linkToken } from "../lib/route.js";
 
-/** With a `token` of a one-time link it makes the first account. */
-export function SignIn({ token }) {
-  const [isFirst, setFirst] = useState(Boolean(token));
+export function SignIn() {
+  const token = linkToken.value;
+  const isFirst = token !== null;
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
   const submit = async (event) => {
@@ -18,6 +19,7 @@ export function SignIn({ token }) {
       if (isFirst) await send("POST", "/sign-in/link", { token, name, password });
       else await send("POST", "/sign-in", { name, password });
       ended.value = "";
+      linkToken.value = null;
       await identify();
     } catch (problem) {
       setError(problem);
@@ -41,7 +43,7 @@ export function SignIn({ token }) {
       ${error && html`<${Failure} error=${error} />`}
       <button type="submit" class="primary" disabled=${isBusy}>${isFirst ? "Create and sign in" : "Sign in"}</button>
       ${isFirst
-        ? html`<button type="button" class="plain" onClick=${() => setFirst(false)}>Sign in with an account instead</button>`
+        ? html`<button type="button" class="plain" onClick=${() => (linkToken.value = null)}>Sign in with an account instead</button>`
         : html`<p class="quiet small">No account yet? On the machine of the broker, <code>unbroken admin link</code> gives
           a link that makes one.</p>`}
     </form>

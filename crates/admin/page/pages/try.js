@@ -85,7 +85,7 @@ function Connection({ listener, error, isConnected, connect, disconnect }) {
   return html`<${Panel} title="Connection">
     ${error && html`<${Failure} error=${error} />`}
     ${!listener && !error && html`<div class="stack no-listener"><p>The broker has no WebSocket listener. Add one, and reload the
-      configuration:</p><${Command} text=${'[[listener]]\nwebsocket = "127.0.0.1:8083"'} /></div>`}
+      configuration:</p><${Command} text=${'[[listeners]]\nprotocol = "ws"\nport = 8083'} /></div>`}
     <form class="form" onSubmit=${connect}>
       <${Field} label="Address" name="url" value=${urlOf(listener)} required disabled=${isConnected} />
       <${Field} label="Client id" name="clientId" value=${id} disabled=${isConnected} />
