@@ -51,7 +51,7 @@ export default function Incident() {
   return html`<p class="back"><a href="#/incidents">Incidents</a></p>
     <${Title} lead=${incident.words} actions=${actions}>${kindWord(incident.kind)}${range(incident)}<//>
     <div class="grid">
-      <${Summary} incident=${incident} answer=${answer} />
+      <${Summary} incident=${incident} why=${answer.data.not_repairable_because} answer=${answer} />
       <${Way} incident=${incident} />
       <${Neighbours} detail=${answer.data} />
     </div>`;
@@ -63,7 +63,7 @@ function range({ first, last, count }) {
 }
 
 function Actions({ detail, path, reload }) {
-  const { incident, is_repairable: isRepairable, not_repairable_because: why } = detail;
+  const { incident, is_repairable: isRepairable } = detail;
   const proof = async () => JSON.stringify(await get(`${path}/proof`), null, 2);
   const repair = () => attempt(() => send("POST", `${path}/repair`, {}), "The publisher was asked to send it again.").then(reload);
   const note = (ignore) => ask({
@@ -77,13 +77,12 @@ function Actions({ detail, path, reload }) {
   return html`<${Copy} text=${proof} label="Copy the proof" />
     ${may("operator") && html`
       <button type="button" onClick=${repair} disabled=${!isRepairable} aria-describedby="why-not">Ask for repair</button>
-      <button type="button" onClick=${() => note(!isIgnored)}>${isIgnored ? "Open again" : "Ignore with a note"}</button>`}
-    ${why && html`<p id="why-not" class="quiet small">No repair: ${why}.</p>`}`;
+      <button type="button" onClick=${() => note(!isIgnored)}>${isIgnored ? "Open again" : "Ignore with a note"}</button>`}`;
 }
 
 const HOPS = { publisher_to_broker: "between publisher and broker", in_broker: "inside the broker", broker_to_subscriber: "between broker and subscriber" };
 
-function Summary({ incident, answer }) {
+function Summary({ incident, why, answer }) {
   const client = (id) => id && html`<a href=${href(["clients", id])}>${id}</a>`;
   return html`<${Panel} title="What happened" answer=${answer}>
     <${Facts} items=${[
@@ -100,6 +99,7 @@ function Summary({ incident, answer }) {
       ["Reason", incident.reason_code === null ? incident.reason : `${incident.reason} (code ${incident.reason_code})`],
       ["Sent again", incident.sent_again > 0 ? format.count(incident.sent_again) : null],
     ]} />
+    ${why && html`<p id="why-not" class="quiet small why-not">No repair: ${why}.</p>`}
     ${incident.note && html`<p class="note">“${incident.note}” <span class="quiet">${incident.note_by}</span></p>`}
   <//>`;
 }
