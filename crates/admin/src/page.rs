@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - Only files of that directory are served, each with its own type.
-//! - The page has no inline script or style, and the policy in its answers permits none.
+//! - The page has no inline script or style; the policy of all answers (`headers`) permits none.
 //! - A browser asks again each time, and gets a file once: an entity tag is the hash of the file.
 
 use std::borrow::Cow;
@@ -30,10 +30,6 @@ use crate::problem::Problem;
 #[folder = "page/"]
 struct Files;
 
-/// What the page may load and connect to: this server, and WebSocket listeners of the broker.
-const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'; \
-                      base-uri 'none'; form-action 'self'";
-
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let show = async |headers: HeaderMap| answer("index.html", &headers);
     let file = async |Path(path): Path<String>, headers: HeaderMap| answer(&path, &headers);
@@ -52,9 +48,6 @@ fn answer(path: &str, headers: &HeaderMap) -> Response {
         (header::ETAG, tag.as_str()),
         (header::CACHE_CONTROL, "no-cache"),
         (header::VARY, "accept-encoding"),
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
     ];
     if has(headers, header::IF_NONE_MATCH, &tag) {
         return (StatusCode::NOT_MODIFIED, common).into_response();
@@ -152,7 +145,6 @@ mod tests {
             let answer = answer(path, &HeaderMap::new());
             assert_eq!(answer.status(), StatusCode::OK, "{path}");
             assert_eq!(answer.headers()[header::CONTENT_TYPE], kind, "{path}");
-            assert_eq!(answer.headers()[header::CONTENT_SECURITY_POLICY], POLICY);
         }
         for path in [
             "",

@@ -1,16 +1,9 @@
-// The one stream of the page: snapshots at most once a second, and incidents.
+// The one stream of the page: snapshots, at most once a second.
 import { effect, signal } from "./view.js";
 import { address, identify, me } from "./api.js";
 
-/** How many snapshots are remembered: ten minutes of them. */
-const REMEMBERED = 600;
-
 export const live = {
   snapshot: signal(null),
-  /** Newest last. */
-  past: [],
-  /** The newest incident that was reported while the page is open. */
-  incident: signal(null),
   isConnected: signal(false),
   error: signal(""),
 };
@@ -30,14 +23,8 @@ function open() {
     live.error.value = "";
   });
   source.addEventListener("snapshot", (event) => {
-    const snapshot = JSON.parse(event.data);
-    live.past.push(snapshot);
-    if (live.past.length > REMEMBERED) live.past.shift();
     live.isConnected.value = true;
-    live.snapshot.value = snapshot;
-  });
-  source.addEventListener("incident", (event) => {
-    live.incident.value = JSON.parse(event.data);
+    live.snapshot.value = JSON.parse(event.data);
   });
   source.addEventListener("error", () => {
     live.isConnected.value = false;
@@ -58,5 +45,4 @@ function close() {
   source = null;
   live.isConnected.value = false;
   live.snapshot.value = null;
-  live.past.length = 0;
 }

@@ -3,7 +3,6 @@ import { html, useEffect, useState } from "../lib/view.js";
 import { get } from "../lib/api.js";
 import { useAnswer, useLive, usePage } from "../lib/data.js";
 import { Icon } from "../lib/icons.js";
-import { live } from "../lib/live.js";
 import { AsOf, Command, Failure, Panel, Term } from "../lib/parts.js";
 import { Demonstration } from "./demonstration.js";
 import { IncidentTable } from "./incident.js";
@@ -22,7 +21,7 @@ export default function Delivery() {
     ${delivery && html`<div class="grid">
       ${isEmpty && html`<${NextStep} />`}
       <${Demonstration} isFirst=${isEmpty} />
-      <${Incidents} />
+      <${Incidents} counts=${delivery.incidents} />
       ${!isEmpty && html`<${Expected} /><${Checkpoints} /><${Lanes} />`}
     </div>`}`;
 }
@@ -89,12 +88,10 @@ function before(publishers) {
   return kinds.reduce((sum, kind) => sum + (publishers?.[kind] ?? 0), 0);
 }
 
-function Incidents() {
+/** Loaded again when the counts of the snapshot say that there is something new. */
+function Incidents({ counts }) {
   const answer = usePage("/incidents", { query: { limit: 8 } });
-  const newest = live.incident.value;
-  useEffect(() => {
-    if (newest) answer.reload();
-  }, [newest]);
+  useEffect(answer.reload, [JSON.stringify(counts)]);
   if (!answer.error && answer.items.length === 0) return null;
   return html`<${Panel} title="Incidents" answer=${answer} actions=${html`<a href="#/incidents">All incidents</a>`}>
     <${IncidentTable} rows=${answer.items} />

@@ -8,7 +8,7 @@ import { RANGES, useSeries } from "../lib/series.js";
 import * as format from "../lib/format.js";
 
 export function Expected() {
-  const range = route.value.query.range ?? "1h";
+  const range = route.value.query.range ?? "5m";
   const series = useSeries(["expected_per_s", "delivered_per_s"], range);
   const lines = [
     { label: "Expected", values: series.values("expected_per_s"), color: "ink-2", isDashed: true },
