@@ -66,10 +66,20 @@ async function api(world, request, response, where, query) {
   }
   if (where === "/me") return json(caller);
   if (where === "/live") return stream(world, response, request);
+  if (where === "/traces/1/events") return steps(response);
   const segments = where.split("/").slice(1).map(decodeURIComponent);
   const answer = (request.method === "GET" ? read : write)(world, segments, query, body);
   if (answer === undefined) return problem(404, `there is no ${where}`);
   return json(answer);
+}
+
+/** A trace that ends at once. */
+function steps(response) {
+  const step = (fields) => `event: step\ndata: ${JSON.stringify({ at: ago(1), shard: 0, client: "press-7", ...fields })}\n\n`;
+  response.writeHead(200, { "content-type": "text/event-stream" });
+  response.write(step({ step: "received", packet: "PUBLISH", packet_id: 7, topic: "plant/line1/press7/force", qos: 1, bytes: 4, payload_base64: "MjEuNQ==" }));
+  response.write(step({ step: "matched", topic: "plant/line1/press7/force", access: "allowed", receivers: 1, receiver_names: ["historian"] }));
+  response.end("event: end\ndata: {}\n\n");
 }
 
 function stream(world, response, request) {
@@ -201,7 +211,7 @@ function read(world, [name, id, more], query) {
     case "access": return { ...listOf([{ at: ago(30), what: "message", client_id: "phone-3", user: "guest", address: "10.9.0.3", topic: "plant/line1/stop", reason: "not-authorized", count: 12 }]), missed_events: 0 };
     case "config": return listOf(CONFIG);
     case "logs": return listOf([{ at: ago(3), level: "info", message: "client connected", fields: { client: "sensor-000001", user: "plant", address: "10.1.0.1:50001" } }, { at: ago(20), level: "warn", message: "queue full", fields: { client: "phone-3", dropped: 214 } }, { at: ago(64), level: "error", message: "fault: a message was lost", fields: { lane: "0f4b9736d6a423ad", number: 1_204_118 } }]);
-    case "traces": return listOf([{ id: "t1", client: "press-7", caller: "admin", until: ago(-40), events: 118 }]);
+    case "traces": return listOf([{ id: 1, left_s: 40, client: "press-7", user: null, topic: null, for_s: 60, payload_bytes: 0 }]);
     case "accounts": return listOf([{ name: "admin", role: "admin" }, { name: "shift", role: "operator" }]);
     case "tokens": return listOf([{ id: "k1", name: "grafana", role: "viewer", scope: [], created: ago(900), created_by: "admin", is_expired: false, expires: ago(-86_400 * 40), last_used: ago(20) }]);
     case "history": return listOf([{ id: 2, at: ago(900), caller: "admin", action: "POST /config/reload", target: "/api/v1/config/reload", outcome: "done", status: 200, address: "127.0.0.1" }, { id: 1, at: ago(5000), caller: "admin", action: "POST /incidents/{id}/note", target: "12", outcome: "done", status: 200, address: "127.0.0.1" }]);
@@ -229,7 +239,7 @@ function write(world, [name, id, more], query, body) {
   if (name === "demonstration" && id === "fault") world.demonstration.faults.push({ kind: body.kind, from: Date.now(), number: Math.floor((Date.now() - world.demonstration.from) / 20) });
   if (name === "access") return { allowed: body.topic !== "plant/line1/stop", reason: "no rule allows it", rule: null, role: "reader", mount: null, max_qos: 2, retain: true };
   if (name === "config") return { changes: ["limits.queue_messages: 1000 → 2000 (applied)"] };
-  if (name === "traces") return { id: "t1" };
+  if (name === "traces") return { id: 1, left_s: 60 };
   if (name === "tokens") return { id: "k2", name: body.name, secret: "unb_9f2c7d" };
   return {};
 }

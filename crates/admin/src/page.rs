@@ -81,8 +81,11 @@ fn tag(file: &EmbeddedFile) -> String {
     format!("\"{}\"", digits.concat())
 }
 
-/// By the ending of its name; other files are not served.
+/// By the ending of its name; other files are not served. Licences go with the code of others.
 fn content_type(path: &str) -> Option<&'static str> {
+    if path.starts_with("vendor/LICENSE-") {
+        return Some("text/plain; charset=utf-8");
+    }
     let (_, ending) = path.rsplit_once('.')?;
     Some(match ending {
         "html" => "text/html; charset=utf-8",
@@ -141,6 +144,7 @@ mod tests {
             ("app.js", "text/javascript; charset=utf-8"),
             ("app.css", "text/css; charset=utf-8"),
             ("vendor/preact.js", "text/javascript; charset=utf-8"),
+            ("vendor/LICENSE-preact", "text/plain; charset=utf-8"),
         ] {
             let answer = answer(path, &HeaderMap::new());
             assert_eq!(answer.status(), StatusCode::OK, "{path}");

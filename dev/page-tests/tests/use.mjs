@@ -4,6 +4,7 @@ import { go, nothingWrong, opened } from "../steps.mjs";
 
 /** For the first row of a list. */
 const FIRST_ROW_MS = 200;
+const FIRST_PAINT_MS = 300;
 
 export const tests = {
   "the keyboard searches, lists keys and opens pages": {
@@ -85,6 +86,43 @@ export const tests = {
       await tab.getByText("5 sent, 5 acknowledged, 5 received, 0 wrong").waitFor();
       assert.equal(await tab.getByText("in order").count(), 5);
       await nothingWrong(tab, "trying it");
+    },
+  },
+
+  "figures that cannot be refreshed say so and are grey": {
+    needs: "mock",
+    run: async ({ browser, target }) => {
+      const tab = await opened(browser, target);
+      await go(tab, target, "logs");
+      await tab.getByText("client connected").waitFor();
+      target.stop();
+      await tab.locator(".panel.is-stale").getByText("stale, as of").waitFor();
+      await tab.getByText("The broker does not answer").waitFor();
+      await tab.getByText("client connected").waitFor();
+    },
+  },
+
+  "Delivery is painted at once": {
+    run: async ({ browser, target }) => {
+      const tab = await opened(browser, target);
+      await tab.reload();
+      await tab.locator(".verdict").waitFor();
+      const painted = await tab.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime);
+      assert.ok(painted < FIRST_PAINT_MS, `${painted} ms`);
+    },
+  },
+
+  "a trace shows its steps until it ends": {
+    needs: "mock",
+    run: async ({ browser, target }) => {
+      const tab = await opened(browser, target);
+      await go(tab, target, "logs/traces");
+      await tab.getByLabel("Client id").fill("press-7");
+      await tab.getByRole("button", { name: "Start" }).click();
+      await tab.getByText("press-7 · PUBLISH · plant/line1/press7/force").waitFor();
+      await tab.getByText("payload=21.5").waitFor();
+      await tab.getByText("ended").waitFor();
+      await nothingWrong(tab, "a trace");
     },
   },
 

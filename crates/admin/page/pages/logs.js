@@ -48,34 +48,34 @@ function Traces() {
   const [kind, setKind] = useState("client");
   const start = async (event) => {
     event.preventDefault();
-    const { value, seconds } = Object.fromEntries(new FormData(event.target));
-    const trace = await attempt(() => send("POST", "/traces", { [kind]: value, for_s: Number(seconds) }));
+    const { value, seconds, bytes } = Object.fromEntries(new FormData(event.target));
+    const asked = { [kind]: value, for_s: Number(seconds), payload_bytes: Number(bytes) };
+    const trace = await attempt(() => send("POST", "/traces", asked));
     if (trace) go(["logs", "traces", trace.id]);
   };
   const columns = [
     { head: "Trace", isMain: true, cell: (row) => html`<a href=${href(["logs", "traces", row.id])}>${subject(row)}</a>` },
-    { head: "By", isWide: true, cell: (row) => row.caller ?? "–" },
-    { head: "Until", cell: (row) => format.time(row.until) },
-    { head: "Events", isNumber: true, cell: (row) => format.count(row.events) },
+    { head: "Ends in", isNumber: true, cell: (row) => format.span(row.left_s) },
   ];
   return html`<div class="stack">
     ${may("operator") && html`<${Panel} title="Start a trace"><form class="form" onSubmit=${start}>
       <${Choice} label="Of a" value=${kind} options=${KINDS} onChange=${setKind} />
       <${Field} label=${KINDS.find(([key]) => key === kind)[1]} name="value" required data-search />
       <${Field} label="For seconds" name="seconds" type="number" min="1" max="3600" value="60" required />
+      <${Field} label="Payload bytes" name="bytes" type="number" min="0" max="1024" value="0" required />
       <button type="submit" class="primary">Start</button>
     </form><//>`}
     <${Panel} title="Traces" answer=${answer}>
       ${answer.items.length > 0
         ? html`<${Table} label="Traces" columns=${columns} rows=${answer.items} keyOf=${(row) => row.id} />`
-        : html`<${Empty} title="No trace runs">A trace shows packets and decisions: matched subscriptions, access, queue, reason of
+        : html`<${Empty} title="No trace goes on">A trace shows packets and decisions: matched subscriptions, access, queue, reason of
             a drop.<//>`}
     <//>
   </div>`;
 }
 
 function subject(row) {
-  return KINDS.filter(([key]) => row[key]).map(([key]) => `${key} ${row[key]}`).join(", ") || row.id;
+  return KINDS.filter(([key]) => row[key]).map(([key]) => `${key} ${row[key]}`).join(", ");
 }
 
 /** Events of one trace. It has a stream of its own, which ends when the page is left. */
@@ -90,8 +90,7 @@ function Trace({ id }) {
       setOpen(false);
     };
     const take = (event) => pending.current.push(JSON.parse(event.data));
-    source.addEventListener("event", take);
-    source.addEventListener("message", take);
+    source.addEventListener("step", take);
     source.addEventListener("end", end);
     source.addEventListener("error", () => source.readyState === EventSource.CLOSED && end());
     // Drawn a few times a second, however many there are.
@@ -110,9 +109,19 @@ function Trace({ id }) {
     <p class="status" role="status">${isOpen ? html`<${State} tone="ok">running<//>` : html`<${State} tone="idle">ended<//>`}
       <span class="quiet"> ${format.plural(events.length, "event")}, newest first</span></p>
     ${events.length > 0
-      ? html`<ul class="log" tabindex="0" aria-label="Events">${events.map((event) => html`<li>
-          <time class="quiet">${format.precise(event.at)}</time><span class="quiet">${event.direction ?? event.kind ?? ""}</span>
-          <span>${event.words ?? event.message ?? event.packet} <span class="fields">${fields(event.fields)}</span></span></li>`)}</ul>`
+      ? html`<ul class="log is-trace" tabindex="0" aria-label="Events">${events.map((event) => html`<li>
+          <time class="quiet">${format.precise(event.at)}</time><span>${event.step}</span><${Step} event=${event} /></li>`)}</ul>`
       : html`<${Empty} title="Nothing happened yet" />`}
   <//>`;
+}
+
+/** Whose packet, which topic, and then all else that is known. */
+function Step({ event: { at, step, client, packet, topic, payload_base64: payload, ...rest } }) {
+  const text = [client, packet, topic].filter(Boolean).join(" · ");
+  const shown = payload === undefined ? rest : { ...rest, payload: preview(payload) };
+  return html`<span>${text} <span class="fields">${fields(shown)}</span></span>`;
+}
+
+function preview(base64) {
+  return new TextDecoder().decode(Uint8Array.from(atob(base64), (char) => char.charCodeAt(0)));
 }
