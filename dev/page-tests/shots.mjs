@@ -16,7 +16,12 @@ export async function takeAll(browser, target, directory, only = "") {
   const storageState = await first.context().storageState();
   for (const colorScheme of ["light", "dark"]) {
     for (const width of [1440, 360]) {
-      const context = await browser.newContext({ viewport: { width, height: width === 360 ? 740 : 900 }, colorScheme, storageState, reducedMotion: "reduce" });
+      const context = await browser.newContext({
+        viewport: { width, height: width === 360 ? 740 : 900 },
+        colorScheme,
+        storageState,
+        reducedMotion: "reduce",
+      });
       const tab = await open(browser, { context });
       for (const page of PAGES.filter((page) => page.includes(only))) {
         await tab.goto(`${target.url}#/${page}`);

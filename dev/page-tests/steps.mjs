@@ -5,9 +5,29 @@ import { open } from "./browser.mjs";
 export const PASSWORD = "correct horse 7";
 
 /** Addresses of all pages that need no object. */
-export const PAGES = ["delivery", "incidents", "live", "topics", "clients", "sessions", "subscriptions", "subscriptions/groups",
-  "access", "access/denied", "access/users", "access/roles", "access/bans", "try", "logs", "logs/traces", "settings",
-  "settings/listeners", "settings/accounts", "settings/tokens", "settings/history"];
+export const PAGES = [
+  "delivery",
+  "incidents",
+  "live",
+  "topics",
+  "clients",
+  "sessions",
+  "subscriptions",
+  "subscriptions/groups",
+  "access",
+  "access/denied",
+  "access/users",
+  "access/roles",
+  "access/bans",
+  "try",
+  "logs",
+  "logs/traces",
+  "settings",
+  "settings/listeners",
+  "settings/accounts",
+  "settings/tokens",
+  "settings/history",
+];
 
 /** Makes the first account by the one-time link, and is signed in as it. */
 export async function firstAccount(tab, target, name = "admin") {

@@ -55,9 +55,11 @@ function Frame() {
     <div class="frame">
       <nav id="menu" class="side ${isOpen ? "is-open" : ""}" aria-label="Pages">
         <${Brand} />
-        <ul>${PAGES.map((page) => html`<li><a href=${href([page.path])}
+        <ul>${PAGES.map(
+          (page) => html`<li><a href=${href([page.path])}
           aria-current=${isCurrent(page.path, current) ? "page" : undefined}>
-          <${Icon} name=${page.icon} />${page.name}${page.path === "delivery" && html`<${Light} />`}</a></li>`)}</ul>
+          <${Icon} name=${page.icon} />${page.name}${page.path === "delivery" && html`<${Light} />`}</a></li>`,
+        )}</ul>
         <${Account} />
       </nav>
       <main id="main" ref=${main} tabindex="-1"><${Page} name=${current} /></main>
@@ -79,7 +81,8 @@ function Light() {
   const tone = { green: "ok", amber: "warn", red: "bad" }[state];
   if (!tone) return null;
   const word = { ok: "no fault", warn: "not all known", bad: "fault" }[tone];
-  return html`<span class="light tone-${tone}"><${Icon} name=${tone} size="14" /><span class="unseen">${word}</span></span>`;
+  return html`<span class="light tone-${tone}"><${Icon} name=${tone} size="14" />
+    <span class="unseen">${word}</span></span>`;
 }
 
 function Account() {
@@ -101,17 +104,22 @@ function Account() {
 function Page({ name }) {
   const [state, setState] = useState({ name: null });
   useEffect(() => {
-    const page = PAGES.find((page) => page.path === name);
-    const file = page ? page.path : MODULES[name];
-    if (!file) return setState({ name, error: new Error(`There is no page “${name}”.`) });
-    import(`./pages/${file}.js`).then(
-      (module) => setState({ name, View: module.default }),
-      () => setState({ name, error: new Error("The page was not loaded. Reload it to try again.") }),
-    );
-    return undefined;
+    let isWanted = true;
+    // Another page may be asked for before this one is there.
+    const show = (found) => isWanted && setState({ name, ...found });
+    const file = PAGES.some((page) => page.path === name) ? name : MODULES[name];
+    if (file) {
+      import(`./pages/${file}.js`).then(
+        (module) => show({ View: module.default }),
+        () => show({ error: new Error("The page was not loaded. Reload it to try again.") }),
+      );
+    } else show({ error: new Error(`There is no page “${name}”.`) });
+    return () => {
+      isWanted = false;
+    };
   }, [name]);
-  if (state.error) return html`<${Failure} error=${state.error} />`;
-  return state.name === name && state.View ? html`<${state.View} />` : html`<p class="quiet" role="status">Loading …</p>`;
+  if (state.name !== name) return html`<p class="quiet" role="status">Loading …</p>`;
+  return state.error ? html`<${Failure} error=${state.error} />` : html`<${state.View} />`;
 }
 
 function turnScheme() {

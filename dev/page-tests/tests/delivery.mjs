@@ -24,7 +24,10 @@ export const tests = {
       await tab.getByRole("button", { name: "Lose a message" }).click();
       const row = tab.getByRole("row").filter({ hasText: "Message lost" });
       await row.getByText(/lost.*number [\d,]+/i).waitFor({ timeout: 15_000 });
-      await row.getByText(/later$/).last().waitFor({ timeout: 15_000 });
+      await row
+        .getByText(/later$/)
+        .last()
+        .waitFor({ timeout: 15_000 });
       await tab.getByRole("button", { name: "End the demonstration" }).click();
       await nothingWrong(tab, "the demonstration");
     },
@@ -47,7 +50,10 @@ export const tests = {
     needs: "mock",
     run: async ({ browser, target }) => {
       const tab = await opened(browser, target);
-      await tab.getByRole("button", { name: /faulty/ }).first().focus();
+      await tab
+        .getByRole("button", { name: /faulty/ })
+        .first()
+        .focus();
       await tab.keyboard.press("ArrowRight");
       await tab.keyboard.press("ArrowLeft");
       await tab.keyboard.press("Enter");

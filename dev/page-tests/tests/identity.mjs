@@ -21,7 +21,10 @@ export const tests = {
       const tab = await opened(browser, target);
       await tab.getByRole("button", { name: "Sign out" }).click();
       await signIn(tab, "admin", "wrong");
-      await tab.getByRole("alert").filter({ hasText: /password/i }).waitFor();
+      await tab
+        .getByRole("alert")
+        .filter({ hasText: /password/i })
+        .waitFor();
     },
   },
 
@@ -56,7 +59,12 @@ export const tests = {
       await tab.getByRole("button", { name: "Sign out" }).click();
       await signIn(tab, "viewer");
       await isSignedIn(tab);
-      for (const [page, button] of [["access/users", "Add a user"], ["access/bans", "Ban"], ["logs/traces", "Start"], ["settings", "Reload from files"]]) {
+      for (const [page, button] of [
+        ["access/users", "Add a user"],
+        ["access/bans", "Ban"],
+        ["logs/traces", "Start"],
+        ["settings", "Reload from files"],
+      ]) {
         await go(tab, target, page);
         await tab.locator("main .panel").first().waitFor();
         assert.equal(await tab.getByRole("button", { name: button, exact: true }).count(), 0, `${page}: ${button}`);

@@ -4,7 +4,14 @@ import { findings } from "../browser.mjs";
 import { PAGES, go, nothingWrong, opened } from "../steps.mjs";
 
 /** Pages of things that the invented figures have. */
-const OF_THINGS = ["incident/17", "incident/16", "clients/sensor-000003", "sessions/sensor-000003", "topics?topic=plant/line1/temperature", "logs/traces/1"];
+const OF_THINGS = [
+  "incident/17",
+  "incident/16",
+  "clients/sensor-000003",
+  "sessions/sensor-000003",
+  "topics?topic=plant/line1/temperature",
+  "logs/traces/1",
+];
 
 function all(target) {
   return target.isMock ? [...PAGES, ...OF_THINGS] : PAGES;

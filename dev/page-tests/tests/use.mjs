@@ -37,6 +37,24 @@ export const tests = {
     },
   },
 
+  "the page that was asked for last is shown, even if its file comes first": {
+    needs: "mock",
+    run: async ({ browser, target }) => {
+      const tab = await opened(browser, target);
+      await tab.route("**/pages/topics.js", async (route) => {
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        await route.continue();
+      });
+      await tab.evaluate(() => {
+        location.hash = "#/topics";
+      });
+      await tab.waitForTimeout(100);
+      await go(tab, target, "clients");
+      await tab.waitForTimeout(800);
+      await tab.getByRole("heading", { name: "Clients", level: 1 }).waitFor();
+    },
+  },
+
   "light and dark are switched and remembered": {
     run: async ({ browser, target }) => {
       const tab = await opened(browser, target);

@@ -32,7 +32,10 @@ export function Chart({ label, times, lines, show, height = 200 }) {
   const data = [times, ...lines.map((line) => line.values)];
   const shape = lines.map((line) => line.label + line.color).join();
   useEffect(() => {
-    library().then((loaded) => setLibrary(() => loaded), () => {});
+    library().then(
+      (loaded) => setLibrary(() => loaded),
+      () => {},
+    );
   }, []);
   useLayoutEffect(() => {
     if (!uPlot) return undefined;
@@ -50,9 +53,11 @@ export function Chart({ label, times, lines, show, height = 200 }) {
   const newest = (line) => line.values.findLast((value) => value !== null && value !== undefined);
   const summary = lines.map((line) => `${line.label} ${show(newest(line))}`).join(", ");
   return html`<figure class="chart">
-    <figcaption class="legend">${lines.map((line) => html`<span>
+    <figcaption class="legend">${lines.map(
+      (line) => html`<span>
       <i class="swatch ${line.isDashed ? "is-dashed" : ""} ink-${line.color}"></i>${line.label}
-      <b>${show(newest(line))}</b></span>`)}
+      <b>${show(newest(line))}</b></span>`,
+    )}
     </figcaption>
     <div class="chart-place h-${height}" ref=${place} role="img" aria-label="${label}: ${summary}"></div>
   </figure>`;

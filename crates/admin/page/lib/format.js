@@ -45,7 +45,12 @@ export function millis(value) {
 export function span(seconds) {
   if (!isKnown(seconds)) return NONE;
   if (seconds < 60) return `${number(Math.round(seconds * 10) / 10)} s`;
-  const units = [["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]];
+  const units = [
+    ["d", 86_400],
+    ["h", 3600],
+    ["min", 60],
+    ["s", 1],
+  ];
   const first = units.findIndex(([, size]) => seconds >= size);
   const parts = units.slice(first, first + 2).map(([unit, size]) => {
     const part = Math.floor(seconds / size);

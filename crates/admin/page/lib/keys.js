@@ -44,10 +44,17 @@ function List({ pages }) {
   const close = () => {
     isOpen.value = false;
   };
-  const rows = [["/", "Search on this page"], ["?", "This list"], ["Esc", "Close a dialog"]];
+  const rows = [
+    ["/", "Search on this page"],
+    ["?", "This list"],
+    ["Esc", "Close a dialog"],
+  ];
   const opens = pages.map(({ key, name }) => [`g ${key}`, name]);
-  const list = (items) => html`<dl class="keys">${items.map(([keys, text]) => html`<div>
-    <dt>${keys.split(" ").map((key) => html`<kbd>${key}</kbd>`)}</dt><dd>${text}</dd></div>`)}</dl>`;
+  const list = (items) =>
+    html`<dl class="keys">${items.map(
+      ([keys, text]) => html`<div>
+    <dt>${keys.split(" ").map((key) => html`<kbd>${key}</kbd>`)}</dt><dd>${text}</dd></div>`,
+    )}</dl>`;
   return html`<dialog ref=${dialog} onClose=${close} aria-labelledby="keys">
     <h2 id="keys">Keyboard</h2>
     ${list(rows)}${list(opens)}

@@ -26,7 +26,7 @@ export class Client {
   #nextId = 1;
   #timer;
 
-  /** Called with `{topic, payload, qos, retain, isAgain, properties}`. */
+  /** Called with `{topic, payload, qos, retain, properties}`. */
   onMessage = () => {};
   /** Called once, with the reason if it was not asked for. */
   onEnd = () => {};
@@ -156,7 +156,7 @@ export class Client {
         return this.#answer(`${name} ${id}`, reason, reason >= 0x80 ? refusal("subscribe", reason) : null);
       }
       case PINGRESP: return undefined;
-      case DISCONNECT: return this.#end(`The broker ended the connection, reason ${code(body.isEmpty() ? 0 : body.byte())}.`);
+      case DISCONNECT: return this.#end(`The broker ended the connection (${code(body.isEmpty() ? 0 : body.byte())}).`);
       default: throw new Error(`The broker sent a packet of kind ${kind}, which does not belong here.`);
     }
   }
@@ -177,7 +177,7 @@ export class Client {
     const topic = body.text();
     const id = qos > 0 ? body.two() : null;
     const properties = body.properties();
-    this.onMessage({ topic, payload: body.rest(), qos, retain: Boolean(flags & 1), isAgain: Boolean(flags & 8), properties });
+    this.onMessage({ topic, payload: body.rest(), qos, retain: Boolean(flags & 1), properties });
     if (qos === 1) this.#send(packet(PUBACK, 0, two(id)));
   }
 }

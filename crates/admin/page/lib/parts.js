@@ -2,6 +2,7 @@
 import { html, useEffect, useId, useRef, useState } from "./view.js";
 import { Icon } from "./icons.js";
 import { TERMS } from "./terms.js";
+import { route, setQuery } from "./route.js";
 import * as format from "./format.js";
 
 /** A figure or a word with its definition, shown on hover and on focus. */
@@ -60,12 +61,16 @@ export function Table({ label, columns, rows, keyOf, selected }) {
     [column.isNumber && "is-number", column.isWide && "is-wide", column.isMain && "is-main"].filter(Boolean).join(" ");
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
     <table>
-      <thead><tr>${columns.map((column) => html`<th scope="col" class=${style(column)}>
+      <thead><tr>${columns.map(
+        (column) => html`<th scope="col" class=${style(column)}>
         ${column.of ? html`<${Term} of=${column.of}>${column.head}<//>` : column.head}
-      </th>`)}</tr></thead>
-      <tbody>${rows.map((row) => html`<tr key=${keyOf(row)} class=${selected === keyOf(row) ? "is-selected" : ""}>
+      </th>`,
+      )}</tr></thead>
+      <tbody>${rows.map(
+        (row) => html`<tr key=${keyOf(row)} class=${selected === keyOf(row) ? "is-selected" : ""}>
         ${columns.map((column) => html`<td class=${style(column)}>${column.cell(row)}</td>`)}
-      </tr>`)}</tbody>
+      </tr>`,
+      )}</tbody>
     </table>
   </div>`;
 }
@@ -73,19 +78,29 @@ export function Table({ label, columns, rows, keyOf, selected }) {
 /** Names and values. */
 export function Facts({ items }) {
   const known = items.filter(([, value]) => value !== undefined && value !== null && value !== "");
-  return html`<dl class="facts">${known.map(([name, value, of]) => html`<div>
+  return html`<dl class="facts">${known.map(
+    ([name, value, of]) => html`<div>
     <dt>${of ? html`<${Term} of=${of}>${name}<//>` : name}</dt><dd>${value}</dd>
-  </div>`)}</dl>`;
+  </div>`,
+  )}</dl>`;
 }
 
-/** Steps through a list whose pages are found by cursors; the browser's history goes back. */
-export function Pager({ isFirst, next, onFirst, onNext, count }) {
-  if (isFirst && !next) return null;
+/** Steps through a list whose pages are found by cursors. The address has the cursor: the browser goes back. */
+export function Pager({ answer }) {
+  const isFirst = !route.value.query.cursor;
+  if (isFirst && !answer.next) return null;
+  const show = (cursor) => () => setQuery({ cursor }, { step: true });
   return html`<nav class="pager" aria-label="Pages">
-    <span class="quiet">${format.plural(count, "row")} on this page</span>
-    <button type="button" disabled=${isFirst} onClick=${onFirst}>First page</button>
-    <button type="button" disabled=${!next} onClick=${onNext}>Next page</button>
+    <span class="quiet">${format.plural(answer.items.length, "row")} on this page</span>
+    <button type="button" disabled=${isFirst} onClick=${show("")}>First page</button>
+    <button type="button" disabled=${!answer.next} onClick=${show(answer.next)}>Next page</button>
   </nav>`;
+}
+
+/** In place of a thing that is not there, or not yet. */
+export function Waiting({ answer }) {
+  if (answer.error) return html`<${Failure} error=${answer.error} />`;
+  return html`<p class="quiet" role="status">Loading …</p>`;
 }
 
 export function Copy({ text, label = "Copy" }) {
@@ -138,8 +153,10 @@ export function Choice({ label, value, options, onChange, kind = "" }) {
 /** One of a few, side by side. */
 export function Segments({ label, value, options, onChange }) {
   return html`<div class="segments" role="group" aria-label=${label}>
-    ${options.map(([key, text]) => html`<button type="button" aria-pressed=${key === value}
-      onClick=${() => onChange(key)}>${text}</button>`)}
+    ${options.map(
+      ([key, text]) => html`<button type="button" aria-pressed=${key === value}
+      onClick=${() => onChange(key)}>${text}</button>`,
+    )}
   </div>`;
 }
 
@@ -169,6 +186,8 @@ export function Title({ children, lead, actions }) {
 /** Views of one page. */
 export function Tabs({ label, value, options, hrefOf }) {
   return html`<nav class="tabs" aria-label=${label}>
-    ${options.map(([key, text]) => html`<a href=${hrefOf(key)} aria-current=${key === value ? "page" : undefined}>${text}</a>`)}
+    ${options.map(
+      ([key, text]) => html`<a href=${hrefOf(key)} aria-current=${key === value ? "page" : undefined}>${text}</a>`,
+    )}
   </nav>`;
 }

@@ -2,7 +2,13 @@
 import { useMemo } from "./view.js";
 import { useAnswer } from "./data.js";
 
-export const RANGES = [["5m", "5 min"], ["1h", "1 h"], ["6h", "6 h"], ["1d", "1 day"], ["7d", "7 days"]];
+export const RANGES = [
+  ["5m", "5 min"],
+  ["1h", "1 h"],
+  ["6h", "6 h"],
+  ["1d", "1 day"],
+  ["7d", "7 days"],
+];
 
 const SECONDS = { "5m": 300, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800 };
 
@@ -12,8 +18,12 @@ const SECONDS = { "5m": 300, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_8
  */
 export function useSeries(names, range) {
   const seconds = SECONDS[range] ?? SECONDS["1h"];
-  const every = Math.max(2000, seconds * 1000 / 600);
-  const query = () => ({ names: names.join(","), from: new Date(Date.now() - seconds * 1000).toISOString(), points: 300 });
+  const every = Math.max(2000, (seconds * 1000) / 600);
+  const query = () => ({
+    names: names.join(","),
+    from: new Date(Date.now() - seconds * 1000).toISOString(),
+    points: 300,
+  });
   const answer = useAnswer("/series", { query, every, key: `${names} ${range}` });
   const { from, step_s: step, series } = answer.data ?? {};
   const times = useMemo(() => timesOf(from, step, series?.[names[0]]?.avg.length ?? 0), [answer.data]);

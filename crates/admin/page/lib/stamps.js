@@ -32,7 +32,10 @@ export class Numbers {
     }
     if (number < expected) return { text: `${number} again or late`, tone: "warn" };
     const last = number - 1;
-    return { text: `${number}: ${expected === last ? `${last} is` : `${expected} to ${last} are`} missing`, tone: "bad" };
+    return {
+      text: `${number}: ${expected === last ? `${last} is` : `${expected} to ${last} are`} missing`,
+      tone: "bad",
+    };
   }
 }
 

@@ -3,7 +3,7 @@ import { html } from "../lib/view.js";
 import { may, pathOf, send } from "../lib/api.js";
 import { useAnswer, usePage } from "../lib/data.js";
 import { ask, notify } from "../lib/dialog.js";
-import { Empty, Facts, Failure, Field, Pager, Panel, Search, State, Table, Title } from "../lib/parts.js";
+import { Empty, Facts, Field, Pager, Panel, Search, State, Table, Title, Waiting } from "../lib/parts.js";
 import { go, href, route, setQuery } from "../lib/route.js";
 import * as format from "../lib/format.js";
 
@@ -17,7 +17,11 @@ function List() {
   const answer = usePage("/clients", { query: { search, user, listener, cursor }, every: cursor ? 0 : 5000 });
   const filter = (name) => (event) => setQuery({ [name]: event.target.value, cursor: "" });
   const columns = [
-    { head: "Client", isMain: true, cell: (row) => html`<a href=${href(["clients", row.client_id])}>${row.client_id}</a>` },
+    {
+      head: "Client",
+      isMain: true,
+      cell: (row) => html`<a href=${href(["clients", row.client_id])}>${row.client_id}</a>`,
+    },
     { head: "User", cell: (row) => row.user ?? "–" },
     { head: "Address", isWide: true, cell: (row) => row.address ?? "–" },
     { head: "Listener", isWide: true, cell: (row) => row.listener_name ?? row.listener },
@@ -33,12 +37,12 @@ function List() {
       <${Field} label="Listener" value=${listener} onChange=${filter("listener")} />
     </div>
     <${Panel} title="Connected" of="clients" answer=${answer}>
-      ${answer.items.length > 0
-        ? html`<${Table} label="Clients" columns=${columns} rows=${answer.items} keyOf=${(row) => row.client_id} />`
-        : html`<${Empty} title=${search || user || listener ? "No client matches" : "No client is connected"} />`}
-      <${Pager} count=${answer.items.length} isFirst=${!cursor} next=${answer.next}
-        onFirst=${() => setQuery({ cursor: "" }, { step: true })}
-        onNext=${() => setQuery({ cursor: answer.next }, { step: true })} />
+      ${
+        answer.items.length > 0
+          ? html`<${Table} label="Clients" columns=${columns} rows=${answer.items} keyOf=${(row) => row.client_id} />`
+          : html`<${Empty} title=${search || user || listener ? "No client matches" : "No client is connected"} />`
+      }
+      <${Pager} answer=${answer} />
     <//>`;
 }
 
@@ -46,7 +50,7 @@ function One({ id }) {
   const answer = useAnswer(`/clients${pathOf(id)}`, { every: 2000 });
   const client = answer.data;
   if (!client) {
-    return html`<${Title}>${id}<//>${answer.error ? html`<${Failure} error=${answer.error} />` : html`<p class="quiet">Loading …</p>`}
+    return html`<${Title}>${id}<//><${Waiting} answer=${answer} />
       <p><a href=${href(["sessions", id])}>Look for its session</a></p>`;
   }
   return html`<${Title} actions=${html`<${Actions} client=${client} />`} lead="Client">${client.client_id}<//>
@@ -65,7 +69,12 @@ function One({ id }) {
       <${Panel} title="Messages" answer=${answer}><${Facts} items=${[
         ["Queued", format.count(client.queued), "queued"],
         ["In flight", format.count(client.in_flight), "in flight"],
-        ["Subscriptions", html`<a href=${href(["subscriptions"], { client: client.client_id })}>${format.count(client.subscriptions)}</a>`, "subscriptions"],
+        [
+          "Subscriptions",
+          html`<a href=${href(["subscriptions"], { client: client.client_id })}>
+            ${format.count(client.subscriptions)}</a>`,
+          "subscriptions",
+        ],
         ["Queued bytes", format.bytes(client.queued_bytes)],
         ["For its socket", format.bytes(client.output_bytes)],
         ["Rate", client.is_over_rate ? html`<${State} tone="warn">over its rate<//>` : null],
@@ -81,18 +90,21 @@ export function expiry(seconds) {
 
 function Actions({ client }) {
   if (!may("operator")) return null;
-  const disconnect = () => ask({
-    title: "Disconnect this client",
-    text: `${client.client_id} may connect again at once.`,
-    button: "Disconnect",
-    isDanger: true,
-    run: () => send("POST", `/clients${pathOf(client.client_id)}/disconnect`, {}).then(() => {
-      notify(`${client.client_id} was disconnected.`);
-      go(["clients"]);
-    }),
-  });
+  const ban = () => banClient(client.client_id);
+  const disconnect = () =>
+    ask({
+      title: "Disconnect this client",
+      text: `${client.client_id} may connect again at once.`,
+      button: "Disconnect",
+      isDanger: true,
+      run: () =>
+        send("POST", `/clients${pathOf(client.client_id)}/disconnect`, {}).then(() => {
+          notify(`${client.client_id} was disconnected.`);
+          go(["clients"]);
+        }),
+    });
   return html`<button type="button" onClick=${disconnect}>Disconnect</button>
-    ${may("admin") && html`<button type="button" class="danger" onClick=${() => banClient(client.client_id)}>Ban</button>`}`;
+    ${may("admin") && html`<button type="button" class="danger" onClick=${ban}>Ban</button>`}`;
 }
 
 /** Asks how long a client id is banned. */
@@ -106,7 +118,7 @@ function banClient(id) {
       { label: "For minutes", name: "minutes", type: "number", min: 1, value: 60, required: true },
       { label: "Reason", name: "reason", maxlength: 200 },
     ],
-    run: ({ minutes, reason }) => send("POST", "/bans", { client: id, for_s: Number(minutes) * 60, reason })
-      .then(() => notify(`${id} is banned.`)),
+    run: ({ minutes, reason }) =>
+      send("POST", "/bans", { client: id, for_s: Number(minutes) * 60, reason }).then(() => notify(`${id} is banned.`)),
   });
 }

@@ -18,12 +18,15 @@ export default function Delivery() {
   return html`<h1 class="unseen">Delivery</h1>
     ${answer.error && html`<${Failure} error=${answer.error} />`}
     ${delivery ? html`<${Verdict} delivery=${delivery} answer=${answer} />` : html`<p class="quiet">Loading …</p>`}
-    ${delivery && html`<div class="grid">
+    ${
+      delivery &&
+      html`<div class="grid">
       ${isEmpty && html`<${NextStep} />`}
       <${Demonstration} isFirst=${isEmpty} />
       <${Incidents} counts=${delivery.incidents} />
       ${!isEmpty && html`<${Expected} /><${Checkpoints} /><${Lanes} />`}
-    </div>`}`;
+    </div>`
+    }`;
 }
 
 const STATES = {
@@ -40,16 +43,22 @@ function Verdict({ delivery, answer }) {
   return html`<section class="verdict" aria-label="Verdict">
     <div class="verdict-said">
       <p class="verdict-word tone-${tone}"><${Icon} name=${tone} size="24" />${word}</p>
-      ${isEmpty
-        ? html`<p class="sentence">Publish a message, and this page says what became of it.</p>`
-        : html`<p class="sentence">${parts(delivery)}</p>`}
+      ${
+        isEmpty
+          ? html`<p class="sentence">Publish a message, and this page says what became of it.</p>`
+          : html`<p class="sentence">${parts(delivery)}</p>`
+      }
       ${reasons.length > 0 && html`<ul class="reasons">${reasons.map((reason) => html`<li>${reason}</li>`)}</ul>`}
       <${AsOf} answer=${answer} />
     </div>
-    ${!isEmpty && limits.length > 0 && html`<div class="verdict-limits">
+    ${
+      !isEmpty &&
+      limits.length > 0 &&
+      html`<div class="verdict-limits">
       <p class="verdict-word">What the broker cannot see</p>
       <p class="sentence">${limits.join(" ").replaceAll("`", "")}</p>
-    </div>`}
+    </div>`
+    }
     <p class="unseen" role="status" aria-live="polite">${[word, ...reasons].join(". ")}</p>
   </section>`;
 }
@@ -58,8 +67,10 @@ function Verdict({ delivery, answer }) {
 function parts(delivery) {
   const figures = [
     ["published", delivery.published, "published", true],
+    ["unrouted", delivery.unrouted, "without a subscriber"],
     ["expected", delivery.expected, "expected deliveries", delivery.expected !== delivery.published],
     ["acknowledged", delivery.acknowledged, "delivered and acknowledged", true],
+    ["processed", delivery.processed, "processed"],
     ["handed", delivery.handed_to_network, "handed to the network (QoS 0)"],
     ["waiting", delivery.waiting, "waiting"],
     ["in flight", delivery.in_flight, "in flight"],
@@ -72,15 +83,23 @@ function parts(delivery) {
     ["before", before(delivery.publishers), "faults before the broker"],
   ];
   const shown = figures.filter(([, value, , isAlways]) => isAlways || value > 0);
-  return html`${shown.map(([of, value, words], index) => html`${index > 0 && ", "}<${Term} of=${of}><b>${
-    format.count(value)}</b><//> ${words}`)} since <${Term} of="since"><b>${format.since(delivery.since)}</b><//>${
-    delivery.after_crash ? ", when the broker started after a crash" : ""}.`;
+  return html`${shown.map(
+    ([of, value, words], index) =>
+      html`${index > 0 && ", "}<${Term} of=${of}><b>${format.count(value)}</b><//> ${words}`,
+  )} since <${Term} of="since"><b>${format.since(delivery.since)}</b><//>${
+    delivery.after_crash ? ", when the broker started after a crash" : ""
+  }.`;
 }
 
 /** The two reasons that most messages were dropped for. */
 function names(reasons) {
   const known = Object.entries(reasons ?? {}).sort(([, a], [, b]) => b - a);
-  return known.slice(0, 2).map(([reason]) => reason).join(", ") + (known.length > 2 ? " …" : "");
+  return (
+    known
+      .slice(0, 2)
+      .map(([reason]) => reason)
+      .join(", ") + (known.length > 2 ? " …" : "")
+  );
 }
 
 function before(publishers) {
@@ -102,7 +121,10 @@ function Incidents({ counts }) {
 function NextStep() {
   const [port, setPort] = useState(null);
   useEffect(() => {
-    get("/listeners").then(({ items }) => setPort(plainPort(items)), () => setPort(1883));
+    get("/listeners").then(
+      ({ items }) => setPort(plainPort(items)),
+      () => setPort(1883),
+    );
   }, []);
   if (port === null) return null;
   const host = location.hostname.replace(/^\[|\]$/g, "");

@@ -24,9 +24,11 @@ export function Demonstration({ isFirst }) {
   const change = (method, path, body) => attempt(() => send(method, path, body)).then(answer.reload);
   const start = () => change("POST", "/demonstration", {}).then(() => setRunning(true));
   if (!state) return isFirst ? html`<${Offer} start=${start} />` : null;
-  const button = may("operator") && (runs
-    ? html`<button type="button" onClick=${() => change("DELETE", "/demonstration")}>End the demonstration</button>`
-    : html`<button type="button" onClick=${start}>Start it again</button>`);
+  const button =
+    may("operator") &&
+    (runs
+      ? html`<button type="button" onClick=${() => change("DELETE", "/demonstration")}>End the demonstration</button>`
+      : html`<button type="button" onClick=${start}>Start it again</button>`);
   return html`<${Panel} title="Demonstration" actions=${button}>
     <${Line} state=${state} />
     ${runs && html`<${Buttons} inject=${(kind) => change("POST", "/demonstration/fault", { kind })} />`}
@@ -64,25 +66,37 @@ function Faults({ faults }) {
   const number = (fault) => (fault.number === null ? "" : `number ${format.count(fault.number)}, `);
   const pending = html`<${State} tone="idle">not yet<//>`;
   const columns = [
-    { head: "Injected", cell: (fault) => (fault.injected_at ? format.time(fault.injected_at) : "with the next message") },
+    {
+      head: "Injected",
+      cell: (fault) => (fault.injected_at ? format.time(fault.injected_at) : "with the next message"),
+    },
     { head: "Fault", cell: (fault) => FAULTS.find(([kind]) => kind === fault.kind)?.[2] ?? fault.kind },
-    { head: "Named", isMain: true, cell: (fault) => (fault.named_at
-      ? html`<${State} tone="bad">${fault.named}: ${number(fault)}${took(fault, fault.named_at)}<//>
+    {
+      head: "Named",
+      isMain: true,
+      cell: (fault) =>
+        fault.named_at
+          ? html`<${State} tone="bad">${fault.named}: ${number(fault)}${took(fault, fault.named_at)}<//>
         ${fault.incident !== null && html` <a href=${href(["incident", String(fault.incident)])}>Incident</a>`}`
-      : pending) },
-    { head: "Repaired", cell: (fault) => (fault.repaired_at
-      ? html`<${State} tone="ok">${took(fault, fault.repaired_at)}<//>`
-      : pending) },
+          : pending,
+    },
+    {
+      head: "Repaired",
+      cell: (fault) => (fault.repaired_at ? html`<${State} tone="ok">${took(fault, fault.repaired_at)}<//>` : pending),
+    },
   ];
-  return html`<${Table} label="Injected faults" columns=${columns} rows=${faults.toReversed()} keyOf=${(fault) => fault.asked_at} />`;
+  const keyOf = (fault) => fault.asked_at;
+  return html`<${Table} label="Injected faults" columns=${columns} rows=${faults.toReversed()} keyOf=${keyOf} />`;
 }
 
 function Offer({ start }) {
   return html`<${Panel} title="Or watch a fault being found">
-    <p class="quiet">A producer and a consumer run inside the broker. You lose, duplicate, swap or change a message on its
-      way, and see it named and repaired.</p>
-    <p class="buttons-left">${may("operator")
-      ? html`<button type="button" class="primary" onClick=${start}>Start the demonstration</button>`
-      : "It can be started by operators."}</p>
+    <p class="quiet">A producer and a consumer run inside the broker. You lose, duplicate, swap or change a message
+      on its way, and see it named and repaired.</p>
+    <p class="buttons-left">${
+      may("operator")
+        ? html`<button type="button" class="primary" onClick=${start}>Start the demonstration</button>`
+        : "It can be started by operators."
+    }</p>
   <//>`;
 }

@@ -6,7 +6,12 @@ import { route, setQuery } from "../lib/route.js";
 import { IncidentTable, KINDS, kindWord } from "./incident.js";
 import * as format from "../lib/format.js";
 
-const STATES = [["", "All"], ["open", "Open"], ["repaired", "Repaired"], ["ignored", "Ignored"]];
+const STATES = [
+  ["", "All"],
+  ["open", "Open"],
+  ["repaired", "Repaired"],
+  ["ignored", "Ignored"],
+];
 
 export default function Incidents() {
   const { kind = "", state = "", cursor } = route.value.query;
@@ -16,14 +21,22 @@ export default function Incidents() {
     <div class="filters">
       <${Choice} label="Kind" value=${kind} options=${[["", "All"], ...KINDS.map((kind) => [kind, kindWord(kind)])]}
         onChange=${(kind) => setQuery({ kind, cursor: "" })} />
-      <${Choice} label="State" value=${state} options=${STATES} onChange=${(state) => setQuery({ state, cursor: "" })} />
+      <${Choice} label="State" value=${state} options=${STATES}
+        onChange=${(state) => setQuery({ state, cursor: "" })} />
     </div>
     <${Panel} title="Incidents" answer=${answer}>
-      ${answer.items.length > 0 ? html`<${IncidentTable} rows=${answer.items} />` : html`<${Empty} title="No incident" />`}
-      ${evicted + missed > 0 && html`<p class="quiet small">${format.count(evicted)} older ones are forgotten; ${
-        format.plural(missed, "event")} came too fast to be looked at.</p>`}
-      <${Pager} count=${answer.items.length} isFirst=${!cursor} next=${answer.next}
-        onFirst=${() => setQuery({ cursor: "" }, { step: true })}
-        onNext=${() => setQuery({ cursor: answer.next }, { step: true })} />
+      ${
+        answer.items.length > 0
+          ? html`<${IncidentTable} rows=${answer.items} />`
+          : html`<${Empty} title="No incident" />`
+      }
+      ${
+        evicted + missed > 0 &&
+        html`<p class="quiet small">${format.count(evicted)} older ones are forgotten; ${format.plural(
+          missed,
+          "event",
+        )} came too fast to be looked at.</p>`
+      }
+      <${Pager} answer=${answer} />
     <//>`;
 }

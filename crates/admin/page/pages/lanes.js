@@ -17,12 +17,15 @@ export function Expected() {
   const choose = html`<${Segments} label="Range" value=${range} options=${RANGES}
     onChange=${(range) => setQuery({ range })} />`;
   return html`<${Panel} title="Expected and delivered" of="expected" answer=${series} actions=${choose}>
-    ${series.times.length > 1
-      ? html`<${Chart} label="Deliveries each second" times=${series.times} lines=${lines} show=${format.rate} />`
-      : html`<${Empty} title="No figures yet">The first appear a few seconds after the start.<//>`}
+    ${
+      series.times.length > 1
+        ? html`<${Chart} label="Deliveries each second" times=${series.times} lines=${lines} show=${format.rate} />`
+        : html`<${Empty} title="No figures yet">The first appear a few seconds after the start.<//>`
+    }
   <//>`;
 }
 
+const HINT = "One cell for each second with traffic, the newest last.";
 const CELLS = ["proven", "open", "unproven", "faulty", "unknown"];
 
 /** The strip: arrow keys go from cell to cell, Enter opens what a red one is about. */
@@ -43,18 +46,24 @@ export function Checkpoints() {
   const shown = cells.find((cell) => cell.at === chosen);
   const present = CELLS.filter((state) => cells.some((cell) => cell.state === state));
   return html`<${Panel} title="Checkpoints" of="cell" answer=${answer}>
-    ${cells.length === 0
-      ? html`<${Empty} title="No second with traffic yet" />`
-      : html`<div class="strip" role="group" aria-label="Checkpoints, newest last" onKeyDown=${move}>
-          ${cells.map((cell, index) => html`<button type="button" key=${cell.at}
+    ${
+      cells.length === 0
+        ? html`<${Empty} title="No second with traffic yet" />`
+        : html`<div class="strip" role="group" aria-label="Checkpoints, newest last" onKeyDown=${move}>
+          ${cells.map(
+            (cell, index) => html`<button type="button" key=${cell.at}
             class="cell is-${cell.state} ${cell.at === chosen ? "is-chosen" : ""}"
             tabindex=${index === cells.length - 1 ? 0 : -1} aria-label=${cellText(cell)} title=${cellText(cell)}
-            onFocus=${() => choose(cell.at)} onClick=${() => open(cell)}></button>`)}
+            onFocus=${() => choose(cell.at)} onClick=${() => open(cell)}></button>`,
+          )}
         </div>
         <div class="strip-text">
-          <span aria-live="polite">${shown ? cellText(shown) : "One cell for each second with traffic, the newest last."}</span>
-          <span class="strip-key">${present.map((state) => html`<span><i class="cell is-${state}"></i>${state}</span>`)}</span>
-        </div>`}
+          <span aria-live="polite">${shown ? cellText(shown) : HINT}</span>
+          <span class="strip-key">
+            ${present.map((state) => html`<span><i class="cell is-${state}"></i>${state}</span>`)}
+          </span>
+        </div>`
+    }
   <//>`;
 }
 
@@ -73,25 +82,47 @@ function cellText(cell) {
 const LANE_STATES = { proven: "ok", counted: "ok", open: "idle", faulty: "bad" };
 
 export function Lanes() {
+  const keyOf = (row) => `${row.id} ${row.epoch}`;
   const { lanes: search = "" } = route.value.query;
   const answer = usePage("/lanes", { query: { search, limit: 20 }, every: 3000 });
   const columns = [
-    { head: "Publisher", isMain: true, cell: (row) => html`<a href=${href(["clients", row.publisher])}>${row.publisher}</a>` },
+    {
+      head: "Publisher",
+      isMain: true,
+      cell: (row) => html`<a href=${href(["clients", row.publisher])}>${row.publisher}</a>`,
+    },
     { head: "Lane", of: "lane", cell: (row) => html`<span class="mono">${row.id}</span>` },
     { head: "Numbered by", isWide: true, cell: (row) => (row.is_stamped ? "publisher" : "broker") },
-    { head: "State", of: "lane state", cell: (row) => html`<${State} tone=${LANE_STATES[row.state] ?? "idle"}>${row.state}<//>` },
+    {
+      head: "State",
+      of: "lane state",
+      cell: (row) => html`<${State} tone=${LANE_STATES[row.state] ?? "idle"}>${row.state}<//>`,
+    },
     { head: "Messages", isNumber: true, cell: (row) => format.count(row.next) },
-    { head: "Windows proven", of: "window", isNumber: true, isWide: true, cell: (row) => format.count(row.windows.proven) },
-    { head: "Last checkpoint", of: "checkpoint", isWide: true, isNumber: true,
-      cell: (row) => (row.checkpoint ? `${format.age(row.checkpoint.at)} ago` : "–") },
+    {
+      head: "Windows proven",
+      of: "window",
+      isNumber: true,
+      isWide: true,
+      cell: (row) => format.count(row.windows.proven),
+    },
+    {
+      head: "Last checkpoint",
+      of: "checkpoint",
+      isWide: true,
+      isNumber: true,
+      cell: (row) => (row.checkpoint ? `${format.age(row.checkpoint.at)} ago` : "–"),
+    },
     { head: "Time to proof", of: "proof", isNumber: true, cell: (row) => format.millis(row.time_to_proof_ms) },
   ];
   return html`<${Panel} title="Lanes" of="lane" answer=${answer}>
     <div class="filters"><${Search} label="Publisher, user or lane" value=${search}
       onChange=${(lanes) => setQuery({ lanes })} /></div>
-    ${answer.items.length > 0
-      ? html`<${Table} label="Lanes" columns=${columns} rows=${answer.items} keyOf=${(row) => `${row.id} ${row.epoch}`} />`
-      : html`<${Empty} title=${search ? "No lane matches" : "No lane yet"} />`}
+    ${
+      answer.items.length > 0
+        ? html`<${Table} label="Lanes" columns=${columns} rows=${answer.items} keyOf=${keyOf} />`
+        : html`<${Empty} title=${search ? "No lane matches" : "No lane yet"} />`
+    }
     ${answer.next && html`<p class="quiet small">More lanes follow: search to narrow them down.</p>`}
   <//>`;
 }

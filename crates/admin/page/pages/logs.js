@@ -13,11 +13,19 @@ export default function Logs() {
   const [, view = "log", id] = route.value.path;
   const hrefOf = (key) => href(key === "log" ? ["logs"] : ["logs", key]);
   return html`<${Title}>Logs and traces<//>
-    <${Tabs} label="Views" value=${view === "log" ? "log" : "traces"} options=${[["log", "Log"], ["traces", "Traces"]]} hrefOf=${hrefOf} />
+    <${Tabs} label="Views" value=${view === "log" ? "log" : "traces"} options=${[
+      ["log", "Log"],
+      ["traces", "Traces"],
+    ]} hrefOf=${hrefOf} />
     ${view === "log" ? html`<${Log} />` : id ? html`<${Trace} key=${id} id=${id} />` : html`<${Traces} />`}`;
 }
 
-const LEVELS = [["", "All"], ["error", "Errors"], ["warn", "Warnings and above"], ["info", "Info and above"]];
+const LEVELS = [
+  ["", "All"],
+  ["error", "Errors"],
+  ["warn", "Warnings and above"],
+  ["info", "Info and above"],
+];
 const TONES = { error: "bad", warn: "warn", info: "idle", debug: "idle", trace: "idle" };
 
 function Log() {
@@ -28,20 +36,30 @@ function Log() {
       <${Choice} label="Level" value=${level} options=${LEVELS} onChange=${(level) => setQuery({ level })} />
     </div>
     <${Panel} title="Newest first" answer=${answer}>
-      ${answer.items.length > 0
-        ? html`<ul class="log" tabindex="0" aria-label="Log">${answer.items.map((line) => html`<li>
+      ${
+        answer.items.length > 0
+          ? html`<ul class="log" tabindex="0" aria-label="Log">${answer.items.map(
+              (line) => html`<li>
             <time class="quiet">${format.time(line.at)}</time>
             <span class="tone-${TONES[line.level] ?? "idle"}">${line.level.toUpperCase()}</span>
-            <span>${line.message} <span class="fields">${fields(line.fields)}</span></span></li>`)}</ul>`
-        : html`<${Empty} title=${level || search ? "Nothing matches" : "Nothing was logged yet"} />`}
+            <span>${line.message} <span class="fields">${fields(line.fields)}</span></span></li>`,
+            )}</ul>`
+          : html`<${Empty} title=${level || search ? "Nothing matches" : "Nothing was logged yet"} />`
+      }
     <//>`;
 }
 
 function fields(map) {
-  return Object.entries(map ?? {}).map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`).join(" ");
+  return Object.entries(map ?? {})
+    .map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`)
+    .join(" ");
 }
 
-const KINDS = [["client", "Client id"], ["user", "User"], ["topic", "Topic filter"]];
+const KINDS = [
+  ["client", "Client id"],
+  ["user", "User"],
+  ["topic", "Topic filter"],
+];
 
 function Traces() {
   const answer = usePage("/traces", { every: 3000 });
@@ -54,28 +72,39 @@ function Traces() {
     if (trace) go(["logs", "traces", trace.id]);
   };
   const columns = [
-    { head: "Trace", isMain: true, cell: (row) => html`<a href=${href(["logs", "traces", row.id])}>${subject(row)}</a>` },
+    {
+      head: "Trace",
+      isMain: true,
+      cell: (row) => html`<a href=${href(["logs", "traces", row.id])}>${subject(row)}</a>`,
+    },
     { head: "Ends in", isNumber: true, cell: (row) => format.span(row.left_s) },
   ];
   return html`<div class="stack">
-    ${may("operator") && html`<${Panel} title="Start a trace"><form class="form" onSubmit=${start}>
+    ${
+      may("operator") &&
+      html`<${Panel} title="Start a trace"><form class="form" onSubmit=${start}>
       <${Choice} label="Of a" value=${kind} options=${KINDS} onChange=${setKind} />
       <${Field} label=${KINDS.find(([key]) => key === kind)[1]} name="value" required data-search />
       <${Field} label="For seconds" name="seconds" type="number" min="1" max="3600" value="60" required />
       <${Field} label="Payload bytes" name="bytes" type="number" min="0" max="1024" value="0" required />
       <button type="submit" class="primary">Start</button>
-    </form><//>`}
+    </form><//>`
+    }
     <${Panel} title="Traces" answer=${answer}>
-      ${answer.items.length > 0
-        ? html`<${Table} label="Traces" columns=${columns} rows=${answer.items} keyOf=${(row) => row.id} />`
-        : html`<${Empty} title="No trace goes on">A trace shows packets and decisions: matched subscriptions, access, queue, reason of
-            a drop.<//>`}
+      ${
+        answer.items.length > 0
+          ? html`<${Table} label="Traces" columns=${columns} rows=${answer.items} keyOf=${(row) => row.id} />`
+          : html`<${Empty} title="No trace goes on">A trace shows packets and decisions: access, matched
+            subscriptions, queue, reason of a drop.<//>`
+      }
     <//>
   </div>`;
 }
 
 function subject(row) {
-  return KINDS.filter(([key]) => row[key]).map(([key]) => `${key} ${row[key]}`).join(", ");
+  return KINDS.filter(([key]) => row[key])
+    .map(([key]) => `${key} ${row[key]}`)
+    .join(", ");
 }
 
 /** Events of one trace. It has a stream of its own, which ends when the page is left. */
@@ -103,15 +132,21 @@ function Trace({ id }) {
       clearInterval(timer);
     };
   }, [id]);
-  const stop = () => attempt(() => send("DELETE", `/traces${pathOf(id)}`), "The trace has ended.").then(() => go(["logs", "traces"]));
+  const stop = () =>
+    attempt(() => send("DELETE", `/traces${pathOf(id)}`), "The trace has ended.").then(() => go(["logs", "traces"]));
   const button = may("operator") && html`<button type="button" onClick=${stop}>End the trace</button>`;
   return html`<${Panel} title="Trace" actions=${button}>
-    <p class="status" role="status">${isOpen ? html`<${State} tone="ok">running<//>` : html`<${State} tone="idle">ended<//>`}
+    <p class="status" role="status"><${State} tone=${isOpen ? "ok" : "idle"}>${isOpen ? "running" : "ended"}<//>
       <span class="quiet"> ${format.plural(events.length, "event")}, newest first</span></p>
-    ${events.length > 0
-      ? html`<ul class="log is-trace" tabindex="0" aria-label="Events">${events.map((event) => html`<li>
-          <time class="quiet">${format.precise(event.at)}</time><span>${event.step}</span><${Step} event=${event} /></li>`)}</ul>`
-      : html`<${Empty} title="Nothing happened yet" />`}
+    ${
+      events.length > 0
+        ? html`<ul class="log is-trace" tabindex="0" aria-label="Events">${events.map(
+            (event) => html`<li>
+          <time class="quiet">${format.precise(event.at)}</time>
+          <span>${event.step}</span><${Step} event=${event} /></li>`,
+          )}</ul>`
+        : html`<${Empty} title="Nothing happened yet" />`
+    }
   <//>`;
 }
 

@@ -3,7 +3,8 @@ import { html } from "../lib/view.js";
 import { may, pathOf, send } from "../lib/api.js";
 import { useAnswer, usePage } from "../lib/data.js";
 import { ask, notify } from "../lib/dialog.js";
-import { Choice, Empty, Facts, Failure, Pager, Panel, Search, State, Table, Title } from "../lib/parts.js";
+import { Choice, Empty, Facts, Pager, Panel, Search, State, Table, Title, Waiting } from "../lib/parts.js";
+import { TERMS } from "../lib/terms.js";
 import { go, href, route, setQuery } from "../lib/route.js";
 import { expiry } from "./clients.js";
 import * as format from "../lib/format.js";
@@ -13,7 +14,11 @@ export default function Sessions() {
   return id === undefined ? html`<${List} />` : html`<${One} key=${id} id=${id} />`;
 }
 
-const CONNECTED = [["", "All"], ["true", "Connected"], ["false", "Away"]];
+const CONNECTED = [
+  ["", "All"],
+  ["true", "Connected"],
+  ["false", "Away"],
+];
 
 /** Messages from before the start of the broker may wait on disk, not counted yet. */
 function queued(row) {
@@ -28,25 +33,36 @@ function List() {
   const { search = "", connected = "", cursor } = route.value.query;
   const answer = usePage("/sessions", { query: { search, connected, cursor }, every: cursor ? 0 : 5000 });
   const columns = [
-    { head: "Client id", isMain: true, cell: (row) => html`<a href=${href(["sessions", row.client_id])}>${row.client_id}</a>` },
+    {
+      head: "Client id",
+      isMain: true,
+      cell: (row) => html`<a href=${href(["sessions", row.client_id])}>${row.client_id}</a>`,
+    },
     { head: "Now", cell: (row) => html`<${Presence} row=${row} />` },
-    { head: "Subscriptions", of: "subscriptions", isNumber: true, isWide: true, cell: (row) => format.count(row.subscriptions) },
+    {
+      head: "Subscriptions",
+      of: "subscriptions",
+      isNumber: true,
+      isWide: true,
+      cell: (row) => format.count(row.subscriptions),
+    },
     { head: "Queued", of: "queued", isNumber: true, cell: queued },
     { head: "In flight", of: "in flight", isNumber: true, isWide: true, cell: (row) => format.count(row.in_flight) },
     { head: "Expires", of: "expires", cell: (row) => html`<span class="nowrap">${expiry(row.expiry_s)}</span>` },
   ];
-  return html`<${Title} lead="What the broker keeps for a client id: subscriptions and undelivered messages.">Sessions<//>
+  return html`<${Title} lead=${TERMS.session}>Sessions<//>
     <div class="filters">
       <${Search} label="Client id" value=${search} onChange=${(search) => setQuery({ search, cursor: "" })} />
-      <${Choice} label="Now" value=${connected} options=${CONNECTED} onChange=${(connected) => setQuery({ connected, cursor: "" })} />
+      <${Choice} label="Now" value=${connected} options=${CONNECTED}
+        onChange=${(connected) => setQuery({ connected, cursor: "" })} />
     </div>
     <${Panel} title="Sessions" of="session" answer=${answer}>
-      ${answer.items.length > 0
-        ? html`<${Table} label="Sessions" columns=${columns} rows=${answer.items} keyOf=${(row) => row.client_id} />`
-        : html`<${Empty} title=${search || connected ? "No session matches" : "No session"} />`}
-      <${Pager} count=${answer.items.length} isFirst=${!cursor} next=${answer.next}
-        onFirst=${() => setQuery({ cursor: "" }, { step: true })}
-        onNext=${() => setQuery({ cursor: answer.next }, { step: true })} />
+      ${
+        answer.items.length > 0
+          ? html`<${Table} label="Sessions" columns=${columns} rows=${answer.items} keyOf=${(row) => row.client_id} />`
+          : html`<${Empty} title=${search || connected ? "No session matches" : "No session"} />`
+      }
+      <${Pager} answer=${answer} />
     <//>`;
 }
 
@@ -55,18 +71,20 @@ function One({ id }) {
   const answer = useAnswer(path, { every: 2000 });
   const session = answer.data;
   if (!session) {
-    return html`<${Title}>${id}<//>${answer.error ? html`<${Failure} error=${answer.error} />` : html`<p class="quiet">Loading …</p>`}`;
+    return html`<${Title}>${id}<//><${Waiting} answer=${answer} />`;
   }
-  const remove = () => ask({
-    title: "Remove this session",
-    text: `${id} loses its subscriptions and ${format.plural(session.queued, "queued message")}. They are counted as dropped.`,
-    button: "Remove",
-    isDanger: true,
-    run: () => send("DELETE", path).then(() => {
-      notify(`The session of ${id} was removed.`);
-      go(["sessions"]);
-    }),
-  });
+  const remove = () =>
+    ask({
+      title: "Remove this session",
+      text: `Its subscriptions end, and ${format.plural(session.queued, "queued message")} count as dropped.`,
+      button: "Remove",
+      isDanger: true,
+      run: () =>
+        send("DELETE", path).then(() => {
+          notify(`The session of ${id} was removed.`);
+          go(["sessions"]);
+        }),
+    });
   const filters = session.subscription_list;
   const columns = [
     { head: "Filter", isMain: true, cell: (row) => html`<span class="mono">${row.filter}</span>` },
@@ -89,16 +107,25 @@ function One({ id }) {
         ["Mount point", session.mount],
       ]} /><//>
       <${Panel} title="Subscriptions" of="subscriptions" answer=${answer}>
-        ${filters.length > 0
-          ? html`<${Table} label="Subscriptions" columns=${columns} rows=${filters} keyOf=${(row) => row.filter} />`
-          : html`<${Empty} title="No subscription" />`}
-        ${session.subscriptions > filters.length && html`<p class="quiet small"><a href=${href(["subscriptions"], { client: id })}>All
-          ${format.count(session.subscriptions)}</a></p>`}
+        ${
+          filters.length > 0
+            ? html`<${Table} label="Subscriptions" columns=${columns} rows=${filters} keyOf=${(row) => row.filter} />`
+            : html`<${Empty} title="No subscription" />`
+        }
+        ${
+          session.subscriptions > filters.length &&
+          html`<p class="quiet small"><a href=${href(["subscriptions"], { client: id })}>All
+          ${format.count(session.subscriptions)}</a></p>`
+        }
       <//>
     </div>`;
 }
 
 export function options(row) {
-  const words = [row.no_local && "no local", row.retain_as_published && "retain as published", row.identifier !== null && `identifier ${row.identifier}`];
+  const words = [
+    row.no_local && "no local",
+    row.retain_as_published && "retain as published",
+    row.identifier !== null && `identifier ${row.identifier}`,
+  ];
   return words.filter(Boolean).join(", ") || "–";
 }

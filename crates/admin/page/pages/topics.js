@@ -16,18 +16,23 @@ export default function Topics() {
       onChange=${(search) => setQuery({ search })} /></div>
     <div class="grid">
       <${Tree} key=${search} search=${search} chosen=${topic} />
-      ${topic ? html`<${Value} key=${topic} topic=${topic} />`
-        : html`<${Panel} title="No topic chosen" kind="half"><p class="quiet">Choose one to see its value.</p><//>`}
+      ${
+        topic
+          ? html`<${Value} key=${topic} topic=${topic} />`
+          : html`<${Panel} title="No topic chosen" kind="half"><p class="quiet">Choose one to see its value.</p><//>`
+      }
     </div>`;
 }
 
 function Tree({ search, chosen }) {
   const answer = usePage("/topics", { query: { search, limit: 200 }, every: search ? 0 : 10_000 });
   return html`<${Panel} title="Tree" answer=${answer} kind="half">
-    ${answer.items.length > 0
-      ? html`<div class="tree"><${Level} first=${answer} chosen=${chosen} /></div>`
-      : html`<${Empty} title=${search ? "No topic matches" : "No topic yet"}>
-          ${search ? "" : "A topic appears here once a message to it is retained."}<//>`}
+    ${
+      answer.items.length > 0
+        ? html`<div class="tree"><${Level} first=${answer} chosen=${chosen} /></div>`
+        : html`<${Empty} title=${search ? "No topic matches" : "No topic yet"}>
+          ${search ? "" : "A topic appears here once a message to it is retained."}<//>`
+    }
   <//>`;
 }
 
@@ -49,16 +54,23 @@ function Node({ node, chosen }) {
   const [isOpen, setOpen] = useState(Boolean(chosen?.startsWith(`${node.topic}/`)));
   return html`<li>
     <div class="tree-row ${node.topic === chosen ? "is-chosen" : ""}">
-      ${node.children
-        ? html`<button type="button" class="icon-only twist ${isOpen ? "is-open" : ""}" aria-expanded=${isOpen}
-            aria-label=${`Topics below ${node.topic}`} onClick=${() => setOpen(!isOpen)}><${Icon} name="next" size="12" /></button>`
-        : html`<span class="twist"></span>`}
+      ${
+        node.children
+          ? html`<button type="button" class="icon-only twist ${isOpen ? "is-open" : ""}" aria-expanded=${isOpen}
+            aria-label=${`Topics below ${node.topic}`} onClick=${() => setOpen(!isOpen)}>
+            <${Icon} name="next" size="12" /></button>`
+          : html`<span class="twist"></span>`
+      }
       <a href=${href(["topics"], { ...route.value.query, topic: node.topic })}
         aria-current=${node.topic === chosen ? "true" : undefined}>${node.name || "(empty level)"}</a>
-      ${node.value && html`<span class="preview">${node.value.text ?? `${format.bytes(node.value.payload_bytes)}, not text`}</span>`}
+      ${node.value && html`<span class="preview">${glance(node.value)}</span>`}
     </div>
     ${isOpen && html`<${Level} parent=${node.topic} chosen=${chosen} />`}
   </li>`;
+}
+
+function glance({ text, payload_bytes: size }) {
+  return text ?? `${format.bytes(size)}, not text`;
 }
 
 const PLOTTED_MAX = 300;
@@ -68,20 +80,27 @@ function Value({ topic }) {
   const [form, setForm] = useState("text");
   const plot = useNumbers(answer.data);
   const value = answer.data;
-  const remove = () => ask({
-    title: "Delete the retained message",
-    text: `${topic}: later subscribers will not get it.`,
-    button: "Delete",
-    isDanger: true,
-    run: () => send("DELETE", "/retained", undefined, { topic }).then(() => {
-      notify("The retained message was deleted.");
-      answer.reload();
-    }),
-  });
-  const buttons = value && may("operator")
-    && html`<button type="button" class="danger small-button" onClick=${remove}>Delete retained</button>`;
-  return html`<${Panel} title=${html`<span class="mono">${topic}</span>`} answer=${answer} actions=${buttons} kind="half">
-    ${value && html`<div class="stack">
+  const remove = () =>
+    ask({
+      title: "Delete the retained message",
+      text: `${topic}: later subscribers will not get it.`,
+      button: "Delete",
+      isDanger: true,
+      run: () =>
+        send("DELETE", "/retained", undefined, { topic }).then(() => {
+          notify("The retained message was deleted.");
+          answer.reload();
+        }),
+    });
+  const buttons =
+    value &&
+    may("operator") &&
+    html`<button type="button" class="danger small-button" onClick=${remove}>Delete retained</button>`;
+  const title = html`<span class="mono">${topic}</span>`;
+  return html`<${Panel} title=${title} answer=${answer} actions=${buttons} kind="half">
+    ${
+      value &&
+      html`<div class="stack">
       <${Facts} items=${[
         ["Size", format.bytes(value.payload_bytes)],
         ["QoS", value.qos],
@@ -90,13 +109,24 @@ function Value({ topic }) {
         ["Retained", format.time(value.at), "retained"],
         ["Content type", value.content_type],
       ]} />
-      <${Segments} label="View" value=${form} options=${[["text", "Text"], ["json", "JSON"], ["hex", "Hex"]]} onChange=${setForm} />
+      <${Segments} label="View" value=${form} options=${[
+        ["text", "Text"],
+        ["json", "JSON"],
+        ["hex", "Hex"],
+      ]} onChange=${setForm} />
       <pre tabindex="0" aria-label="Value">${shown(value, form)}</pre>
-      ${value.is_truncated && html`<p><a href=${address("/topics/value", { topic, download: true })} download>Download all
-        ${format.bytes(value.payload_bytes)}</a></p>`}
-      ${plot.values.length > 1 && html`<${Chart} label="Values while this page is open" times=${plot.times} height=${140}
-        lines=${[{ label: "Value", values: plot.values, color: "accent" }]} show=${format.number} />`}
-    </div>`}
+      ${
+        value.is_truncated &&
+        html`<p><a href=${address("/topics/value", { topic, download: true })} download>Download all
+        ${format.bytes(value.payload_bytes)}</a></p>`
+      }
+      ${
+        plot.values.length > 1 &&
+        html`<${Chart} label="Values while this page is open" times=${plot.times} height=${140}
+        lines=${[{ label: "Value", values: plot.values, color: "accent" }]} show=${format.number} />`
+      }
+    </div>`
+    }
   <//>`;
 }
 
@@ -145,7 +175,10 @@ function hex(bytes) {
   const lines = [];
   for (let at = 0; at < bytes.length; at += 16) {
     const row = [...bytes.subarray(at, at + 16)];
-    const digits = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ").padEnd(48);
+    const digits = row
+      .map((byte) => byte.toString(16).padStart(2, "0"))
+      .join(" ")
+      .padEnd(48);
     const text = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
     lines.push(`${at.toString(16).padStart(6, "0")}  ${digits} ${text}`);
   }
