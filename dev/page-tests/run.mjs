@@ -9,12 +9,13 @@ import * as pages from "./tests/pages.mjs";
 import * as identity from "./tests/identity.mjs";
 import * as delivery from "./tests/delivery.mjs";
 import * as use from "./tests/use.mjs";
+import * as pagesOfBroker from "./tests/broker.mjs";
 
 const { values } = parseArgs({
   options: { binary: { type: "string" }, only: { type: "string", default: "" }, shots: { type: "string" } },
 });
 
-const tests = [pages, identity, delivery, use].flatMap((group) => Object.entries(group.tests));
+const tests = [pages, identity, delivery, use, pagesOfBroker].flatMap((group) => Object.entries(group.tests));
 // Some need what only one of the two has.
 const kind = values.binary ? "binary" : "mock";
 const wanted = tests.filter(([name, test]) => name.includes(values.only) && (test.needs ?? kind) === kind);

@@ -26,6 +26,7 @@ export function useAnswer(path, { query, every = 0, key } = {}) {
         } catch (error) {
           if (error.name === "AbortError") return;
           setState((old) => ({ ...(old.path === question ? old : EMPTY), error, path: question }));
+          if (error.status === 404) return; // what has gone does not come back
         }
       }
       if (every && !control.signal.aborted) timer = setTimeout(load, every);

@@ -3,7 +3,7 @@ import { html, useState } from "../lib/view.js";
 import { may, me, pathOf, send } from "../lib/api.js";
 import { useAnswer, usePage } from "../lib/data.js";
 import { ask, attempt, notify } from "../lib/dialog.js";
-import { Copy, Empty, Facts, Pager, Panel, Search, State, Table, Tabs, Title } from "../lib/parts.js";
+import { Choice, Copy, Empty, Facts, Pager, Panel, Search, State, Table, Tabs, Title } from "../lib/parts.js";
 import { href, route, setQuery } from "../lib/route.js";
 import * as format from "../lib/format.js";
 
@@ -29,8 +29,8 @@ export default function Settings() {
 const STORES = { ok: "ok", memory: "idle" };
 
 function Config() {
-  const { search = "" } = route.value.query;
-  const answer = usePage("/config", { query: { search, limit: 1000 } });
+  const { search = "", changed = "" } = route.value.query;
+  const answer = usePage("/config", { query: { search, changed, limit: 1000 } });
   const node = useAnswer("/node");
   const reload = async () => {
     const reloaded = await attempt(() => send("POST", "/config/reload"));
@@ -72,7 +72,12 @@ function Config() {
       ["Shards", node.data?.shards],
     ]} /><//>
     <${Panel} title="Configuration in force" answer=${answer} actions=${button}>
-      <div class="filters"><${Search} label="Name" value=${search} onChange=${(search) => setQuery({ search })} /></div>
+      <div class="filters"><${Search} label="Name" value=${search} onChange=${(search) => setQuery({ search })} />
+        <${Choice} label="Values" value=${changed} options=${[
+          ["", "All"],
+          ["true", "Not the default"],
+        ]}
+          onChange=${(changed) => setQuery({ changed })} /></div>
       <${Table} label="Configuration" columns=${columns} rows=${answer.items} keyOf=${(row) => row.name} />
     <//>
   </div>`;

@@ -56,8 +56,11 @@ function Groups() {
       href=${href(["sessions", member.client_id])}>${member.client_id}</a>
               <span class="quiet"> ${member.state}</span></li>`,
       )}
-      ${row.members > row.member_list.length && html`<li class="quiet">
-          and ${row.members - row.member_list.length} more</li>`}</ul>`,
+      ${
+        row.members > row.member_list.length &&
+        html`<li class="quiet">
+          and ${row.members - row.member_list.length} more</li>`
+      }</ul>`,
     },
   ];
   return html`<${Panel} title="Shared groups" answer=${answer}>
