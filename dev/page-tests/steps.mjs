@@ -1,4 +1,4 @@
-// What several tests do: signing in, going to a page, and looking at what went wrong.
+// Steps of several tests: sign in, go to a page, look for errors.
 import assert from "node:assert/strict";
 import { open } from "./browser.mjs";
 

@@ -1,4 +1,4 @@
-// What the page is tested against: the real broker, or the server of invented figures.
+// Servers of the page under test: the real broker, or the server of invented figures.
 import { spawn } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";

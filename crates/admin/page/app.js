@@ -1,4 +1,4 @@
-// The page: who is signed in, the frame around all pages, and which one is shown.
+// The page: sign-in, the frame around all pages, and the choice of the one that is shown.
 import { html, render, effect, useEffect, useRef, useState } from "./lib/view.js";
 import { identify, me, signOut } from "./lib/api.js";
 import { href, route } from "./lib/route.js";
@@ -37,7 +37,13 @@ function Frame() {
   const [current = "delivery"] = path;
   const [isOpen, setOpen] = useState(false);
   const main = useRef();
-  useEffect(() => setOpen(false), [path.join("/")]);
+  const isFirst = useRef(true);
+  useEffect(() => {
+    setOpen(false);
+    // Screen readers and the keyboard go on at the new content.
+    if (!isFirst.current) main.current.focus();
+    isFirst.current = false;
+  }, [path.join("/")]);
   useEffect(() => {
     const page = PAGES.find((page) => page.path === current);
     document.title = `${page?.name ?? "Incident"} · Unbroken`;

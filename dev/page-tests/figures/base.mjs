@@ -1,4 +1,4 @@
-// What all invented answers are made of.
+// Parts of all invented answers.
 
 export const ago = (seconds) => new Date(Date.now() - seconds * 1000).toISOString();
 

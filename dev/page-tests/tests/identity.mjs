@@ -1,4 +1,4 @@
-// Who may see and do what.
+// Sign-in and roles.
 import assert from "node:assert/strict";
 import { open } from "../browser.mjs";
 import { PASSWORD, firstAccount, go, isSignedIn, nothingWrong, opened, signIn } from "../steps.mjs";

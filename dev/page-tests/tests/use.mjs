@@ -13,6 +13,7 @@ export const tests = {
       await tab.keyboard.press("g");
       await tab.keyboard.press("c");
       await tab.getByRole("heading", { name: "Clients", level: 1 }).waitFor();
+      assert.equal(await tab.evaluate(() => document.activeElement.id), "main");
       await tab.keyboard.press("/");
       await tab.keyboard.type("pump");
       await tab.waitForURL(/search=pump/);

@@ -1,9 +1,9 @@
-// The API: requests, and who is signed in.
+// The API: requests, and the caller.
 //
 // All addresses are relative to the page, which a proxy may serve below another path.
 import { signal } from "./view.js";
 
-/** What /me answers; null before that, and `false` if nobody is signed in. */
+/** The answer of /me; null before that, and `false` without a session. */
 export const me = signal(null);
 /** Why the sign-in page is shown, if there is a reason to give. */
 export const ended = signal("");
@@ -75,7 +75,7 @@ async function read(response) {
   return JSON.parse(text);
 }
 
-/** Finds out who is signed in. */
+/** Asks for the caller. */
 export async function identify() {
   try {
     me.value = await get("/me");

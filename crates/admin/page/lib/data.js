@@ -6,7 +6,7 @@ import { live } from "./live.js";
 const EMPTY = { data: null, error: null, asOf: null, path: null };
 
 /**
- * What a path answers. `every` milliseconds it is asked again, as long as the page is visible. A `query` that changes
+ * The answer of a path. `every` milliseconds it is asked again, as long as the page is visible. A `query` that changes
  * with time is a function, and `key` says which question it is.
  * Returns also `reload`, and `isStale` if the last question failed.
  */

@@ -1,4 +1,4 @@
-// Where the page is: `#/topics/plant?search=pump`. The address holds all state that a link should keep.
+// The address: `#/topics/plant?search=pump`. The address holds all state that a link should keep.
 import { signal } from "./view.js";
 
 /** The token of a one-time link, until it is used. It leaves the address at once. */

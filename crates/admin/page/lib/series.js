@@ -18,7 +18,7 @@ const SECONDS = { "5m": 300, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_8
  */
 export function useSeries(names, range) {
   const seconds = SECONDS[range] ?? SECONDS["1h"];
-  const every = Math.max(2000, (seconds * 1000) / 600);
+  const every = Math.min(60_000, Math.max(2000, (seconds * 1000) / 600));
   const query = () => ({
     names: names.join(","),
     from: new Date(Date.now() - seconds * 1000).toISOString(),

@@ -1,4 +1,4 @@
-// What every part of the page draws with.
+// The libraries that every part of the page draws with.
 import { h, render, Fragment } from "../vendor/preact.js";
 import htm from "../vendor/htm.js";
 
