@@ -8,7 +8,6 @@
 //! - The page has no inline script or style; the policy of all answers (`headers`) permits none.
 //! - A browser asks again each time, and gets a file once: an entity tag is the hash of the file.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
@@ -97,7 +96,7 @@ fn content_type(path: &str) -> Option<&'static str> {
 }
 
 /// A file by gzip, made when it is first asked for. There are as many entries as files.
-fn compressed(path: &str, tag: &str, data: &Cow<'static, [u8]>) -> Bytes {
+fn compressed(path: &str, tag: &str, data: &[u8]) -> Bytes {
     type Made = HashMap<String, (String, Bytes)>;
     static MADE: Mutex<Option<Made>> = Mutex::new(None);
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
