@@ -42,10 +42,10 @@ export function send(method, path, body, query) {
   return ask(method, path, { body, query });
 }
 
-async function ask(method, path, { body, query, aborted }) {
+async function ask(method, path, { body, query, aborted, csrf = me.value?.csrf }) {
   const headers = { accept: "application/json" };
   if (body !== undefined) headers["content-type"] = "application/json";
-  if (method !== "GET" && me.value?.csrf) headers["x-csrf-token"] = me.value.csrf;
+  if (method !== "GET" && csrf) headers["x-csrf-token"] = csrf;
   let response;
   try {
     response = await fetch(address(path, query), {
@@ -85,11 +85,14 @@ export async function identify() {
   }
 }
 
+/** Everything that asks ends before the session does. */
 export async function signOut() {
+  const { csrf } = me.value;
+  me.value = null;
+  ended.value = "";
   try {
-    if (me.value.csrf) await send("POST", "/sign-out");
+    if (csrf) await ask("POST", "/sign-out", { csrf });
   } finally {
-    ended.value = "";
     me.value = false;
   }
 }
