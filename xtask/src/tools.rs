@@ -32,7 +32,7 @@ struct Tool {
 }
 
 /// What `ci` uses.
-const ALL: [Tool; 14] = [
+const ALL: [Tool; 15] = [
     MOSQUITTO,
     Tool {
         name: "paho, pynng, xxhash and scipy for Python",
