@@ -36,7 +36,7 @@ use crate::last_full::{self, LastFull, Tested};
 use crate::step::{self, Step};
 use crate::tally::Tally;
 use crate::tools::{self, Tools};
-use crate::{Outcome, bench, process, spec, tidy, tree};
+use crate::{Outcome, bench, page_tests, process, spec, tidy, tree};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -206,6 +206,7 @@ impl Ci {
             waiting.push(built(name, "unbroken-crash", arguments));
         }
         waiting.push(attacks(self.full));
+        waiting.extend(self.page());
         let seeds = plan::seeds(self.full, last_full::commits().unwrap_or(0));
         let name = format!("simulator {seeds}");
         let mut computing = vec![
@@ -215,6 +216,16 @@ impl Ci {
         computing.extend(self.ring_by_another_hand());
         computing.extend(self.fuzz()?);
         self.beside(waiting, computing)
+    }
+
+    /// The page in a browser.
+    fn page(&mut self) -> Vec<Step> {
+        if !self.tools.has_page_driver() {
+            println!("\n── page: skipped, Chromium or its driver is missing");
+            self.tally += Tally::SKIPPED;
+            return Vec::new();
+        }
+        page_tests::steps(&self.tools, &binary()).into()
     }
 
     /// All but the acceptance tests, and what is documented.

@@ -16,6 +16,7 @@ mod dist;
 mod instructions;
 mod last_full;
 mod mutants;
+mod page_tests;
 mod process;
 mod relay;
 mod spec;
@@ -73,6 +74,8 @@ enum Command {
         #[arg(long, value_name = "ADDRESS")]
         against: Option<std::net::SocketAddr>,
     },
+    /// Runs the tests of the page in Chromium
+    PageTests(page_tests::Arguments),
     /// Installs the third-party clients and tools that `ci` uses
     InstallTools {
         /// Also the brokers that `bench brokers` compares
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
             only,
             against,
         } => conformance::run(&suites, &only, against),
+        Command::PageTests(arguments) => page_tests::run(&arguments),
         Command::InstallTools { peers } => tools::run(peers),
     };
     match outcome {

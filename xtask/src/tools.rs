@@ -19,6 +19,7 @@ use crate::{Outcome, process, tree};
 mod go;
 mod java;
 mod llvm;
+mod page;
 mod peers;
 
 pub(crate) use llvm::{Compiler, profile_merger};
@@ -31,7 +32,7 @@ struct Tool {
 }
 
 /// What `ci` uses.
-const ALL: [Tool; 14] = [
+const ALL: [Tool; 15] = [
     MOSQUITTO,
     Tool {
         name: "paho, pynng, schemathesis, xxhash and scipy for Python",
@@ -68,11 +69,8 @@ const ALL: [Tool; 14] = [
         is_ready: |tools| tools.hivemq_client().is_file() && HIVEMQ_CLIENT.is_current(tools),
         install: |tools| HIVEMQ_CLIENT.build(tools, &tools.hivemq_client()),
     },
-    Tool {
-        name: "Chromium",
-        is_ready: |_| on_path("chromium") && on_path("certutil"),
-        install: |_| apt(&["chromium", "libnss3-tools"]),
-    },
+    CHROMIUM,
+    page::DRIVER,
     Tool {
         name: "curl and openssl",
         is_ready: |_| on_path("curl") && on_path("openssl"),
@@ -111,6 +109,12 @@ const ALL: [Tool; 14] = [
         install: |tools| install_cargo_command(tools, "cargo-fuzz", CARGO_FUZZ),
     },
 ];
+
+const CHROMIUM: Tool = Tool {
+    name: "Chromium",
+    is_ready: |_| on_path("chromium") && on_path("certutil"),
+    install: |_| apt(&["chromium", "libnss3-tools"]),
+};
 
 /// Also the yardstick of `bench brokers`.
 const MOSQUITTO: Tool = Tool {
@@ -249,6 +253,17 @@ impl Tools {
     /// Installs cargo-deny if it is missing; false: it cannot be had here, and may be missing.
     pub(crate) fn install_cargo_deny(&self) -> Outcome<bool> {
         self.install_one(&DENY)
+    }
+
+    pub(crate) fn has_page_driver(&self) -> bool {
+        [CHROMIUM, page::DRIVER]
+            .iter()
+            .all(|tool| (tool.is_ready)(self))
+    }
+
+    /// Installs what the tests of the page need; returns false if it cannot be installed.
+    pub(crate) fn install_page_driver(&self) -> Outcome<bool> {
+        Ok(self.install_missing([&CHROMIUM, &page::DRIVER])?.is_empty())
     }
 
     /// Installs mdbook if it is missing; returns false if it cannot be installed.

@@ -9,6 +9,7 @@
 //! | `/healthz` | 200 while the process serves |
 //! | `/readyz` | 200 while the broker answers, 503 with the reason otherwise |
 //! | `/metrics` | OpenMetrics text |
+//! | `/` | the page for people, in a browser |
 //! | `/api/v1/…` | JSON, for callers with an account or a token; `openapi.json` describes it |
 //!
 //! Invariants:
@@ -37,6 +38,7 @@ mod identity;
 mod limits;
 mod metrics;
 mod moment;
+mod page;
 mod peer;
 mod problem;
 mod process;

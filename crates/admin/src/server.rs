@@ -31,7 +31,7 @@ use crate::limits::{ASKING_MAX, BODY_BYTES_MAX, CHANGING_MAX, HASHING_MAX};
 use crate::problem::Problem;
 use crate::recorder::Recorder;
 use crate::traces::Traces;
-use crate::{api, headers, health, metrics};
+use crate::{api, headers, health, metrics, page};
 
 /// Where to listen, and under which names.
 #[derive(Clone, Debug)]
@@ -283,6 +283,7 @@ fn routes(options: &Options, broker: Broker, identity: Identity, recorder: Recor
         .route("/readyz", get(health::ready))
         .route("/metrics", get(metrics::show))
         .merge(api)
+        .merge(page::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(app)
