@@ -131,7 +131,7 @@ Feature: Access rules
       retain = false
       """
     And sensor1 connects
-    Then sensor1 is told that it may publish up to QoS 1, and nothing retained
+    Then sensor1 learns that it may publish up to QoS 1, and nothing retained
     And sensor1 is granted QoS 1 when it subscribes to "t" at QoS 2
     When sensor1 publishes "1" to "t" at QoS 1
     Then sensor1 receives "1" on "t" at QoS 1

@@ -13,6 +13,7 @@ use crate::packet_lines::PacketLines;
 use crate::properties::{self, Given, Place};
 use crate::transport_args::TransportArgs;
 use crate::url::Url;
+use crate::user_args::UserArgs;
 
 /// What a mistake in the arguments ends with, as in Mosquitto's commands.
 pub(crate) const USAGE: u8 = 1;
@@ -40,24 +41,8 @@ pub(crate) struct ConnectArgs {
     /// Local address to connect from
     #[arg(short = 'A', value_name = "ADDR")]
     bind: Option<String>,
-    /// User name
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        env = "UNBROKEN_USERNAME",
-        allow_hyphen_values = true
-    )]
-    username: Option<String>,
-    /// Password
-    #[arg(
-        short = 'P',
-        long = "pw",
-        value_name = "PASSWORD",
-        env = "UNBROKEN_PASSWORD"
-    )]
-    #[arg(hide_env_values = true, allow_hyphen_values = true)]
-    password: Option<String>,
+    #[command(flatten)]
+    user: UserArgs,
     /// Client id [default: the broker's choice]
     #[arg(short, long, conflicts_with = "id_prefix", allow_hyphen_values = true)]
     id: Option<String>,
@@ -231,7 +216,7 @@ impl ConnectArgs {
                 password,
                 ..
             }) => (Some(user), password.as_ref()),
-            _ => (self.username.as_ref(), self.password.as_ref()),
+            _ => (self.user.username.as_ref(), self.user.password.as_ref()),
         };
         if password.is_some() && user_name.is_none() && version != Version::V5 {
             return Err(usage(
