@@ -18,7 +18,7 @@ pub(crate) use acl_file::AclFile;
 pub use acl_file::AclFileError;
 pub use explain::{AccessRules, Expectation, ExpectationError, Explanation, Question};
 pub use unbroken_broker_core::Action;
-pub use weaknesses::weaknesses;
+pub use weaknesses::{notes, weaknesses};
 
 use unbroken_broker_core::{self as core, PolicyError, RuleSet};
 use unbroken_mosquitto_files::Remark;
