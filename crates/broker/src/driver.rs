@@ -21,6 +21,7 @@ use crate::authenticator::{AuthRules, Authenticator};
 use crate::bounds::{FIN_GRACE, LINGER};
 use crate::channel::{DriverEvent, IncomingConnection, ShardSender};
 use crate::disk::StoreHandle;
+use crate::listener::Doors;
 use crate::log::Tallies;
 use crate::request::Watch;
 use crate::sockets::{Sockets, TransportNews};
@@ -37,6 +38,7 @@ pub(crate) struct Driver {
     pub(crate) to_shards: Vec<Option<ShardSender>>,
     authenticator: Authenticator,
     pub(crate) auth_rules: Arc<AuthRules>,
+    doors: Arc<Doors>,
     pub(crate) store_handle: Option<StoreHandle>,
     /// Which events are logged.
     pub(crate) log: Tallies,
@@ -63,7 +65,7 @@ impl Driver {
         sockets: Sockets,
         to_shards: Vec<Option<ShardSender>>,
         authenticator: Authenticator,
-        auth_rules: Arc<AuthRules>,
+        (auth_rules, doors): (Arc<AuthRules>, Arc<Doors>),
         store_handle: Option<StoreHandle>,
     ) -> Self {
         Self {
@@ -71,6 +73,7 @@ impl Driver {
             to_shards,
             authenticator,
             auth_rules,
+            doors,
             store_handle,
             log: Tallies::default(),
             watches: Vec::new(),
@@ -170,8 +173,9 @@ impl Driver {
         if let (Some(seen), Some(peer)) = (seen, self.sockets.peer(id)) {
             let listener = self.auth_rules.listener(peer.listener);
             let label = listener.map_or("", |listener| &listener.label);
+            let why = self.doors.advise(peer.listener, seen.speaks, seen.needs);
             self.log
-                .refused_by_transport(now, label, peer.address, seen);
+                .refused_by_transport(now, label, peer.address, &why);
         }
     }
 
@@ -194,10 +198,12 @@ impl Driver {
 
     /// Closes a connection that has ended.
     pub(crate) fn close_ended(&mut self, now: Instant, connection: ConnectionId) {
-        if let Some((peer, why)) = self.sockets.refusal(connection) {
+        if let Some((peer, why, needs)) = self.sockets.refusal(connection) {
             let listener = self.auth_rules.listener(peer.listener);
             let label = listener.map_or("", |listener| &listener.label);
-            self.log.refused_by_transport(now, label, peer.address, why);
+            let why = self.doors.advise(peer.listener, why, needs);
+            self.log
+                .refused_by_transport(now, label, peer.address, &why);
         }
         self.sockets
             .close_ended(self.close_deadline(now), connection);
@@ -527,7 +533,7 @@ mod tests {
             sockets,
             Vec::new(),
             authenticators.remove(0),
-            auth_rules,
+            (auth_rules, Arc::default()),
             None,
         );
         let (incoming, peer) = incoming_and_peer(Vec::new());

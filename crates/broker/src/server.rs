@@ -38,7 +38,9 @@ use crate::disk::{ControlError, Disk, DiskError, OpenedStore, memory_control};
 use crate::handle::{
     BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
-use crate::listener::{self, Acceptor, ConnectionPermits, Layers, OpenSocket, OpenedListener};
+use crate::listener::{
+    self, Acceptor, ConnectionPermits, Doors, Layers, OpenSocket, OpenedListener,
+};
 use crate::open_files;
 use crate::passwords::PasswordFileError;
 use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
@@ -180,6 +182,7 @@ impl Server {
             open_files::preallocate_table(&first.socket, config.limits.connections_max, count);
         }
         let listeners = open_listeners(&opened_listeners, &config.listeners);
+        let doors = Arc::new(Doors::new(&opened_listeners, &config.listeners));
 
         let mut wiring = Wiring::new(count)?;
         let to_shards = wiring.event_channels();
@@ -233,6 +236,7 @@ impl Server {
                 acceptor: acceptor.take(),
                 authenticator,
                 auth_rules: Arc::clone(&auth_rules),
+                doors: Arc::clone(&doors),
                 is_batching_adaptive: config.broker.batching == Batching::Adaptive,
             })?);
         }

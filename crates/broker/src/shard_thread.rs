@@ -47,7 +47,7 @@ use crate::cpu_time;
 use crate::disk::StoreHandle;
 use crate::driver::{Driver, input, input_counted, open, take_news};
 use crate::heap;
-use crate::listener::{self, Acceptor};
+use crate::listener::{self, Acceptor, Doors};
 use crate::read_watermark::ReadWatermark;
 use crate::server::wiring::Endpoints;
 use crate::sockets::{SocketRead, Sockets};
@@ -72,6 +72,7 @@ pub(crate) struct Parts {
     pub(crate) acceptor: Option<Acceptor>,
     pub(crate) authenticator: Authenticator,
     pub(crate) auth_rules: Arc<AuthRules>,
+    pub(crate) doors: Arc<Doors>,
     /// `None`: everything is in memory.
     pub(crate) store_handle: Option<StoreHandle>,
     pub(crate) is_batching_adaptive: bool,
@@ -116,7 +117,7 @@ impl ShardThread {
                 sockets,
                 endpoints.to_shards,
                 parts.authenticator,
-                parts.auth_rules,
+                (parts.auth_rules, parts.doors),
                 parts.store_handle,
             ),
             poll: endpoints.poll,
