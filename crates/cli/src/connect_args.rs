@@ -233,7 +233,9 @@ impl ConnectArgs {
             let default = transport.default_port();
             (default != ConnectTo::DEFAULT_PORT).then_some(default)
         });
-        let to = match (&url, self.transport.unix()) {
+        let socket = self.transport.unix();
+        let socket = socket.or_else(|| url.as_ref()?.socket.clone());
+        let to = match (&url, socket) {
             (_, Some(path)) => ConnectTo::unix(path),
             (Some(url), None) => {
                 let port = url.port.or(port);
@@ -437,6 +439,7 @@ mod tests {
             ("-L ws://host:7/a", "host:7"),
             ("--unix /run/mqtt.sock", "unix:/run/mqtt.sock"),
             ("--unix mqtt.sock", "unix:./mqtt.sock"),
+            ("-L unix:/run/mqtt.sock", "unix:/run/mqtt.sock"),
         ] {
             assert_eq!(options(flags).to.to_string(), to, "{flags}");
         }

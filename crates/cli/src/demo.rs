@@ -108,6 +108,13 @@ impl Args {
         };
         if !broker.contains("://") {
             let transport = self.transport.resolve(None)?;
+            if let Some(path) = Url::parse(broker).ok().and_then(|url| url.socket) {
+                return Ok(Some(Remote {
+                    to: ConnectTo::unix(path),
+                    transport,
+                    user,
+                }));
+            }
             let (host, port) = ConnectTo::parts(broker).map_err(|error| error.to_string())?;
             let to = ConnectTo::new(host, port.unwrap_or(transport.default_port()));
             return Ok(Some(Remote {
