@@ -11,9 +11,16 @@ const MASK: [u8; 4] = [0x12, 0x9a, 0x00, 0xff];
 fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = payload.to_vec();
     apply(MASK, &mut bytes);
-    let length = u8::try_from(payload.len()).unwrap();
-    assert!(length < 126);
-    [&[first, 0x80 | length][..], &MASK, &bytes].concat()
+    let mut header = vec![first];
+    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
+        (Ok(length @ 0..126), _) => header.push(0x80 | length),
+        (_, Ok(length)) => header.extend([&[0x80 | 126][..], &length.to_be_bytes()].concat()),
+        _ => {
+            let length = u64::try_from(payload.len()).unwrap();
+            header.extend([&[0x80 | 127][..], &length.to_be_bytes()].concat());
+        }
+    }
+    [&header[..], &MASK, &bytes].concat()
 }
 
 /// What a server finds in these bytes when they come in pieces.
@@ -160,15 +167,19 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
         2 => Just(0x89),
         1 => any::<u8>(),
     ];
-    let payload = proptest::collection::vec(any::<u8>(), 0..40);
-    (first, payload).prop_map(|(first, payload)| masked(first, &payload))
+    // Some have a length of two bytes, or of eight.
+    let length = prop_oneof![12 => 0_usize..40, 2 => 120_usize..200, 1 => 65_500_usize..70_000];
+    (first, length, any::<u8>()).prop_map(|(first, length, seed)| {
+        let payload: Vec<_> = (0..length).map(|at| seed ^ at.to_le_bytes()[0]).collect();
+        masked(first, &payload)
+    })
 }
 
 proptest! {
     #[test]
     fn whole_messages_are_those_of_another_implementation(
         frames in proptest::collection::vec(frame(), 1..12),
-        size in 1_usize..20,
+        size in prop_oneof![1_usize..20, 1_000_usize..3_000],
     ) {
         let wire = [frames.concat(), masked(0x88, b"")].concat();
         let (payload, _, end) = open(wire.chunks(size));
