@@ -9,6 +9,7 @@
 
 mod answers;
 mod rates;
+mod refusals;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +27,6 @@ use crate::log::Tallies;
 use crate::request::Watch;
 use crate::sockets::{Sockets, TransportNews};
 use crate::trace::TraceWatch;
-use crate::transport::{Guess, guess};
 pub(crate) use answers::decided;
 use answers::{Answer, answer_all};
 pub(crate) use rates::renew_rates;
@@ -162,23 +162,6 @@ impl Driver {
         }
     }
 
-    /// A connection has sent these, which are no packet yet. If it is refused for them, the log has
-    /// what they are.
-    #[cold]
-    pub(crate) fn note_first_bytes(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
-        if !self.closing.iter().any(|(closing, _)| *closing == id) {
-            return;
-        }
-        let seen = guess(bytes).and_then(Guess::on_mqtt);
-        if let (Some(seen), Some(peer)) = (seen, self.sockets.peer(id)) {
-            let listener = self.auth_rules.listener(peer.listener);
-            let label = listener.map_or("", |listener| &listener.label);
-            let why = self.doors.advise(peer.listener, seen.speaks, seen.needs);
-            self.log
-                .refused_by_transport(now, label, peer.address, &why);
-        }
-    }
-
     /// Lets the next read end a connection that waits for its login, if its peer has closed it.
     pub(crate) fn end_login_if_closed(&mut self, connection: ConnectionId) {
         if self.sockets.is_at_end(connection) {
@@ -198,13 +181,7 @@ impl Driver {
 
     /// Closes a connection that has ended.
     pub(crate) fn close_ended(&mut self, now: Instant, connection: ConnectionId) {
-        if let Some((peer, why, needs)) = self.sockets.refusal(connection) {
-            let listener = self.auth_rules.listener(peer.listener);
-            let label = listener.map_or("", |listener| &listener.label);
-            let why = self.doors.advise(peer.listener, why, needs);
-            self.log
-                .refused_by_transport(now, label, peer.address, &why);
-        }
+        self.log_refusal(now, connection);
         self.sockets
             .close_ended(self.close_deadline(now), connection);
         if self.drain_until.is_none() {

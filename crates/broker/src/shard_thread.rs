@@ -375,7 +375,8 @@ impl ShardThread {
                         None => driver.sockets.note_packet(connection, (0, 0)),
                     }
                 }
-                if packets == 0 && written_since_read {
+                // A ClientHello looks like a packet whose content is wrong.
+                if packets <= 1 && written_since_read && driver.has_closing() {
                     driver.note_first_bytes(now, connection, bytes);
                 }
                 turn.answers += u64::from(written_since_read && packets <= 1);
