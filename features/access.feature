@@ -246,6 +246,14 @@ Feature: Access rules
     When I run `unbroken access explain -c broker.toml --user ann --client c1 publish plant/c1/alarm`
     Then it ends with code 1
     And its output mentions "broker.toml:7 (deny"
+    Given a file "list.toml":
+      """
+      [[listeners]]
+      acl_file = "acl"
+      """
+    When I run `unbroken access explain -c list.toml --user ann --client c1 receive plant/c2/t`
+    Then it ends with code 0
+    And its output mentions "acl:2"
     Given a file "limits.toml":
       """
       [[roles]]
