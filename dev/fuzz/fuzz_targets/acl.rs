@@ -66,9 +66,8 @@ impl Client<'_> {
             let all = rules.iter().filter(|rule| rule.access == Access::Subscribe);
             all.filter(|rule| self.owns(rule) || is_pattern(rule))
         };
-        let allows = |rule: &Rule| {
-            (!is_pattern(rule) || !self.has_wildcard()) && self.reaches(rule, topic)
-        };
+        let allows =
+            |rule: &Rule| (!is_pattern(rule) || !self.has_wildcard()) && self.reaches(rule, topic);
         lines().next().is_none() || lines().any(allows)
     }
 
