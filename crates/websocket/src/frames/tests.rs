@@ -16,10 +16,10 @@ fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut header = vec![first];
     match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
         (Ok(length @ 0..126), _) => header.push(0x80 | length),
-        (_, Ok(length)) => header.extend([&[0x80 | 126][..], &length.to_be_bytes()].concat()),
+        (_, Ok(length)) => header.extend([&[0xfe][..], &length.to_be_bytes()].concat()),
         _ => {
             let length = u64::try_from(payload.len()).unwrap();
-            header.extend([&[0x80 | 127][..], &length.to_be_bytes()].concat());
+            header.extend([&[0xff][..], &length.to_be_bytes()].concat());
         }
     }
     [&header[..], &MASK, &bytes].concat()
