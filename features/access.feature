@@ -131,7 +131,7 @@ Feature: Access rules
       retain = false
       """
     And sensor1 connects
-    Then sensor1 is told that it may publish up to QoS 1, and nothing retained
+    Then sensor1 learns that it may publish up to QoS 1, and nothing retained
     And sensor1 is granted QoS 1 when it subscribes to "t" at QoS 2
     When sensor1 publishes "1" to "t" at QoS 1
     Then sensor1 receives "1" on "t" at QoS 1
@@ -246,6 +246,14 @@ Feature: Access rules
     When I run `unbroken access explain -c broker.toml --user ann --client c1 publish plant/c1/alarm`
     Then it ends with code 1
     And its output mentions "broker.toml:7 (deny"
+    Given a file "list.toml":
+      """
+      [[listeners]]
+      acl_file = "acl"
+      """
+    When I run `unbroken access explain -c list.toml --user ann --client c1 receive plant/c2/t`
+    Then it ends with code 0
+    And its output mentions "acl:2"
     Given a file "limits.toml":
       """
       [[roles]]

@@ -1,4 +1,3 @@
-@tcp
 Feature: Proof that nothing was lost
   The broker keeps account of every message, without configuration, for clients of any kind, and says what it has come to.
 
@@ -47,6 +46,7 @@ Feature: Proof that nothing was lost
     When paper publishes 3 messages to "news" at QoS 1
     Then auditor sooner or later receives "2" on "$SYS/audit/dropped/queue-full"
 
+  @tcp
   Scenario: What is on disk for sessions that stay is counted
     Given a broker with the configuration:
       """
@@ -69,7 +69,7 @@ Feature: Proof that nothing was lost
     When auditor subscribes to "$audit/account/display"
     Then auditor receives something like "acknowledged" on "$audit/account/display"
 
-  @tool:mosquitto
+  @tcp @tool:mosquitto
   Scenario: A publisher is given a receipt
     Given a broker
     And phone connects
@@ -108,7 +108,7 @@ Feature: Proof that nothing was lost
     Then auditor receives "21" on "room"
     And auditor receives nothing else
 
-  @tool:mosquitto
+  @tcp @tool:mosquitto
   Scenario: A publisher's stamp that does not fit is named, and its message passes
     Given a broker with the configuration:
       """
@@ -162,6 +162,7 @@ Feature: Proof that nothing was lost
       | 1      |
       | 3      |
 
+  @tcp
   Scenario Outline: A client that only verifies changes no figure, and is counted apart
     Given a broker with the configuration:
       """
@@ -198,7 +199,7 @@ Feature: Proof that nothing was lost
     And witness subscribes to "$SYS/audit/verdict"
     Then witness receives something like " UTC (started after a crash)" on "$SYS/audit/verdict"
 
-  @tool:mosquitto
+  @tcp @tool:mosquitto
   Scenario: A receipt says of QoS 0 that it was handed to the network
     Given a broker
     And phone connects
@@ -237,6 +238,35 @@ Feature: Proof that nothing was lost
       | 1      |
       | 3      |
 
+  @tcp
+  Scenario: A lane is its user's, and what another user publishes in it is refused
+    Given a durable broker with the configuration:
+      """
+      [broker]
+      shards = 1
+
+      [[listeners]]
+      stored_users = true
+      """
+    When I run `unbroken user add --data DATA ann` with the input:
+      """
+      wonderland
+      """
+    And I run `unbroken user add --data DATA bob` with the input:
+      """
+      looking-glass
+      """
+    And victim connects with a persistent session, the user "ann" and "wonderland"
+    And screen connects with the user "ann" and "wonderland"
+    And screen subscribes to "orders"
+    And mallory connects with a persistent session, the user "bob" and "looking-glass"
+    When victim publishes "tea" to "orders" at QoS 1, with "audit=EQAAAAAAAAEAAAAAAAAABwAAAAAAAAAAuZA3qVFjGpk5xhvm-H67bQ"
+    Then screen receives "tea" on "orders"
+    And mallory learns that it is not authorized when it publishes "milk" to "orders" at QoS 1, with "audit=EQAAAAAAAAEAAAAAAAAABwAAAAAAAAABv2u0vJZ-xPGsCor-wImcgQ"
+    When victim publishes "milk" to "orders" at QoS 1, with "audit=EQAAAAAAAAEAAAAAAAAABwAAAAAAAAABv2u0vJZ-xPGsCor-wImcgQ"
+    Then screen receives "milk" on "orders"
+
+  @tcp
   Scenario: The lane that the broker stamps for a client is that client's
     Given a broker with the configuration:
       """

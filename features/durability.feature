@@ -1,4 +1,3 @@
-@tcp
 Feature: Durability
   What the broker has acknowledged it still has after it was killed, and after the disk has failed.
 
@@ -24,6 +23,7 @@ Feature: Durability
     And phone receives nothing else
 
   # Data that is gone after a restart, as no setting said where it should be.
+  @tcp
   Scenario Outline: Without a setting the broker keeps its data with its user's, over restarts
     Given a broker of a user with <variable> set, and no data directory named
     And phone connects with a persistent session
@@ -51,6 +51,7 @@ Feature: Durability
       | HOME           | .local/state/unbroken |
       | XDG_STATE_HOME | unbroken              |
 
+  @tcp
   Scenario: A broker in memory makes no file, and keeps nothing
     Given a broker of a user that keeps everything in memory
     And phone connects with a persistent session
@@ -177,6 +178,7 @@ Feature: Durability
     Then auditor sooner or later receives "1" on "$SYS/audit/dropped/expired"
 
   # A database that a power cut has corrupted.
+  @tcp
   Scenario: What was acknowledged is there after power cuts, and nothing is damaged
     Given a durable broker on a disk that may fail, with the configuration:
       """
@@ -204,6 +206,7 @@ Feature: Durability
     Then visitor receives "21" on "kitchen", as a retained message
 
   # A database of null bytes.
+  @tcp
   Scenario: A journal of null bytes is set aside, and the broker goes on
     Given a durable broker
     And sensor connects
@@ -223,6 +226,7 @@ Feature: Durability
     Then phone receives "shut" on "door", as a retained message
 
   # Sessions and retained messages that vanish with a word in no log.
+  @tcp
   Scenario: A sector of null bytes in an old journal costs what lay in it
     Given a durable broker with the configuration:
       """
@@ -250,6 +254,7 @@ Feature: Durability
     Then visitor receives "open" on "door", as a retained message
 
   # A broker that refuses to start, or does not, against the wish of its owner.
+  @tcp
   Scenario: A damaged store is refused where its owner wants that
     Given a durable broker with the configuration:
       """
@@ -263,6 +268,7 @@ Feature: Durability
     Then it does not start again and says "is damaged"
 
   # Damage that shows only when what waits is read.
+  @tcp
   Scenario: Damage to what was written long ago ends the broker once, and is set aside
     Given a durable broker with the configuration:
       """
@@ -385,7 +391,7 @@ Feature: Durability
       | 3.1.1   |
       | 5.0     |
 
-  @tool:paho-python
+  @tcp @tool:paho-python
   Scenario: A session of somebody else's client outlives the broker
     Given a durable broker
     And phone connects with a persistent session, paho-python
@@ -502,11 +508,13 @@ Feature: Durability
     And machine publishes "three" to "log" at QoS 1
     Then phone receives "three" on "log" as number 0 of a later epoch
 
+  @tcp
   Scenario: A second broker on the same data says who has it
     Given a durable broker
     Then another broker on its data does not start and says "in use by process"
 
   # Whether an acknowledgement is worth something when the disk is full.
+  @tcp
   Scenario Outline: On a disk that fails nothing more is acknowledged
     Given a durable broker on a disk that may fail
     And phone connects with a persistent session
@@ -532,6 +540,7 @@ Feature: Durability
       | does not sync once      | Input/output error      |
 
   # A broker that stops for everybody because of what a few need.
+  @tcp
   Scenario Outline: On a disk that fails a broker may go on for those who need nothing kept
     Given a durable broker on a disk that may fail, with the configuration:
       """
@@ -588,6 +597,7 @@ Feature: Durability
       | does not write any more | Input/output error      |
       | does not sync once      | Input/output error      |
 
+  @tcp
   Scenario: The operator learns why the store failed
     Given a durable broker on a disk that may fail
     And machine connects

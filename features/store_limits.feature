@@ -1,4 +1,3 @@
-@tcp
 Feature: Limits of what is kept
   One device that does not come back costs others nothing, and what goes is named.
 
@@ -70,6 +69,7 @@ Feature: Limits of what is kept
     Then auditor sooner or later receives "2" on "$SYS/broker/unbroken/dropped/store-full"
 
   # A limit that is less than what the store sets aside for its journals.
+  @tcp
   Scenario: A full store takes messages again when no session waits for any
     Given a durable broker with the configuration:
       """
@@ -159,6 +159,7 @@ Feature: Limits of what is kept
     Then phone receives the 3 messages on "log" in order
 
   # Zombies: sessions without a client, and what they hold.
+  @tcp
   Scenario: Sessions whose clients are away are counted, with what they hold
     Given a durable broker with the configuration:
       """
@@ -197,6 +198,7 @@ Feature: Limits of what is kept
     And phone receives nothing else
 
   # One dead device fills the disk of a small machine before any limit is reached.
+  @tcp
   Scenario: The broker says at the start that the disk has no room for a limit
     Given a durable broker with the configuration:
       """

@@ -265,3 +265,75 @@ Feature: Users and roles in the store
     Then thief is refused because it is not authorized
     When phone connects with a persistent session, the user "ann" and "wonderland"
     Then phone still has its session
+
+  Scenario: A session may be taken over by anyone where the listener says so
+    Given a durable broker with the configuration:
+      """
+      [[listeners]]
+      stored_users = true
+      takeover = "anyone"
+      """
+    When I run `unbroken user add --data DATA ann` with the input:
+      """
+      wonderland
+      """
+    And I run `unbroken user add --data DATA bob` with the input:
+      """
+      looking-glass
+      """
+    And phone connects with a persistent session, the user "ann" and "wonderland"
+    And heir connects with the client id "phone", a persistent session, the user "bob" and "looking-glass"
+    Then heir still has its session
+    And phone is cut off because its session was taken over
+
+  # [MQTT-3.1.3-8]
+  Scenario: A listener takes the client id from the user
+    Given a durable broker with the configuration:
+      """
+      [[listeners]]
+      stored_users = true
+      client_id_from = "user"
+      """
+    When I run `unbroken user add --data DATA ann` with the input:
+      """
+      wonderland
+      """
+    And phone connects with the user "ann" and "wonderland"
+    Then phone is still connected
+    And the broker's log mentions "client=ann"
+
+  Scenario: Rules and roles of the store are listed and removed
+    Given a durable broker
+    And I run `unbroken role add --data DATA crew`
+    And I run `unbroken rule add --data DATA crew allow all '#'`
+    And I run `unbroken rule add --data DATA crew deny publish plant/alarm`
+    And I run `unbroken role grant --data DATA --everyone crew`
+    And probe connects
+    Then probe learns that it is not authorized when it publishes "1" to "plant/alarm" at QoS 1
+    When I run `unbroken rule list --data DATA crew`
+    Then it ends with code 0
+    And its output mentions "deny publish plant/alarm"
+    When I run `unbroken rule remove --data DATA crew deny publish plant/alarm`
+    Then it ends with code 0
+    And probe learns that nobody subscribes to the topic when it publishes "2" to "plant/alarm" at QoS 1
+    When I run `unbroken rule remove --data DATA crew deny publish plant/alarm`
+    Then it ends with code 1
+    When I run `unbroken role remove --data DATA crew`
+    Then it ends with code 0
+    And probe is still connected
+    When I run `unbroken role remove --data DATA crew`
+    Then it ends with code 1
+
+  @tcp
+  Scenario: An address is banned until a time
+    Given a durable broker
+    And phone connects
+    When I run `unbroken ban add --data DATA --address 127.0.0.0/8 --until 2020-01-01T00:00:00Z`
+    Then it ends with code 2
+    And its errors mention "the ban would be over already"
+    When I run `unbroken ban add --data DATA --address 127.0.0.0/8 --until 2100-01-01T00:00:00Z`
+    Then it ends with code 0
+    And phone is cut off because an operator ended its connection
+    When I run `unbroken ban list --data DATA`
+    Then its output mentions "127.0.0.0/8"
+    And its output mentions "2100-01-01"

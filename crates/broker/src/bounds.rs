@@ -158,6 +158,9 @@ pub(crate) const CERTIFICATE_FILE_BYTES: u64 = 16 * 1024 * 1024;
 /// Bytes of a password file, which has about 150 for each user, or of an access control list.
 pub(crate) const USERS_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
+/// Hints about lines of one access control list that are logged; `unbroken check` shows all.
+pub(crate) const ACL_REMARKS_LOGGED: usize = 16;
+
 /// How often the files of listeners with TLS are looked at.
 pub(crate) const FILES_LOOK_EVERY: Duration = Duration::from_secs(2);
 

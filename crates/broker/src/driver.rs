@@ -9,6 +9,7 @@
 
 mod answers;
 mod rates;
+mod refusals;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,11 +23,11 @@ use crate::bounds::{FIN_GRACE, LINGER};
 use crate::channel::{DriverEvent, IncomingConnection, ShardSender};
 use crate::disk::StoreHandle;
 use crate::heap::HeapWatch;
+use crate::listener::Doors;
 use crate::log::Tallies;
 use crate::request::Watch;
 use crate::sockets::{Sockets, TransportNews};
 use crate::trace::TraceWatch;
-use crate::transport::{Guess, guess};
 pub(crate) use answers::decided;
 use answers::{Answer, answer_all};
 pub(crate) use rates::renew_rates;
@@ -38,6 +39,7 @@ pub(crate) struct Driver {
     pub(crate) to_shards: Vec<Option<ShardSender>>,
     authenticator: Authenticator,
     pub(crate) auth_rules: Arc<AuthRules>,
+    doors: Arc<Doors>,
     pub(crate) store_handle: Option<StoreHandle>,
     /// Which events are logged.
     pub(crate) log: Tallies,
@@ -65,7 +67,7 @@ impl Driver {
         sockets: Sockets,
         to_shards: Vec<Option<ShardSender>>,
         authenticator: Authenticator,
-        auth_rules: Arc<AuthRules>,
+        (auth_rules, doors): (Arc<AuthRules>, Arc<Doors>),
         store_handle: Option<StoreHandle>,
     ) -> Self {
         Self {
@@ -73,6 +75,7 @@ impl Driver {
             to_shards,
             authenticator,
             auth_rules,
+            doors,
             store_handle,
             log: Tallies::default(),
             watches: Vec::new(),
@@ -162,22 +165,6 @@ impl Driver {
         }
     }
 
-    /// A connection has sent these, which are no packet yet. If it is refused for them, the log has
-    /// what they are.
-    #[cold]
-    pub(crate) fn note_first_bytes(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
-        if !self.closing.iter().any(|(closing, _)| *closing == id) {
-            return;
-        }
-        let seen = guess(bytes).and_then(Guess::on_mqtt);
-        if let (Some(seen), Some(peer)) = (seen, self.sockets.peer(id)) {
-            let listener = self.auth_rules.listener(peer.listener);
-            let label = listener.map_or("", |listener| &listener.label);
-            self.log
-                .refused_by_transport(now, label, peer.address, seen);
-        }
-    }
-
     /// Lets the next read end a connection that waits for its login, if its peer has closed it.
     pub(crate) fn end_login_if_closed(&mut self, connection: ConnectionId) {
         if self.sockets.is_at_end(connection) {
@@ -197,11 +184,7 @@ impl Driver {
 
     /// Closes a connection that has ended.
     pub(crate) fn close_ended(&mut self, now: Instant, connection: ConnectionId) {
-        if let Some((peer, why)) = self.sockets.refusal(connection) {
-            let listener = self.auth_rules.listener(peer.listener);
-            let label = listener.map_or("", |listener| &listener.label);
-            self.log.refused_by_transport(now, label, peer.address, why);
-        }
+        self.log_refusal(now, connection);
         self.sockets
             .close_ended(self.close_deadline(now), connection);
         if self.drain_until.is_none() {
@@ -530,7 +513,7 @@ mod tests {
             sockets,
             Vec::new(),
             authenticators.remove(0),
-            auth_rules,
+            (auth_rules, Arc::default()),
             None,
         );
         let (incoming, peer) = incoming_and_peer(Vec::new());

@@ -18,6 +18,7 @@
 //! This module only limits the connections beyond that, which are not admitted yet or are being
 //! refused. `SO_REUSEPORT`, a listening socket for each shard: see `docs/scaling.md`.
 
+mod doors;
 mod layers;
 mod open;
 mod permits;
@@ -38,6 +39,7 @@ use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, HANDSHAKES_PAUSE, LISTENERS};
 use crate::channel::IncomingConnection;
 use crate::config::Address;
 use crate::transport::{Socket, Transport};
+pub(crate) use doors::Doors;
 pub(crate) use layers::Layers;
 pub use open::OpenListener;
 pub(crate) use open::OpenSocket;

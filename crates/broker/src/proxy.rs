@@ -220,7 +220,7 @@ mod tests {
                 ReadOutcome::Bytes { count, .. } => found.extend_from_slice(&into[..count]),
                 other => return Err(format!("{other:?}")),
             }
-            if let Some(refusal) = transport.refusal() {
+            if let Some((refusal, _)) = transport.refusal() {
                 return Err(refusal.to_owned());
             }
         }

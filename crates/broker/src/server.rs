@@ -38,7 +38,7 @@ use crate::handle::{
     Around, Began, BrokerHandle, InForce, Requests, first_auth_rules, layers_of, listener_limits,
 };
 use crate::listener::{
-    self, Acceptor, ConnectionPermits, Layers, OpenListener, OpenSocket, OpenedListener,
+    self, Acceptor, ConnectionPermits, Doors, Layers, OpenListener, OpenSocket, OpenedListener,
 };
 use crate::notice::{Notice, Signal};
 use crate::open_files;
@@ -165,6 +165,7 @@ impl Server {
             open_files::preallocate_table(&first.socket, config.limits.connections_max, count);
         }
         let listeners = open_listeners(&opened_listeners, &config.listeners);
+        let doors = Arc::new(Doors::new(&opened_listeners, &config.listeners));
 
         let mut wiring = Wiring::new(count)?;
         let to_shards = wiring.event_channels();
@@ -223,6 +224,7 @@ impl Server {
                 acceptor: acceptor.take(),
                 authenticator,
                 auth_rules: Arc::clone(&auth_rules),
+                doors: Arc::clone(&doors),
                 is_batching_adaptive: config.broker.batching == Batching::Adaptive,
             })?);
         }

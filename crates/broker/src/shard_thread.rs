@@ -47,7 +47,7 @@ use crate::channel::{DriverEvent, EventReceiver, ThreadWaker};
 use crate::cpu_time;
 use crate::disk::StoreHandle;
 use crate::driver::{Driver, input, input_counted, open, take_news};
-use crate::listener::{self, Acceptor};
+use crate::listener::{self, Acceptor, Doors};
 use crate::read_watermark::ReadWatermark;
 use crate::server::wiring::Endpoints;
 use crate::sockets::{SocketRead, Sockets};
@@ -68,6 +68,7 @@ pub(crate) struct Parts {
     pub(crate) acceptor: Option<Acceptor>,
     pub(crate) authenticator: Authenticator,
     pub(crate) auth_rules: Arc<AuthRules>,
+    pub(crate) doors: Arc<Doors>,
     /// `None`: everything is in memory.
     pub(crate) store_handle: Option<StoreHandle>,
     pub(crate) is_batching_adaptive: bool,
@@ -110,7 +111,7 @@ impl ShardThread {
                 sockets,
                 endpoints.to_shards,
                 parts.authenticator,
-                parts.auth_rules,
+                (parts.auth_rules, parts.doors),
                 parts.store_handle,
             ),
             poll: endpoints.poll,
@@ -365,7 +366,8 @@ impl ShardThread {
                         None => driver.sockets.note_packet(connection, (0, 0)),
                     }
                 }
-                if packets == 0 && written_since_read {
+                // A ClientHello looks like a packet whose content is wrong.
+                if packets <= 1 && written_since_read && driver.has_closing() {
                     driver.note_first_bytes(now, connection, bytes);
                 }
                 turn.answers += u64::from(written_since_read && packets <= 1);

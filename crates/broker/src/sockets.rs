@@ -32,6 +32,7 @@ use slab::Slab;
 use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 
 use crate::channel::IncomingConnection;
+use crate::config::Protocol;
 use crate::transport::{ReadOutcome, Scratch, WriteOutcome};
 use crate::tuning::READ_QUANTUM;
 pub(crate) use news::TransportNews;
@@ -219,11 +220,12 @@ impl Sockets {
         self.reads.has_deferred()
     }
 
-    /// Why this connection's peer broke the protocol of a transform, and who that is.
-    pub(crate) fn refusal(&self, id: ConnectionId) -> Option<(&Peer, &str)> {
+    /// Why this connection's peer broke the protocol of a transform, and which protocols it may have
+    /// meant.
+    pub(crate) fn refusal(&self, id: ConnectionId) -> Option<(&Peer, &str, &'static [Protocol])> {
         let socket = self.table.get(id.index as usize)?;
-        let refusal = socket.transport.refusal()?;
-        (socket.serial == id.serial).then_some((&socket.peer, refusal))
+        let (why, needs) = socket.transport.refusal()?;
+        (socket.serial == id.serial).then_some((&socket.peer, why, needs))
     }
 
     /// Takes the next connection to read, in the order in which they became readable.

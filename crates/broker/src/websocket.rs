@@ -7,6 +7,7 @@ use unbroken_broker_core::Peer;
 use unbroken_websocket::upgrade::{self, Answer, Rules};
 use unbroken_websocket::{End as Ending, Frames, forwarded, status};
 
+use crate::config::Protocol;
 use crate::proxy::Forwarding;
 use crate::transport::{End, Guess, Opened, Transform, guess};
 
@@ -19,6 +20,7 @@ pub(crate) struct WebSocket {
     /// For whom, if it is known and not taken yet.
     client: Option<IpAddr>,
     refusal: Option<Box<str>>,
+    needs: &'static [Protocol],
 }
 
 #[derive(Debug)]
@@ -37,6 +39,7 @@ impl WebSocket {
             forwarding,
             client: None,
             refusal: None,
+            needs: &[],
         })
     }
 
@@ -63,7 +66,8 @@ impl WebSocket {
                 if seen.is_none() {
                     reply.extend_from_slice(&response); // it speaks HTTP, so far as is known
                 }
-                self.refusal = seen.or(why).map(Box::from);
+                self.needs = seen.map_or(&[], |seen| seen.needs);
+                self.refusal = seen.map(|seen| seen.speaks).or(why).map(Box::from);
                 self.state = State::Ended;
                 (request.len(), Some(End::Invalid))
             }
@@ -129,6 +133,10 @@ impl Transform for WebSocket {
 
     fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
+    }
+
+    fn needs(&self) -> &'static [Protocol] {
+        self.needs
     }
 }
 

@@ -27,18 +27,21 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let url = args.url.as_deref().map(Url::parse).transpose();
     let url = url.map_err(usage)?;
     let scheme = url.as_ref().map(|url| url.scheme);
+    let mut socket = args.transport.unix();
     if let Some(url) = url {
         if let Some(topic) = url.topic {
             return Err(usage(format!(
                 "-L names topic {topic:?}: the scenario chooses the topics, leave it out"
             )));
         }
-        load.at(url.host, url.port);
+        match url.socket {
+            Some(path) => socket = socket.or(Some(path)),
+            None => load.at(url.host, url.port),
+        }
         if let Some(name) = url.user_name {
             load.identify(name, url.password);
         }
     }
     let transport = args.transport.resolve(scheme).map_err(usage)?;
-    cli::run(load, &transport, args.transport.unix())
-        .map_err(|error| Failure::new(exit::UNAVAILABLE, error))
+    cli::run(load, &transport, socket).map_err(|error| Failure::new(exit::UNAVAILABLE, error))
 }

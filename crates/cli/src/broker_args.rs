@@ -14,6 +14,7 @@ use unbroken_merkle_log::{Hasher, Key, LaneId};
 
 use crate::exit::{self, Failure};
 use crate::transport_args::TransportArgs;
+use crate::user_args::UserArgs;
 
 /// How long a broker may be out of reach before a command gives up.
 const PATIENCE: TotalDuration = TotalDuration(Duration::from_mins(1));
@@ -27,18 +28,8 @@ pub(crate) struct BrokerArgs {
     /// Port of the broker [default: 1883, with TLS 8883, with --ws 8083, with both 8084]
     #[arg(short, long, env = "UNBROKEN_PORT")]
     port: Option<u16>,
-    /// User name
-    #[arg(short, long, value_name = "NAME", env = "UNBROKEN_USERNAME")]
-    username: Option<String>,
-    /// Password
-    #[arg(
-        short = 'P',
-        long = "pw",
-        value_name = "PASSWORD",
-        env = "UNBROKEN_PASSWORD"
-    )]
-    #[arg(hide_env_values = true)]
-    password: Option<String>,
+    #[command(flatten)]
+    user: UserArgs,
     /// Topics of checkpoints and repairs begin with this
     #[arg(long, value_name = "TOPIC", default_value = "audit")]
     prefix: String,
@@ -72,7 +63,7 @@ impl BrokerArgs {
             ConnectTo::with_port(&self.host, port).map_err(|error| error.to_string())?
         };
         let options = Options::new(to).transport(transport).patience(PATIENCE);
-        Ok(match (&self.username, &self.password) {
+        Ok(match (&self.user.username, &self.user.password) {
             (None, None) => options,
             (name, password) => options.credentials(
                 name.clone().unwrap_or_default(),

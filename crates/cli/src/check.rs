@@ -171,6 +171,14 @@ fn names_in_two_sources(config: &Config) -> Vec<String> {
     found
 }
 
+/// Hints about lines of access control lists, and about listeners.
+fn notes(config: &Config) -> Vec<String> {
+    let remarks = |listener| access::remarks(listener).unwrap_or_default();
+    let remarks = config.listeners.iter().flat_map(remarks);
+    let remarks = remarks.map(|remark| remark.to_string());
+    remarks.chain(access::notes(config)).collect()
+}
+
 fn write_problems(problems: &[Problem]) -> io::Result<()> {
     let mut out = io::stderr().lock();
     problems
@@ -185,12 +193,10 @@ fn write_table(out: &mut dyn Write, effective: &Effective, expiries: &[Expiry]) 
             writeln!(out, "# {address} ({protocol}, {admits})")?;
         }
     }
-    for listener in &effective.config.listeners {
-        for remark in access::remarks(listener).unwrap_or_default() {
-            writeln!(out, "# note: {remark}")?;
-        }
-    }
     let config = &effective.config;
+    for note in notes(config) {
+        writeln!(out, "# note: {note}")?;
+    }
     for weakness in [access::weaknesses(config), names_in_two_sources(config)].concat() {
         writeln!(out, "# weak: {weakness}")?;
     }
@@ -263,6 +269,7 @@ fn write_json(
     let whole = json!({
         "valid": problems.is_empty(),
         "problems": problems,
+        "notes": effective.map_or(Vec::new(), |it| notes(&it.config)),
         "weaknesses": weaknesses,
         "expiries": expiries.collect::<Vec<_>>(),
         "values": values,

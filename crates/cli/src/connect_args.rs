@@ -13,6 +13,7 @@ use crate::packet_lines::PacketLines;
 use crate::properties::{self, Given, Place};
 use crate::transport_args::TransportArgs;
 use crate::url::Url;
+use crate::user_args::UserArgs;
 
 /// What a mistake in the arguments ends with, as in Mosquitto's commands.
 pub(crate) const USAGE: u8 = 1;
@@ -40,24 +41,8 @@ pub(crate) struct ConnectArgs {
     /// Local address to connect from
     #[arg(short = 'A', value_name = "ADDR")]
     bind: Option<String>,
-    /// User name
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        env = "UNBROKEN_USERNAME",
-        allow_hyphen_values = true
-    )]
-    username: Option<String>,
-    /// Password
-    #[arg(
-        short = 'P',
-        long = "pw",
-        value_name = "PASSWORD",
-        env = "UNBROKEN_PASSWORD"
-    )]
-    #[arg(hide_env_values = true, allow_hyphen_values = true)]
-    password: Option<String>,
+    #[command(flatten)]
+    user: UserArgs,
     /// Client id [default: the broker's choice]
     #[arg(short, long, conflicts_with = "id_prefix", allow_hyphen_values = true)]
     id: Option<String>,
@@ -231,7 +216,7 @@ impl ConnectArgs {
                 password,
                 ..
             }) => (Some(user), password.as_ref()),
-            _ => (self.username.as_ref(), self.password.as_ref()),
+            _ => (self.user.username.as_ref(), self.user.password.as_ref()),
         };
         if password.is_some() && user_name.is_none() && version != Version::V5 {
             return Err(usage(
@@ -248,7 +233,9 @@ impl ConnectArgs {
             let default = transport.default_port();
             (default != ConnectTo::DEFAULT_PORT).then_some(default)
         });
-        let to = match (&url, self.transport.unix()) {
+        let socket = self.transport.unix();
+        let socket = socket.or_else(|| url.as_ref()?.socket.clone());
+        let to = match (&url, socket) {
             (_, Some(path)) => ConnectTo::unix(path),
             (Some(url), None) => {
                 let port = url.port.or(port);
@@ -452,6 +439,7 @@ mod tests {
             ("-L ws://host:7/a", "host:7"),
             ("--unix /run/mqtt.sock", "unix:/run/mqtt.sock"),
             ("--unix mqtt.sock", "unix:./mqtt.sock"),
+            ("-L unix:/run/mqtt.sock", "unix:/run/mqtt.sock"),
         ] {
             assert_eq!(options(flags).to.to_string(), to, "{flags}");
         }

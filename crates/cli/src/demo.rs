@@ -11,6 +11,7 @@ use crate::exit::{self, Failure};
 use crate::runtime;
 use crate::transport_args::TransportArgs;
 use crate::url::Url;
+use crate::user_args::UserArgs;
 
 /// Run a pipeline from producer to consumer, inject faults, and see each one named and repaired
 #[derive(Debug, clap::Args)]
@@ -59,18 +60,8 @@ pub(crate) struct Args {
     /// `mqtt://[user[:password]@]host[:port]`; mqtts, ws, wss likewise [default: one of its own]
     #[arg(long, value_name = "HOST|URL")]
     broker: Option<String>,
-    /// With --broker: user name
-    #[arg(short, long, value_name = "NAME", env = "UNBROKEN_USERNAME")]
-    username: Option<String>,
-    /// With --broker: password
-    #[arg(
-        short = 'P',
-        long = "pw",
-        value_name = "PASSWORD",
-        env = "UNBROKEN_PASSWORD"
-    )]
-    #[arg(hide_env_values = true)]
-    password: Option<String>,
+    #[command(flatten)]
+    user: UserArgs,
     #[command(flatten)]
     transport: TransportArgs,
     /// Send so many and end
@@ -93,8 +84,8 @@ impl Args {
     /// The broker that runs already, if there is one.
     fn remote(&self) -> Result<Option<Remote>, String> {
         let mut user = User {
-            name: self.username.clone(),
-            password: self.password.clone(),
+            name: self.user.username.clone(),
+            password: self.user.password.clone(),
         };
         if let Some(path) = self.transport.unix() {
             if self.broker.is_some() {
@@ -117,6 +108,13 @@ impl Args {
         };
         if !broker.contains("://") {
             let transport = self.transport.resolve(None)?;
+            if let Some(path) = Url::parse(broker).ok().and_then(|url| url.socket) {
+                return Ok(Some(Remote {
+                    to: ConnectTo::unix(path),
+                    transport,
+                    user,
+                }));
+            }
             let (host, port) = ConnectTo::parts(broker).map_err(|error| error.to_string())?;
             let to = ConnectTo::new(host, port.unwrap_or(transport.default_port()));
             return Ok(Some(Remote {

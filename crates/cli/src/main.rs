@@ -36,6 +36,7 @@ mod subscribe;
 mod trace;
 mod transport_args;
 mod url;
+mod user_args;
 
 /// Gives memory back to the system after a while, wherever in the heap it was freed.
 #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
 //! `mqtt://[user[:password]@]host[:port]/topic`, the form of `-L`, with `mqtts`, `ws` and `wss`
-//! instead of `mqtt` too.
+//! instead of `mqtt` too; or `unix:/path`, a socket.
 
 use unbroken_client::{AddressError, ConnectTo};
 
@@ -9,7 +9,10 @@ pub(crate) struct Url {
     pub(crate) scheme: Scheme,
     pub(crate) user_name: Option<String>,
     pub(crate) password: Option<String>,
+    /// Empty where a socket is named.
     pub(crate) host: String,
+    /// The path of a unix socket, instead of a host.
+    pub(crate) socket: Option<String>,
     pub(crate) port: Option<u16>,
     pub(crate) topic: Option<String>,
 }
@@ -22,6 +25,12 @@ pub(crate) struct Scheme {
 }
 
 impl Scheme {
+    /// MQTT alone.
+    const PLAIN: Self = Self {
+        has_tls: false,
+        has_websocket: false,
+    };
+
     fn parse(text: &str) -> Option<Self> {
         let (has_tls, has_websocket) = match text {
             "mqtt" => (false, false),
@@ -44,6 +53,11 @@ impl Url {
                 "`{text}` is not mqtt://[user[:password]@]host[:port]/topic: {why}"
             ))
         };
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Self::of_socket(path).ok_or_else(|| {
+                format!("`{text}` is not unix:PATH with a path that begins with / or a dot")
+            });
+        }
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) => match Scheme::parse(scheme) {
                 Some(scheme) => (scheme, rest),
@@ -75,8 +89,21 @@ impl Url {
             user_name,
             password,
             host: host.to_owned(),
+            socket: None,
             port,
             topic: topic.map(str::to_owned),
+        })
+    }
+
+    fn of_socket(path: &str) -> Option<Self> {
+        path.starts_with(['/', '.']).then(|| Self {
+            scheme: Scheme::PLAIN,
+            user_name: None,
+            password: None,
+            host: String::new(),
+            socket: Some(path.to_owned()),
+            port: None,
+            topic: None,
         })
     }
 }
@@ -165,8 +192,18 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_is_named_by_its_path() {
+        let url = Url::parse("unix:/run/mqtt.sock").unwrap();
+        assert_eq!(url.socket.as_deref(), Some("/run/mqtt.sock"));
+        assert_eq!((url.scheme, url.topic), (Scheme::PLAIN, None));
+        assert_eq!(Url::parse("mqtt://h/a").unwrap().socket, None);
+    }
+
+    #[test]
     fn what_is_wrong_with_a_url_is_said() {
         for (text, why) in [
+            ("unix:", "begins with / or a dot"),
+            ("unix:mqtt.sock", "begins with / or a dot"),
             ("localhost/a", "does not begin with mqtt://"),
             ("http://h/a", "the scheme is none of mqtt"),
             ("mqtt:///a", "there is no host"),

@@ -1,5 +1,5 @@
 //! A lane of a publisher with a mount point is proven to a receiver with the same one, which knows
-//! of none, and to one outside that is told of it; to one that is not, it is altered.
+//! of none, and to one outside that knows of it; to one that does not, it is altered.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

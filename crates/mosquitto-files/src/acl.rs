@@ -181,21 +181,9 @@ impl Reader<'_> {
             return Err(Box::new(self.source.wrong_at(topic, at, expected)));
         }
         let place = self.source.place(key.line, key.start as usize);
-        if access == Access::Subscribe {
-            self.findings.remark(Remark {
-                place: place.clone(),
-                text: format!("Mosquitto does not know the access `subscribe` of `{filter}`"),
-            });
-        }
-        if is_pattern
-            && parts(&filter)
-                .iter()
-                .all(|part| matches!(part, Part::Text(_)))
-        {
-            self.findings.remark(Remark {
-                place: place.clone(),
-                text: format!("`pattern {filter}` has neither %u nor %c; it is for every client"),
-            });
+        for text in self.doubts(access, &filter, is_pattern) {
+            let place = place.clone();
+            self.findings.remark(Remark { place, text });
         }
         let who = if is_pattern {
             Who::Everyone
@@ -208,6 +196,34 @@ impl Reader<'_> {
             filter,
             place,
         })
+    }
+
+    /// What such a rule may not mean.
+    fn doubts(&self, access: Access, filter: &str, is_pattern: bool) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if access == Access::Subscribe {
+            doubts.push(format!(
+                "Mosquitto does not know the access `subscribe` of `{filter}`"
+            ));
+        }
+        let has_placeholder = parts(filter)
+            .iter()
+            .any(|part| !matches!(part, Part::Text(_)));
+        match (&self.who, is_pattern) {
+            (Who::User(user), true) => doubts.push(format!(
+                "`pattern {filter}` stands below `user {user}`, but it is for every client; \
+                 `topic` is for this user alone"
+            )),
+            (_, true) if !has_placeholder => doubts.push(format!(
+                "`pattern {filter}` has neither %u nor %c; it is for every client"
+            )),
+            (_, false) if has_placeholder => doubts.push(format!(
+                "`topic {filter}` means the characters %u and %c as they are; only `pattern` \
+                 puts the client's names there"
+            )),
+            _ => {}
+        }
+        doubts
     }
 
     fn access(&self, word: Token) -> Result<Access, Box<Mistake>> {
@@ -377,7 +393,46 @@ mod tests {
             ]
         );
         assert_eq!(acl.rules[2].parts(), [Part::Text("%u")]);
-        assert_eq!(acl.remarks.len(), 1);
-        assert_eq!(acl.remarks[0].place.line, 2);
+    }
+
+    #[test]
+    fn a_line_that_may_not_mean_what_it_seems_to_gets_a_remark() {
+        let literal = "means the characters %u and %c as they are";
+        for (text, expect) in [
+            ("topic a\nuser ann\ntopic a/#\n", &[][..]),
+            ("pattern a/%u\npattern b/%c\n", &[]),
+            (
+                "pattern b\n",
+                &[(1, "has neither %u nor %c; it is for every client")],
+            ),
+            (
+                "user ann\npattern read b/%u\npattern c\n",
+                &[
+                    (
+                        2,
+                        "`pattern b/%u` stands below `user ann`, but it is for every client",
+                    ),
+                    (
+                        3,
+                        "`pattern c` stands below `user ann`, but it is for every client",
+                    ),
+                ],
+            ),
+            (
+                "topic x/%c\nuser ann\ntopic read a/%u\n",
+                &[(1, literal), (3, literal)],
+            ),
+            (
+                "topic subscribe a\n",
+                &[(1, "Mosquitto does not know the access `subscribe`")],
+            ),
+        ] {
+            let remarks = Acl::parse("acl", text.as_bytes()).unwrap().remarks;
+            assert_eq!(remarks.len(), expect.len(), "{text}: {remarks:?}");
+            for (remark, (line, words)) in remarks.iter().zip(expect) {
+                assert_eq!(remark.place.line, *line, "{text}");
+                assert!(remark.text.contains(words), "{remark}");
+            }
+        }
     }
 }

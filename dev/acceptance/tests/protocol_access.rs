@@ -324,7 +324,7 @@ fn roles_and_an_acl_file_must_both_allow_and_both_are_read_again() {
         broker.reload();
         broker.wait_for_log("configuration changed");
         // `#` is more than b may subscribe to now.
-        broker.wait_for_log("subscription");
+        broker.wait_for_log("subscription ended: it is not allowed any more");
         for now_allowed in ["x/role", "x/acl", "y"] {
             assert!(a.publish(Publish::new(now_allowed, "n").qos(1)) < FAILURE);
         }

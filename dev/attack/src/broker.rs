@@ -38,7 +38,13 @@ pub(crate) struct Setup {
     pub(crate) is_durable: bool,
     /// Further listeners, which the attacker has to itself.
     pub(crate) doors: &'static [Transport],
+    /// And one of which the attacker is a proxy.
+    pub(crate) has_proxy: bool,
 }
+
+/// It trusts this machine.
+const PROXIED: &str = "\n[[listeners]]\nname = \"proxied\"\nport = 0\n\
+    trusted_proxies = [\"127.0.0.1\"]\nallow_anonymous = true\n";
 
 /// A broker that listens. Dropping it ends it.
 #[derive(Debug)]
@@ -91,6 +97,9 @@ impl Broker {
         for door in setup.doors {
             config.push_str(&door.listener());
             door.write_files(&home);
+        }
+        if setup.has_proxy {
+            config.push_str(PROXIED);
         }
         fs::write(home.join("unbroken.toml"), config)?;
         let mut child = spawn(&setup, &home)?;
@@ -160,6 +169,17 @@ impl Broker {
     pub(crate) fn door(&self, transport: Transport) -> Option<SocketAddr> {
         let port = self.log.wait_for_port_in(&transport.announced())?;
         Some((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    /// Where connections begin with a PROXY header.
+    pub(crate) fn proxied(&self) -> Option<SocketAddr> {
+        let port = self.log.wait_for_port_in(") as proxied")?;
+        Some((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    /// The file of the unix socket, of a broker with that door.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.home.join(Transport::Unix.announced())
     }
 
     pub(crate) fn has_passwords(&self) -> bool {

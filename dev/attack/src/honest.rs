@@ -1,7 +1,8 @@
 //! The honest client beside an attack: it sends itself a message every 20 ms.
 //!
 //! A message is due at its time, whether or not the one before it has come: a broker that stalls
-//! for a second delays fifty messages, and all of them count.
+//! for a second delays fifty messages, and all of them count. Those before an attack begins count
+//! apart, where there is such a time.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,8 +21,16 @@ const TOPIC: &str = "honest/own";
 /// The client, while it runs.
 #[derive(Debug)]
 pub(crate) struct Honest {
-    stop: Arc<AtomicBool>,
+    signals: Arc<Signals>,
     thread: JoinHandle<Record>,
+}
+
+/// What its thread is asked to do.
+#[derive(Debug, Default)]
+struct Signals {
+    stop: AtomicBool,
+    /// No attack has begun yet.
+    is_calm: AtomicBool,
 }
 
 /// What became of its messages.
@@ -29,6 +38,8 @@ pub(crate) struct Honest {
 pub(crate) struct Record {
     /// From when a message was due to when it came, in order of size.
     delays: Vec<Duration>,
+    /// The same before the attack.
+    calm: Vec<Duration>,
     /// Refused messages, refused and lost connections.
     pub(crate) refusals: u32,
     /// Messages that had not come when their connection ended.
@@ -41,13 +52,13 @@ impl Honest {
         if let Some((user, password)) = login {
             connect = connect.user_name(user).password(password);
         }
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let signals = Arc::<Signals>::default();
+        let asked = Arc::clone(&signals);
         let thread = thread::spawn(move || {
             let mut record = Record::default();
-            while !stopped.load(Ordering::Relaxed) {
+            while !asked.stop.load(Ordering::Relaxed) {
                 let mut due = BTreeMap::new();
-                let outcome = exchange(address, &connect, &stopped, &mut due, &mut record);
+                let outcome = exchange(address, &connect, &asked, &mut due, &mut record);
                 if outcome.is_err() {
                     record.refusals += 1;
                     record.lost += due.len();
@@ -55,14 +66,22 @@ impl Honest {
                 }
             }
             record.delays.sort_unstable();
+            record.calm.sort_unstable();
             record
         });
-        Self { stop, thread }
+        Self { signals, thread }
+    }
+
+    /// Lets it be for this time, which counts apart.
+    pub(crate) fn before_the_attack(&self, time: Duration) {
+        self.signals.is_calm.store(true, Ordering::Relaxed);
+        thread::sleep(time);
+        self.signals.is_calm.store(false, Ordering::Relaxed);
     }
 
     /// Ends it and gives its record.
     pub(crate) fn finish(self) -> Record {
-        self.stop.store(true, Ordering::Relaxed);
+        self.signals.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()
     }
 }
@@ -71,7 +90,7 @@ impl Honest {
 fn exchange(
     address: SocketAddr,
     connect: &Connect,
-    stop: &AtomicBool,
+    asked: &Signals,
     due: &mut BTreeMap<u64, Instant>,
     record: &mut Record,
 ) -> Result<(), LinkError> {
@@ -79,7 +98,7 @@ fn exchange(
     link.send(&Subscribe::to(TOPIC, 1).encode(Version::V5, 1))?;
     let mut next = Instant::now();
     let mut number = 0u64;
-    while !stop.load(Ordering::Relaxed) {
+    while !asked.stop.load(Ordering::Relaxed) {
         let now = Instant::now();
         if now >= next {
             // Up to 65,535 unanswered would be 20 minutes.
@@ -92,7 +111,8 @@ fn exchange(
             continue;
         }
         if let Some(packet) = link.poll(next - now)? {
-            take(&mut link, packet, due, record)?;
+            let is_calm = asked.is_calm.load(Ordering::Relaxed);
+            take(&mut link, packet, due, (record, is_calm))?;
         }
     }
     let now = Instant::now();
@@ -105,13 +125,18 @@ fn take(
     link: &mut Link,
     packet: Packet,
     due: &mut BTreeMap<u64, Instant>,
-    record: &mut Record,
+    (record, is_calm): (&mut Record, bool),
 ) -> Result<(), LinkError> {
     match packet {
         Packet::Publish(message) => {
             let number = message.payload.try_into().map(u64::from_be_bytes);
             if let Some(begin) = number.ok().and_then(|number| due.remove(&number)) {
-                record.delays.push(begin.elapsed());
+                let delays = if is_calm {
+                    &mut record.calm
+                } else {
+                    &mut record.delays
+                };
+                delays.push(begin.elapsed());
             }
             link.send(&ack(AckKind::PubAck, message.packet_id))?;
         }
@@ -129,14 +154,23 @@ impl Record {
 
     /// The delay that this share of the messages did not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
-        let last = self.delays.len().saturating_sub(1);
-        let at = (self.delays.len() * percent / 100).min(last);
-        self.delays.get(at).copied().unwrap_or_default()
+        percentile(&self.delays, percent)
+    }
+
+    /// The same before the attack; `None`: nothing was sent then.
+    pub(crate) fn calm_percentile(&self, percent: usize) -> Option<Duration> {
+        (!self.calm.is_empty()).then(|| percentile(&self.calm, percent))
     }
 
     pub(crate) fn worst(&self) -> Duration {
         self.delays.last().copied().unwrap_or_default()
     }
+}
+
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    let last = sorted.len().saturating_sub(1);
+    let at = (sorted.len() * percent / 100).min(last);
+    sorted.get(at).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -152,6 +186,7 @@ mod tests {
         assert_eq!(record.percentile(50), Duration::from_millis(101));
         assert_eq!(record.percentile(99), Duration::from_millis(199));
         assert_eq!(record.worst(), Duration::from_millis(200));
+        assert_eq!(record.calm_percentile(99), None);
         assert_eq!(Record::default().percentile(50), Duration::ZERO);
     }
 }

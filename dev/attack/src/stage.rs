@@ -15,6 +15,11 @@ pub(crate) const WHOLE_SECONDS: u64 = 10;
 /// gets ten times as much, and beside the other steps of a short run fifty times.
 const WORST: Duration = Duration::from_millis(200);
 const WORST_IN_SHORT: Duration = Duration::from_secs(1);
+/// The honest client alone before an attack, where its 99th percentile is compared: then it may be
+/// three times as long beside the attack, and 10 ms more.
+const LEAD_IN: Duration = Duration::from_secs(2);
+const P99_TIMES: u32 = 3;
+const P99_MORE: Duration = Duration::from_millis(10);
 /// The memory that the documentation promises not to exceed at default limits.
 pub(crate) const MEMORY_MIB: u64 = 2_048;
 
@@ -133,6 +138,16 @@ impl Stage {
         }
     }
 
+    /// The same, and in a whole attack the honest client has the broker to itself at first.
+    pub(crate) fn set_with_lead_in(setup: Setup, scale: Scale) -> Result<Self, BrokerError> {
+        let mut stage = Self::set(setup)?;
+        if scale.seconds >= WHOLE_SECONDS {
+            stage.honest.before_the_attack(LEAD_IN);
+        }
+        stage.begin = Instant::now();
+        Ok(stage)
+    }
+
     /// Ends the honest client and prints the figures that every attack has.
     pub(crate) fn finish(self) -> (Broker, Record) {
         let record = self.honest.finish();
@@ -163,10 +178,16 @@ impl Stage {
 pub(crate) fn unharmed(record: &Record, scale: Scale) -> Vec<Check> {
     let is_whole = scale.seconds >= WHOLE_SECONDS;
     let worst = if is_whole { WORST } else { WORST_IN_SHORT };
-    vec![
+    let calm = record.calm_percentile(99);
+    let unmoved = calm.map(|calm| {
+        let limit = calm * P99_TIMES + P99_MORE;
+        Check::time("honest p99", record.percentile(99), limit)
+    });
+    let checks = [
         Check::time("honest worst", record.worst(), worst),
         Check::count("honest refusals", record.refusals.into(), 0),
-    ]
+    ];
+    checks.into_iter().chain(unmoved).collect()
 }
 
 /// What may be left of so much memory: a quarter, but what the process and its allocator keep in

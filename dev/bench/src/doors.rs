@@ -5,6 +5,9 @@
 //! Mosquitto's within a round. Debian's Mosquitto 2.0 has no WebSocket: for rows with it
 //! `mosquitto-ws` of the directory of `--peers-dir` takes its place. A connection is counted from
 //! its opening until CONNACK; its end is not.
+//!
+//! The floor is the relay that cuts frames. It speaks plain TCP, so rows with TLS, WebSocket, rules
+//! or passwords have none.
 
 mod certificates;
 mod handshakes;
@@ -33,7 +36,7 @@ use crate::{
     error::BenchError,
     figure::{Bar, Figure, Record},
     logins,
-    peer::{self, FLASHMQ, MOSQUITTO_WS, NATS, OURS, Peer, Running, YARDSTICK},
+    peer::{self, FLASHMQ, FLOOR, MOSQUITTO_WS, NATS, OURS, Peer, Running, YARDSTICK},
     record::Described,
     results::median,
 };
@@ -60,7 +63,9 @@ pub(crate) struct Doors {
 }
 
 const NOTES: &str = "each on a broker of its own, in turns. CPU time (user and system) of the broker; \
-    ratios are taken within a round, and beside them stand the medians.";
+    ratios are taken within a round, and beside them stand the medians. A bar that is missed by less \
+    than twice the spread between the rounds counts as met; then both figures are shown. The relay \
+    is the floor of rows over plain TCP.";
 
 const MESSAGES_PER_SECOND: f64 = 2_000.0;
 const HANDSHAKES_PER_SECOND: u32 = 500;
@@ -124,7 +129,7 @@ impl Doors {
     }
 
     fn contenders(&self) -> Result<Vec<Contender>, BenchError> {
-        let mut names = vec![OURS, YARDSTICK];
+        let mut names = vec![OURS, YARDSTICK, FLOOR];
         if !self.common.smoke {
             names.push(NATS);
         }
@@ -140,6 +145,7 @@ impl Doors {
                 OURS => serve::unbroken,
                 NATS => serve::nats,
                 FLASHMQ => serve::flashmq,
+                FLOOR => serve::relay,
                 _ => serve::mosquitto,
             };
             (peer, configure)
@@ -256,9 +262,16 @@ fn takes_part(peer: &Peer, row: &Row) -> bool {
         YARDSTICK => !row.door.is_websocket,
         MOSQUITTO_WS => row.door.is_websocket,
         FLASHMQ => !has_tickets_for_certificates(row.door),
+        FLOOR => has_floor(row),
         NATS => row.rules == rows::Rules::None && !matches!(row.load, Load::Logins { .. }),
         _ => true,
     }
+}
+
+/// The relay forwards frames over plain TCP, and does nothing else.
+fn has_floor(row: &Row) -> bool {
+    let is_its_load = matches!(row.load, Load::Connect { .. } | Load::Pairs { .. });
+    row.door == Door::default() && row.rules == rows::Rules::None && is_its_load
 }
 
 /// FlashMQ 1.26 refuses every resumption with a client certificate: OpenSSL asks such a server for
@@ -285,7 +298,7 @@ fn figures(row: &Row, values: &Values) -> Vec<Figure> {
     let of = |name, peer| values.get(&(name, peer)).map_or(&[][..], Vec::as_slice);
     let ours = of(row.name, OURS);
     let unit = if row.load == Load::Idle { "kB" } else { "µs" };
-    let shown: Vec<_> = [OURS, YARDSTICK, MOSQUITTO_WS, NATS, FLASHMQ]
+    let shown: Vec<_> = [OURS, YARDSTICK, MOSQUITTO_WS, NATS, FLASHMQ, FLOOR]
         .into_iter()
         .filter_map(|peer| Some((peer, median(of(row.name, peer).to_vec())?)))
         .map(|(peer, value)| format!("{peer} {value:.2} {unit}"))
@@ -298,7 +311,8 @@ fn figures(row: &Row, values: &Values) -> Vec<Figure> {
     };
     let other = of(row.name, yardstick);
     let made = |name, unit, title: String, bar, values: Vec<f64>| {
-        let mut figure = Figure::new(name, "", unit, bar).titled(title);
+        let figure = Figure::new(name, "", unit, bar).titled(title);
+        let mut figure = figure.within_spread();
         for value in values {
             figure.add(value);
         }

@@ -33,6 +33,9 @@ pub(crate) struct Figure {
     /// Of fewer rounds, or seconds, than the bar is about.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_short: bool,
+    /// Missed by less than twice the spread between its rounds it counts as met.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    allows_spread: bool,
 }
 
 /// What a figure has to reach.
@@ -47,6 +50,14 @@ impl Bar {
         match self {
             Self::AtLeast(bar) => value >= bar,
             Self::AtMost(bar) => value <= bar,
+        }
+    }
+
+    /// Zero or less if it is reached.
+    fn missed_by(self, value: f64) -> f64 {
+        match self {
+            Self::AtLeast(bar) => bar - value,
+            Self::AtMost(bar) => value - bar,
         }
     }
 }
@@ -94,6 +105,7 @@ impl Figure {
             held_back: None,
             other_held_back: None,
             is_short: false,
+            allows_spread: false,
         }
     }
 
@@ -137,6 +149,12 @@ impl Figure {
         self
     }
 
+    /// Says that its bar counts as met if it is missed by less than twice the spread.
+    pub(crate) const fn within_spread(mut self) -> Self {
+        self.allows_spread = true;
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn title(&self) -> &str {
         &self.title
@@ -165,10 +183,36 @@ impl Figure {
         (least, most)
     }
 
+    /// By how much the median misses the bar, and the spread between the rounds.
+    fn miss_and_spread(&self) -> Option<(f64, f64)> {
+        let (least, most) = self.spread();
+        Some((self.bar?.missed_by(self.median()), most - least))
+    }
+
+    fn is_within_spread(&self) -> bool {
+        let found = self.miss_and_spread();
+        self.allows_spread && found.is_some_and(|(miss, spread)| miss < 2.0 * spread)
+    }
+
+    /// The outcome for the table; of a bar that is missed by a little, or is judged by that, also
+    /// by how much, and the spread.
+    fn verdict(&self) -> String {
+        let shown = self.outcome().map_or("", Outcome::shown);
+        match self.miss_and_spread() {
+            Some((miss, spread)) if self.allows_spread && miss > 0.0 => {
+                format!("{shown} (by {miss:.3}, spread {spread:.3})")
+            }
+            _ => shown.to_owned(),
+        }
+    }
+
     /// None of a figure that has no bar.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         let value = Some(self.median()).filter(|value| value.is_finite());
-        let outcome = Outcome::of(self.bar?, value);
+        let outcome = match Outcome::of(self.bar?, value) {
+            Outcome::Missed if self.is_within_spread() => Outcome::WithinSpread,
+            outcome => outcome,
+        };
         let by = Because::LoadGenerator;
         let outcome = match self.held_back {
             Some(what) => outcome.held_back(what, by),
@@ -255,7 +299,7 @@ impl fmt::Display for Record {
                 String::new()
             };
             let bar = figure.bar.map_or_else(String::new, |bar| bar.to_string());
-            let verdict = figure.outcome().map_or("", Outcome::shown);
+            let verdict = figure.verdict();
             writeln!(
                 f,
                 "| {} | {} | {} {}{spread} | {bar} | {verdict} |",
@@ -320,6 +364,37 @@ mod tests {
         );
         assert!(!slow.passed() && quick.passed());
         let nothing = Figure::new("any", "", "ratio", Some(Bar::AtLeast(1.6)));
+        assert_eq!(nothing.outcome(), Some(Outcome::NotMeasured));
+    }
+
+    #[test]
+    fn a_miss_of_less_than_twice_the_spread_passes_where_that_is_said_and_both_are_shown() {
+        let figure = |values: &[f64], bar| {
+            let figure = Figure::new("any", "", "ratio", Some(bar));
+            values.iter().copied().fold(figure, Figure::with)
+        };
+        let most = |values| figure(values, Bar::AtMost(0.5));
+        let close = || most(&[0.50, 0.52, 0.53]);
+        assert_eq!(close().outcome(), Some(Outcome::Missed));
+        assert_eq!(close().verdict(), "**missed**");
+        let close = close().within_spread();
+        assert_eq!(close.outcome(), Some(Outcome::WithinSpread));
+        assert!(close.passed());
+        let both = "passed within the spread (by 0.020, spread 0.030)";
+        assert_eq!(close.verdict(), both);
+        let not_judged = Outcome::NotJudged(Because::TooShort);
+        assert_eq!(close.in_short().outcome(), Some(not_judged));
+
+        let far = most(&[0.60, 0.61, 0.62]).within_spread();
+        assert_eq!(far.verdict(), "**missed** (by 0.110, spread 0.020)");
+        assert!(!far.passed());
+        // One round has no spread.
+        assert!(!most(&[0.51]).within_spread().passed());
+        let least = figure(&[0.45, 0.49, 0.52], Bar::AtLeast(0.5)).within_spread();
+        assert_eq!(least.outcome(), Some(Outcome::WithinSpread));
+        let met = most(&[0.4, 0.49, 0.7]).within_spread();
+        assert_eq!(met.verdict(), "passed");
+        let nothing = most(&[]).within_spread();
         assert_eq!(nothing.outcome(), Some(Outcome::NotMeasured));
     }
 

@@ -16,6 +16,8 @@ use crate::figure::Bar;
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
     Passed,
+    /// Missed by less than twice the spread between the rounds, where that counts as met.
+    WithinSpread,
     Missed,
     /// There was nothing to compare with.
     NotMeasured,
@@ -61,7 +63,7 @@ impl Outcome {
     }
 
     pub(crate) fn passed(self) -> bool {
-        self == Self::Passed
+        matches!(self, Self::Passed | Self::WithinSpread)
     }
 
     /// The same where whoever made the load had no time left for ours.
@@ -75,7 +77,7 @@ impl Outcome {
     /// The same where it had none left for one that ours is held against.
     pub(crate) fn other_held_back(self, what: Quantity, by: Because) -> Self {
         match (what, self) {
-            (Quantity::Rate | Quantity::Latency, Self::Passed) => Self::NotJudged(by),
+            (Quantity::Rate | Quantity::Latency, it) if it.passed() => Self::NotJudged(by),
             _ => self,
         }
     }
@@ -83,7 +85,7 @@ impl Outcome {
     /// The same in a run that is shorter than the bar is about. One that is missed stays so.
     pub(crate) fn in_short(self) -> Self {
         match self {
-            Self::Passed => Self::NotJudged(Because::TooShort),
+            it if it.passed() => Self::NotJudged(Because::TooShort),
             _ => self,
         }
     }
@@ -92,6 +94,7 @@ impl Outcome {
     pub(crate) const fn shown(self) -> &'static str {
         match self {
             Self::Passed => "passed",
+            Self::WithinSpread => "passed within the spread",
             Self::Missed => "**missed**",
             Self::NotMeasured => "**not measured**",
             Self::NotJudged(Because::LoadGenerator) => "**not judged (load generator)**",
@@ -103,7 +106,7 @@ impl Outcome {
     /// Behind the name of what was not passed.
     pub(crate) const fn why(self) -> &'static str {
         match self {
-            Self::Passed | Self::Missed => "",
+            Self::Passed | Self::WithinSpread | Self::Missed => "",
             Self::NotMeasured => ", not measured",
             Self::NotJudged(Because::LoadGenerator) => {
                 ", not judged: the load generator took all the time of its threads"

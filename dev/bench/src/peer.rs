@@ -25,7 +25,7 @@ mod logins;
 
 pub(crate) use self::{
     brokers::{
-        FLASHMQ, MOSQUITTO_2_1, MOSQUITTO_WS, ONE_SHARD, OURS, TWO_SHARDS, YARDSTICK, choose,
+        FLASHMQ, FLOOR, MOSQUITTO_2_1, MOSQUITTO_WS, ONE_SHARD, OURS, TWO_SHARDS, YARDSTICK, choose,
     },
     keepers::{EACH_CHANGE, HALF_HOUR, MEMORY, NATS, RELAXED, STRICT, keepers, roomy},
     logins::{

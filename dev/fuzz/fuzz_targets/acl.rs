@@ -31,6 +31,8 @@ fuzz_target!(|input: &[u8]| {
         let allowed = policy.allows(user, client_id, action, topic);
         assert_eq!(allowed, client.may(&acl.rules, action, topic), "{action:?}");
     }
+    let allowed = policy.allows(user, client_id, Action::Subscribe, topic);
+    assert_eq!(allowed, client.may_subscribe(&acl.rules, topic));
 });
 
 struct Client<'a> {
@@ -46,21 +48,41 @@ impl Client<'_> {
         if action == Action::Publish && is_reserved {
             return false;
         }
-        let own = |rule: &&Rule| match &rule.who {
-            Who::Anonymous => self.user.is_none(),
-            Who::User(name) => self.user == Some(name),
-            Who::Everyone => false,
-        };
-        if let Some(answer) = self.decided(rules.iter().filter(own), action, topic) {
+        let own = rules.iter().filter(|rule| self.owns(rule));
+        if let Some(answer) = self.decided(own, action, topic) {
             return answer;
         }
-        // To a client with a wildcard in a name no pattern allows anything.
-        let names = [self.user.unwrap_or_default(), self.client_id];
-        if names.iter().any(|name| name.contains(['+', '#'])) {
+        if self.has_wildcard() {
             return false;
         }
         let patterns = rules.iter().filter(|rule| rule.who == Who::Everyone);
         self.decided(patterns, action, topic).unwrap_or(false)
+    }
+
+    /// Everything, unless a `subscribe` line is about the client: then what such lines name.
+    fn may_subscribe(&self, rules: &[Rule], topic: &str) -> bool {
+        let is_pattern = |rule: &Rule| rule.who == Who::Everyone;
+        let lines = || {
+            let all = rules.iter().filter(|rule| rule.access == Access::Subscribe);
+            all.filter(|rule| self.owns(rule) || is_pattern(rule))
+        };
+        let allows =
+            |rule: &Rule| (!is_pattern(rule) || !self.has_wildcard()) && self.reaches(rule, topic);
+        lines().next().is_none() || lines().any(allows)
+    }
+
+    fn owns(&self, rule: &Rule) -> bool {
+        match &rule.who {
+            Who::Anonymous => self.user.is_none(),
+            Who::User(name) => self.user == Some(name),
+            Who::Everyone => false,
+        }
+    }
+
+    /// To a client with a wildcard in a name no pattern allows anything.
+    fn has_wildcard(&self) -> bool {
+        let names = [self.user.unwrap_or_default(), self.client_id];
+        names.iter().any(|name| name.contains(['+', '#']))
     }
 
     fn decided<'r>(

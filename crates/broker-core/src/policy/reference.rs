@@ -30,8 +30,10 @@ fn roles_of<'a>(set: &'a RuleSet, identity: &Identity) -> Vec<&'a Role> {
     set.roles.iter().filter(is_of).collect()
 }
 
-fn undecided(set: &RuleSet, action: Action, denial: Denial) -> Verdict {
-    if set.unless_decided.has(action) {
+fn undecided(set: &RuleSet, identity: &Identity, action: Action, denial: Denial) -> Verdict {
+    let roles = roles_of(set, identity);
+    let mut rules = roles.iter().flat_map(|role| &role.rules);
+    if set.unless_decided.has(action) && !rules.any(|rule| rule.actions.has(action)) {
         Verdict::Allowed
     } else {
         Verdict::Denied(denial)
@@ -79,9 +81,9 @@ fn deny_overrides(set: &RuleSet, identity: &Identity, action: Action, filter: &s
     } else if says(&rules, identity, action, filter, Effect::Allow) {
         Verdict::Allowed
     } else if roles.is_empty() {
-        undecided(set, action, Denial::NoRole)
+        undecided(set, identity, action, Denial::NoRole)
     } else {
-        undecided(set, action, Denial::NoRule)
+        undecided(set, identity, action, Denial::NoRule)
     }
 }
 
@@ -90,7 +92,7 @@ fn first_applicable(set: &RuleSet, identity: &Identity, action: Action, filter: 
     for role in roles_of(set, identity) {
         let rules: Vec<_> = role.rules.iter().collect();
         if names_one_that(&rules, identity, |name| name.contains(['+', '#'])) {
-            return undecided(set, action, Denial::UnusableName);
+            return undecided(set, identity, action, Denial::UnusableName);
         }
         if says(&rules, identity, action, filter, Effect::Deny) {
             return Verdict::Denied(Denial::Rule);
@@ -99,7 +101,7 @@ fn first_applicable(set: &RuleSet, identity: &Identity, action: Action, filter: 
             return Verdict::Allowed;
         }
     }
-    undecided(set, action, Denial::NoRule)
+    undecided(set, identity, action, Denial::NoRule)
 }
 
 /// The placeholders, and what they stand for. `role`: the one of the client's that `{role}` is.

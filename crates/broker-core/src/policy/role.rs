@@ -13,7 +13,7 @@ pub struct RuleSet {
     pub listeners: Option<Vec<u16>>,
     /// Which of several rules decides.
     pub combining: Combining,
-    /// What is allowed where no rule decides.
+    /// What is allowed where no rule decides, to a client that no rule about this action is for.
     pub unless_decided: Actions,
     /// Whose rules they are.
     pub roles: Vec<Role>,

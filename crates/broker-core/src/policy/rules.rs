@@ -359,7 +359,7 @@ impl Policy {
             let ceiling = first.ceiling.and(decision.ceiling);
             allowing = Some(Decision { ceiling, ..first });
         }
-        allowing.unwrap_or_else(|| self.undecided(set, action, why))
+        allowing.unwrap_or_else(|| self.undecided(set, subject, action, why))
     }
 
     /// The first role with a rule about it decides.
@@ -372,18 +372,26 @@ impl Policy {
     ) -> Decision<'_> {
         for compiled in self.roles_of(set, subject) {
             if subject.has_wildcard_in(&compiled.tree) {
-                return self.undecided(set, action, Denial::UnusableName);
+                return self.undecided(set, subject, action, Denial::UnusableName);
             }
             if let Some(decision) = compiled.decide(subject, action, filter) {
                 return decision;
             }
         }
-        self.undecided(set, action, Denial::NoRule)
+        self.undecided(set, subject, action, Denial::NoRule)
     }
 
     /// No rule of a set is about it.
-    fn undecided(&self, set: u8, action: Action, denial: Denial) -> Decision<'_> {
-        let is_allowed = self.sets[usize::from(set)].unless_decided.has(action);
+    fn undecided(
+        &self,
+        set: u8,
+        subject: &Subject,
+        action: Action,
+        denial: Denial,
+    ) -> Decision<'_> {
+        let is_about = |role: &Compiled| role.role.rules.iter().any(|rule| rule.is_about(action));
+        let is_allowed = self.sets[usize::from(set)].unless_decided.has(action)
+            && !self.roles_of(set, subject).any(is_about);
         Decision::by_default(if is_allowed {
             Verdict::Allowed
         } else {

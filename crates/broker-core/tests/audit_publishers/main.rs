@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../access_rules/mod.rs"]
+mod access_rules;
 #[path = "../publisher_lanes/mod.rs"]
 mod publisher_lanes;
 #[path = "../shard_bus/mod.rs"]
@@ -382,6 +384,37 @@ fn what_is_refused_is_named_with_its_reason_and_is_not_lost() {
     assert!(names("number 3: refused, denied"), "{told:?}");
     assert!(names("number 4: refused, denied"), "{told:?}");
     assert!(names("\"refused\":2,\"lost\":0"), "{told:?}");
+}
+
+#[test]
+fn what_a_rule_denies_is_named_as_refused_and_the_window_is_proven() {
+    let mut broker = Broker::new(1);
+    let rules = [
+        ("*", "+psr", "#"),
+        ("*", "+sr", "$audit/#"),
+        ("*", "-p", "t/no"),
+    ];
+    access_rules::set(&mut broker, &access_rules::policy(1, &rules));
+    let mut producer = Producer::join(&mut broker);
+    let watcher = join(&mut broker, "watcher");
+    let filter = "$audit/0000000000000007/+";
+    subscribe(&mut broker, watcher, filter, QoS::AtMostOnce);
+    producer.send_many(&mut broker, 3);
+    producer.topic = "t/no";
+    producer.send_many(&mut broker, 2);
+    producer.topic = "t";
+    producer.send_many(&mut broker, 1_019);
+    producer.checkpoint(&mut broker);
+    broker.advance(SECOND * 5);
+    assert_eq!(faults(&mut broker), [""; 0]);
+    let found = found(&broker);
+    assert_eq!((found.refused, found.lost), (2, 0));
+    assert_eq!((found.windows_proven, found.windows_faulty), (1, 0));
+    let told = broker.take_payloads(watcher).into_iter();
+    let told: Vec<_> = told.map(|told| String::from_utf8(told).unwrap()).collect();
+    let names = |words: &str| told.iter().any(|told| told.contains(words));
+    assert!(names("number 3: refused, denied"), "{told:?}");
+    assert!(names("number 4: refused, denied"), "{told:?}");
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn retained_messages_wills_and_shared_groups_are_the_tenants_own() {
 }
 
 #[test]
-fn a_response_topic_is_in_the_tree_of_whoever_reads_it() {
+fn a_response_topic_is_in_the_tree_of_its_reader() {
     let mut broker = mounted(1, &["a/", "b/"]);
     let service = join(&mut broker, 0, "service");
     let [a, b] = [(1, "in-a"), (2, "in-b")].map(|(on, id)| join(&mut broker, on, id));

@@ -91,7 +91,7 @@ fn drops_are_told_on_the_receivers_own_topic() {
 }
 
 #[test]
-fn nobody_poses_as_the_broker_to_a_client_with_a_mount() {
+fn a_client_cannot_pose_as_the_broker_behind_a_mount() {
     let mut broker = mounted(1, &["a/"]);
     let service = join(&mut broker, 0, "service");
     let a = join(&mut broker, 1, "in-a");

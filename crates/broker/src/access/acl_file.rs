@@ -8,7 +8,7 @@
 //! That order is Mosquitto's, as is that every SUBSCRIBE is granted and deliveries are filtered.
 //! Two things are stricter: a name with `/` in it fills no `%u` or `%c`, where Mosquitto would let
 //! it reach further levels; and a `subscribe` line, which Mosquitto does not have, makes its
-//! clients' other filters be refused.
+//! clients' other filters be refused: those of its user, of clients without a name, or of all.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -77,9 +77,7 @@ impl AclFile {
     pub(crate) fn rule_set(&self, listener: u16) -> RuleSet {
         let mut named: BTreeMap<Option<&str>, Vec<Rule>> = BTreeMap::new();
         let mut patterns = Vec::new();
-        let mut has_subscribe = false;
         for line in &self.0.rules {
-            has_subscribe |= line.access == Access::Subscribe;
             let rules = match &line.who {
                 Who::Anonymous => named.entry(None).or_default(),
                 Who::User(name) => named.entry(Some(name)).or_default(),
@@ -107,11 +105,7 @@ impl AclFile {
         RuleSet {
             listeners: Some(vec![listener]),
             combining: Combining::FirstApplicable,
-            unless_decided: if has_subscribe {
-                Actions::NONE
-            } else {
-                Action::Subscribe.into()
-            },
+            unless_decided: Action::Subscribe.into(),
             roles: named.chain([patterns]).collect(),
         }
     }
@@ -247,6 +241,31 @@ mod tests {
         check(&policy, &who, Action::Subscribe, "of/c/+", Verdict::Allowed);
         check(&policy, &who, Action::Subscribe, "of/#", no_rule);
         check(&policy, &who, Action::Receive, "of/d", Verdict::Allowed);
+    }
+
+    #[test]
+    fn subscribe_lines_concern_their_clients_alone() {
+        let policy = policy(
+            "topic subscribe open/#\nuser ann\ntopic subscribe a/#\nuser bob\ntopic read b\n",
+        );
+        let no_rule = Verdict::Denied(Denial::NoRule);
+        for (user, filter, expect) in [
+            (Some("ann"), "a/+", Verdict::Allowed),
+            (Some("ann"), "b", no_rule),
+            (Some("bob"), "b", Verdict::Allowed),
+            (Some("bob"), "#", Verdict::Allowed),
+            (Some("carol"), "$SYS/#", Verdict::Allowed),
+            (None, "open/1", Verdict::Allowed),
+            (None, "a/1", no_rule),
+        ] {
+            check(
+                &policy,
+                &identity(user, "c"),
+                Action::Subscribe,
+                filter,
+                expect,
+            );
+        }
     }
 
     #[test]

@@ -18,11 +18,12 @@ pub(crate) use acl_file::AclFile;
 pub use acl_file::AclFileError;
 pub use explain::{AccessRules, Expectation, ExpectationError, Explanation, Question};
 pub use unbroken_broker_core::Action;
-pub use weaknesses::weaknesses;
+pub use weaknesses::{notes, weaknesses};
 
 use unbroken_broker_core::{self as core, PolicyError, RuleSet};
 use unbroken_mosquitto_files::Remark;
 
+use crate::bounds::ACL_REMARKS_LOGGED;
 use crate::config::{Listener, Role, RoleError};
 
 /// Why access rules cannot be put in force.
@@ -54,6 +55,8 @@ pub(crate) struct ConfigRules {
     /// A set for each listener with an access control list.
     lists: Vec<RuleSet>,
     roles: Vec<core::Role>,
+    /// Hints about lines of the lists, until they are logged.
+    remarks: Vec<Remark>,
 }
 
 impl ConfigRules {
@@ -70,13 +73,18 @@ impl ConfigRules {
         (named, roles): (&[Listener], &[Role]),
         now: &Self,
     ) -> Result<Self, AccessError> {
-        let mut lists = Vec::new();
+        let (mut lists, mut remarks) = (Vec::new(), Vec::new());
         for (number, listener) in (0..).zip(open) {
             let is_its_own = |set: &&RuleSet| set.listeners.as_deref() == Some(&[number]);
-            lists.extend(match listener {
-                Some(listener) => list_set(number, listener)?,
-                None => now.lists.iter().find(is_its_own).cloned(),
-            });
+            let Some(listener) = listener else {
+                lists.extend(now.lists.iter().find(is_its_own).cloned());
+                continue;
+            };
+            if let Some(list) = listener.acl_file.as_deref().map(acl_file::read) {
+                let list = list?;
+                lists.push(list.rule_set(number));
+                remarks.extend(list.into_remarks().into_iter().take(ACL_REMARKS_LOGGED));
+            }
         }
         let role = |(index, role): (usize, &Role)| {
             let compiled = role.compile(named);
@@ -84,7 +92,24 @@ impl ConfigRules {
         };
         let roles = roles.iter().enumerate().map(role);
         let roles = roles.collect::<Result<_, _>>()?;
-        Ok(Self { lists, roles })
+        Ok(Self {
+            lists,
+            roles,
+            remarks,
+        })
+    }
+
+    /// Logs the hints about lines of the lists.
+    #[must_use]
+    pub(crate) fn log_remarks(mut self) -> Self {
+        for Remark { place, text } in self.remarks.drain(..) {
+            tracing::warn!(
+                %place,
+                detail = text,
+                "a line of an access control list may not mean what it seems to"
+            );
+        }
+        self
     }
 
     /// The rule sets, with roles of the store beside those of the configuration.
@@ -96,12 +121,6 @@ impl ConfigRules {
         }
         sets
     }
-}
-
-/// The rule set of the access control list of this listener, if it has one; reads it.
-fn list_set(number: u16, listener: &Listener) -> Result<Option<RuleSet>, AclFileError> {
-    let list = listener.acl_file.as_deref().map(acl_file::read);
-    Ok(list.transpose()?.map(|list| list.rule_set(number)))
 }
 
 /// Hints about lines of a listener's access control list that may not mean what they seem to.

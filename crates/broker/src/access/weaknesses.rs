@@ -1,9 +1,17 @@
 //! What a valid configuration leaves open, perhaps by accident.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use super::acl_file;
-use crate::config::{Config, Listener};
+use crate::config::{Config, Listener, Takeover};
+
+/// Of a file's permissions: all others may read it.
+const OTHERS_READ: u32 = 0o004;
+/// All others may write it.
+const OTHERS_WRITE: u32 = 0o002;
 
 /// What a configuration leaves open, as sentences for `unbroken check`: of each listener and
 /// gateway, then of the whole.
@@ -11,20 +19,9 @@ pub fn weaknesses(config: &Config) -> Vec<String> {
     let mut found = Vec::new();
     for listener in &config.listeners {
         let address = listener.address();
-        let mut weak = |text: &str| found.push(format!("{address}: {text}"));
-        if listener.is_in_the_clear() {
-            weak(
-                "passwords and messages cross the network in the clear (insecure = true); `protocol` \
-                 mqtts or wss encrypts them",
-            );
-        }
-        let has_rules = listener.acl_file.is_some() || !config.roles.is_empty();
-        if !listener.is_local() && listener.allow_anonymous && !has_rules {
-            weak("every client that reaches it may read and write every topic");
-        }
-        if !verifies_users(listener) && names_users(config, listener) {
-            weak("it verifies no user names, so no access rule about a user fits its clients");
-        }
+        let of_listener = of_clients(config, listener).into_iter();
+        let all = of_listener.chain(of_files(listener));
+        found.extend(all.map(|text| format!("{address}: {text}")));
     }
     for gateway in &config.gateways {
         let is_open = |address: SocketAddr| !address.ip().is_loopback();
@@ -52,6 +49,78 @@ pub fn weaknesses(config: &Config) -> Vec<String> {
         found.push("roles: none of them allows anything, so everything is denied".to_owned());
     }
     found
+}
+
+/// What may be as it should: hints about listeners, which `unbroken check` lists as notes.
+pub fn notes(config: &Config) -> Vec<String> {
+    let has_no_list = |it: &&Listener| it.verifies_certificates() && it.tls.crl_file.is_none();
+    let listeners = config.listeners.iter().filter(has_no_list);
+    let note = |listener: &Listener| {
+        format!(
+            "{}: without `crl_file` no certificate of a client can be revoked before it expires",
+            listener.address()
+        )
+    };
+    listeners.map(note).collect()
+}
+
+/// What a listener lets its clients do.
+fn of_clients(config: &Config, listener: &Listener) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut weak = |text: &str| found.push(text.to_owned());
+    if listener.is_in_the_clear() {
+        weak(
+            "passwords and messages cross the network in the clear (insecure = true); `protocol` \
+             mqtts or wss encrypts them",
+        );
+    }
+    let has_rules = listener.acl_file.is_some() || !config.roles.is_empty();
+    if !listener.is_local() && listener.allow_anonymous && !has_rules {
+        weak("every client that reaches it may read and write every topic");
+    }
+    if !verifies_users(listener) && names_users(config, listener) {
+        weak("it verifies no user names, so no access rule about a user fits its clients");
+    }
+    if listener.takeover == Takeover::Anyone {
+        weak(
+            "every client may take over the session of another user, with the messages that wait \
+             for it (takeover = \"anyone\")",
+        );
+    }
+    if listener.allowed_origins.iter().any(|origin| origin == "*") {
+        weak("a page of any site may connect from a user's browser (allowed_origins = [\"*\"])");
+    }
+    found
+}
+
+/// Files of a listener that other users of this machine may read or write.
+fn of_files(listener: &Listener) -> Vec<String> {
+    let keys = listener.tls.key_files.iter();
+    let keys = keys.map(|file| ("private key", file, OTHERS_READ | OTHERS_WRITE));
+    let passwords = listener.password_file.iter();
+    let passwords = passwords.map(|file| ("password file", file, OTHERS_READ | OTHERS_WRITE));
+    let rules = listener.acl_file.iter();
+    let rules = rules.map(|file| ("access control list", file, OTHERS_WRITE));
+    let open = |(what, file, bits): (&str, &PathBuf, u32)| open_to_others(what, file, bits);
+    keys.chain(passwords)
+        .chain(rules)
+        .filter_map(open)
+        .collect()
+}
+
+/// `None` also of a file that is not there: that is a mistake, and found elsewhere.
+fn open_to_others(what: &str, file: &Path, bits: u32) -> Option<String> {
+    let mode = fs::metadata(file).ok()?.permissions().mode() & bits;
+    let may = match (mode & OTHERS_READ != 0, mode & OTHERS_WRITE != 0) {
+        (false, false) => return None,
+        (true, false) => "read",
+        (false, true) => "write",
+        (true, true) => "read and write",
+    };
+    let file = file.display();
+    Some(format!(
+        "every user of this machine may {may} its {what} {file}; `chmod o= {file}` ends that"
+    ))
 }
 
 fn verifies_users(listener: &Listener) -> bool {
@@ -83,7 +152,7 @@ mod tests {
     use std::slice;
 
     use super::*;
-    use crate::config::{RateRule, Role, SpGateway};
+    use crate::config::{Protocol, RateRule, Role, SpGateway};
 
     #[test]
     fn what_is_left_open_is_named() {
@@ -123,6 +192,73 @@ mod tests {
         };
         check(verified, &[own], &[]);
         check(local, &[role(&[])], &["none of them allows anything"]);
+    }
+
+    #[test]
+    fn files_that_others_may_read_or_write_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, mode: u32| {
+            let path = directory.path().join(name);
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        for (passwords, key, list, expect) in [
+            (0o640, 0o600, 0o644, &[][..]),
+            (0o644, 0o600, 0o644, &["may read its password file"]),
+            (
+                0o606,
+                0o600,
+                0o644,
+                &["may read and write its password file"],
+            ),
+            (0o600, 0o644, 0o644, &["may read its private key"]),
+            (0o600, 0o640, 0o646, &["may write its access control list"]),
+        ] {
+            let mut listener = Listener {
+                password_file: Some(file("users", passwords)),
+                acl_file: Some(file("acl", list)),
+                ..Listener::default()
+            };
+            listener.tls.key_files = vec![file("key", key)];
+            let found = of_files(&listener);
+            assert_eq!(found.len(), expect.len(), "{found:?}");
+            for (found, words) in found.iter().zip(expect) {
+                assert!(found.contains(words), "{found}");
+            }
+        }
+        let gone = Listener {
+            password_file: Some(directory.path().join("gone")),
+            ..Listener::default()
+        };
+        assert_eq!(of_files(&gone), [""; 0]);
+    }
+
+    #[test]
+    fn takeover_by_anyone_and_pages_of_all_sites_are_weak_and_a_missing_list_is_a_note() {
+        let mut listener = Listener {
+            protocol: Protocol::Wss,
+            takeover: Takeover::Anyone,
+            allowed_origins: vec!["*".to_owned()],
+            ..Listener::default()
+        };
+        let config = |listener: &Listener| Config {
+            listeners: vec![listener.clone()],
+            ..Config::default()
+        };
+        let found = weaknesses(&config(&listener));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("takeover = \"anyone\""), "{found:?}");
+        assert!(found[1].contains("allowed_origins"), "{found:?}");
+        assert_eq!(notes(&config(&listener)), [""; 0]);
+        listener.tls.client_ca_file = Some("ca.pem".into());
+        let found = notes(&config(&listener));
+        assert!(
+            found.len() == 1 && found[0].contains("without `crl_file`"),
+            "{found:?}"
+        );
+        listener.tls.crl_file = Some("list.pem".into());
+        assert_eq!(notes(&config(&listener)), [""; 0]);
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl ListenerAuth {
     /// The keys by which a client shows that it is this user, and whether it can.
     pub(super) fn scram_keys(&self, hash: ScramHash, user: &str) -> (ScramKeys, bool) {
         let (file, stored) = (self.passwords(), self.stored_users());
-        // Who has all hashes has all passwords to guess at: they are the secret.
+        // The hashes are the secret: with all of them, all passwords can be guessed at anyway.
         let mut secret = user.as_bytes().to_vec();
         let generations = [
             file.map(|file| file.generation().clone()),

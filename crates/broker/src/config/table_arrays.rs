@@ -121,7 +121,7 @@ pub(super) const ROLE_KEYS: &[Key<Role>] = &[
         Live,
         [
             "What the ids of its clients must be like, as listeners.client_id, which must hold too:",
-            "others are refused with 0x85 (before 5.0: 2). `clients` says who has the role."
+            "others are refused with 0x85 (before 5.0: 2). `clients` says which clients have the role."
         ],
         client_id
     ),

@@ -108,7 +108,7 @@ impl AccessInForce {
     ) -> Result<Self, AccessError> {
         Ok(Self::new(Rules {
             generation: FIRST_POLICY,
-            of_config: ConfigRules::read(listeners, roles)?,
+            of_config: ConfigRules::read(listeners, roles)?.log_remarks(),
             of_program,
             stored,
         }))
@@ -184,7 +184,7 @@ impl AccessInForce {
         send: impl FnOnce(Option<Option<Arc<Policy>>>) -> Result<(), HandleError>,
     ) -> Result<(), ReloadError> {
         let mut rules = self.lock();
-        let of_config = read(&rules.of_config)?;
+        let of_config = read(&rules.of_config)?.log_remarks();
         if rules.of_config == of_config {
             return Ok(send(None)?);
         }

@@ -494,6 +494,7 @@ fn shard_thread(
         },
         acceptor: None,
         authenticator: authenticators.remove(0),
+        doors: Arc::default(),
         auth_rules: Arc::new(AuthRules {
             listeners: vec![anybody],
             ..AuthRules::default()

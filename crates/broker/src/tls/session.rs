@@ -22,6 +22,7 @@ use unbroken_broker_core::Peer;
 use super::HandshakePermit;
 use super::rules::TlsRules;
 use crate::bounds::{TLS_SESSION_BYTES, UNOPENED_BYTES};
+use crate::config::Protocol;
 use crate::transport::{End, Guess, Opened, Transform, guess};
 
 type ServerData = rustls::server::ServerConnectionData;
@@ -35,6 +36,7 @@ pub(super) struct TlsSession {
     /// The name in the client's certificate, until it is taken.
     name: Option<Arc<str>>,
     refusal: Option<Box<str>>,
+    needs: &'static [Protocol],
 }
 
 enum State {
@@ -66,6 +68,7 @@ impl TlsSession {
             state: State::Handshake { rules, permit },
             name: None,
             refusal: None,
+            needs: &[],
         })
     }
 
@@ -98,8 +101,12 @@ impl TlsSession {
                         None
                     };
                     let seen = seen.filter(|_| self.connection.is_handshaking());
-                    let seen = seen.and_then(Guess::on_tls).map(Box::from);
-                    self.refusal = Some(seen.unwrap_or_else(|| error.to_string().into()));
+                    let seen = seen.and_then(Guess::on_tls);
+                    self.needs = seen.map_or(&[], |seen| seen.needs);
+                    self.refusal = Some(match seen {
+                        Some(seen) => seen.speaks.into(),
+                        None => error.to_string().into(),
+                    });
                     progress.end = Some(End::Invalid);
                     progress.used += discard;
                     self.take_alert(&mut wire[progress.used..], reply);
@@ -257,6 +264,10 @@ impl Transform for TlsSession {
 
     fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
+    }
+
+    fn needs(&self) -> &'static [Protocol] {
+        self.needs
     }
 }
 

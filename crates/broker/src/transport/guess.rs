@@ -1,5 +1,7 @@
 //! The first bytes of a connection that speaks another protocol than its listener.
 
+use crate::config::Protocol;
+
 /// A protocol, by its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Guess {
@@ -31,60 +33,69 @@ fn is_connect(behind_type: &[u8]) -> bool {
     name.starts_with(b"\0\x04MQTT") || name.starts_with(b"\0\x06MQIsdp")
 }
 
+/// What a client speaks instead of its listener's protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Foreign {
+    /// A part of a sentence.
+    pub(crate) speaks: &'static str,
+    /// The protocols of listeners that serve such a client, the most likely first.
+    pub(crate) needs: &'static [Protocol],
+}
+
 impl Guess {
-    /// What a client needs that speaks so on a listener with TLS.
-    pub(crate) const fn on_tls(self) -> Option<&'static str> {
+    /// On a listener with TLS.
+    pub(crate) const fn on_tls(self) -> Option<Foreign> {
         match self {
-            Self::Mqtt => Some(
-                "the client speaks MQTT without TLS: it needs a listener with `protocol = \"mqtt\"`",
-            ),
-            Self::Http => Some(
-                "the client speaks HTTP without TLS: MQTT over WebSocket needs a listener with \
-                 `protocol = \"ws\"`",
-            ),
-            Self::Proxy => {
-                Some("the client sends a PROXY header: the listener has no proxy that it trusts")
-            }
+            Self::Mqtt => Some(Foreign {
+                speaks: "the client speaks MQTT without TLS",
+                needs: &[Protocol::Mqtts, Protocol::Mqtt],
+            }),
+            Self::Http => Some(Foreign {
+                speaks: "the client speaks HTTP without TLS",
+                needs: &[Protocol::Wss, Protocol::Ws],
+            }),
+            Self::Proxy => Some(PROXY_HEADER),
             Self::Tls => None,
         }
     }
 
-    /// The same on a listener with WebSocket.
-    pub(crate) const fn on_websocket(self) -> Option<&'static str> {
+    /// On a listener with WebSocket.
+    pub(crate) const fn on_websocket(self) -> Option<Foreign> {
         match self {
-            Self::Mqtt => Some(
-                "the client speaks MQTT without WebSocket: it needs a listener with \
-                 `protocol = \"mqtt\"`, or \"mqtts\" over TLS",
-            ),
-            Self::Tls => Some(
-                "the client speaks TLS: it needs a listener with `protocol = \"wss\"`, or \
-                 \"mqtts\" without WebSocket",
-            ),
-            Self::Proxy => {
-                Some("the client sends a PROXY header: the listener has no proxy that it trusts")
-            }
+            Self::Mqtt => Some(Foreign {
+                speaks: "the client speaks MQTT without WebSocket",
+                needs: &[Protocol::Mqtt, Protocol::Mqtts],
+            }),
+            Self::Tls => Some(Foreign {
+                speaks: "the client speaks TLS",
+                needs: &[Protocol::Wss, Protocol::Mqtts],
+            }),
+            Self::Proxy => Some(PROXY_HEADER),
             Self::Http => None,
         }
     }
 
-    /// The same on a listener with MQTT alone.
-    pub(crate) const fn on_mqtt(self) -> Option<&'static str> {
+    /// On a listener with MQTT alone.
+    pub(crate) const fn on_mqtt(self) -> Option<Foreign> {
         match self {
-            Self::Tls => Some(
-                "the client speaks TLS: it needs a listener with `protocol = \"mqtts\"` (or \
-                 \"wss\", if it is a browser)",
-            ),
-            Self::Http => Some(
-                "the client speaks HTTP: MQTT over WebSocket needs a listener with \
-                 `protocol = \"ws\"`, or \"wss\" over TLS",
-            ),
-            Self::Proxy => {
-                Some("the client sends a PROXY header: the listener has no proxy that it trusts")
-            }
+            Self::Tls => Some(Foreign {
+                speaks: "the client speaks TLS",
+                needs: &[Protocol::Mqtts, Protocol::Wss],
+            }),
+            Self::Http => Some(Foreign {
+                speaks: "the client speaks HTTP",
+                needs: &[Protocol::Ws, Protocol::Wss],
+            }),
+            Self::Proxy => Some(PROXY_HEADER),
             Self::Mqtt => None,
         }
     }
 }
+
+const PROXY_HEADER: Foreign = Foreign {
+    speaks: "the client sends a PROXY header: the listener has no proxy that it trusts",
+    needs: &[],
+};
 
 #[cfg(test)]
 mod tests {

@@ -32,6 +32,7 @@ use mio::net::TcpStream;
 use mio::{Registry, Token};
 use unbroken_broker_core::{CloseCause, Peer};
 
+use crate::config::Protocol;
 pub(crate) use guess::{Guess, guess};
 pub(crate) use socket::Socket;
 #[cfg(test)]
@@ -165,8 +166,8 @@ impl Transport {
         }
     }
 
-    /// Why the peer broke the protocol of a transform.
-    pub(crate) fn refusal(&self) -> Option<&str> {
+    /// Why the peer broke the protocol of a transform, and which protocols it may have meant.
+    pub(crate) fn refusal(&self) -> Option<(&str, &'static [Protocol])> {
         self.stack.as_ref().and_then(|stack| stack.refusal())
     }
 

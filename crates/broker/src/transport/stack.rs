@@ -29,6 +29,7 @@ use super::socket::Socket;
 use super::transform::{End, Transform};
 use super::{ReadOutcome, WriteOutcome};
 use crate::bounds::{SEALED_BYTES, UNOPENED_BYTES};
+use crate::config::Protocol;
 use crate::tuning::WRITE_QUANTUM;
 
 /// Bytes of the shard that are sealed together, so that one record of TLS holds them, with the
@@ -153,11 +154,11 @@ impl Stack {
         }
     }
 
-    /// Why the peer has broken the protocol of a layer, if the layer says it.
-    pub(super) fn refusal(&self) -> Option<&str> {
-        self.layers
-            .iter()
-            .find_map(|layer| layer.transform.refusal())
+    /// Why the peer has broken the protocol of a layer, if the layer says it, and which protocols it
+    /// may have meant.
+    pub(super) fn refusal(&self) -> Option<(&str, &'static [Protocol])> {
+        let mut layers = self.layers.iter();
+        layers.find_map(|layer| Some((layer.transform.refusal()?, layer.transform.needs())))
     }
 
     /// Lets a protocol speak that speaks first. [`flush`](Self::flush) sends it.

@@ -7,6 +7,8 @@ use std::fmt;
 
 use unbroken_broker_core::Peer;
 
+use crate::config::Protocol;
+
 /// One protocol of a stack. Its *wire side* is what the layer below carries, its *plain side* what
 /// the layer above means.
 pub(crate) trait Transform: fmt::Debug + Send {
@@ -38,6 +40,11 @@ pub(crate) trait Transform: fmt::Debug + Send {
     /// Why it has ended with [`End::Invalid`], as a part of a sentence.
     fn refusal(&self) -> Option<&str> {
         None
+    }
+
+    /// The protocols of listeners that its peer may have meant, where it speaks another one.
+    fn needs(&self) -> &'static [Protocol] {
+        &[]
     }
 }
 

@@ -36,9 +36,23 @@ impl Authority {
 
     /// Replaces the certificate of the broker and its key.
     pub(crate) fn issue_server(&self) {
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        self.issue_for("server", &["localhost", "127.0.0.1"]);
+    }
+
+    /// Writes `FILE.pem` and `FILE.key` for a broker on a host with these names.
+    pub(crate) fn issue_for(&self, file: &str, hosts: &[&str]) {
+        let names: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names of a host");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.issue(file, params);
+    }
+
+    /// Replaces the certificate of the broker by one that expires with the first day of this year.
+    pub(crate) fn issue_server_until(&self, year: i32) {
+        let names = vec!["localhost".to_owned()];
+        let mut params = CertificateParams::new(names).expect("names of a host");
+        params.not_before = date_time_ymd(2019, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
         self.issue("server", params);
     }
 

@@ -40,6 +40,22 @@ protocol = \"ws\"
 port = 0
 
 [[listeners]]
+name = \"proxied tls\"
+protocol = \"mqtts\"
+port = 0
+certificate_file = \"DIRECTORY/server.pem\"
+key_file = \"DIRECTORY/server.key\"
+trusted_proxies = [\"127.0.0.1\"]
+allow_anonymous = true
+
+[[listeners]]
+name = \"proxied pages\"
+protocol = \"ws\"
+port = 0
+trusted_proxies = [\"127.0.0.1\"]
+allow_anonymous = true
+
+[[listeners]]
 name = \"secured pages\"
 protocol = \"wss\"
 port = 0
@@ -100,6 +116,18 @@ fn beginnings() -> Vec<(&'static str, &'static str, Vec<u8>)> {
             upgraded(&frame(0x82, b"").repeat(100)),
         ),
         ("pages", "pings", upgraded(&pings)),
+        ("proxied tls", "a header", PROXY_V1.to_owned()),
+        (
+            "proxied tls",
+            "a header and half a ClientHello",
+            behind(&[22, 3, 1, 2, 0, 1, 0, 1, 0xfc]),
+        ),
+        ("proxied pages", "a header", PROXY_V1.to_owned()),
+        (
+            "proxied pages",
+            "a header and half a request",
+            behind(&half(REQUEST.as_bytes())),
+        ),
         ("secured pages", "nothing", Vec::new()),
         (
             "secured pages",

@@ -4,7 +4,15 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 
-use unbroken_acceptance::{DEADLINE, Launch};
+use std::process::Command;
+
+use unbroken_acceptance::process::binary;
+use unbroken_acceptance::{Broker, DEADLINE, Launch};
+
+use crate::certificates::Authority;
+use crate::programs::port_of;
+use crate::records::{connect_packet, heard, said, upgrade};
+use crate::secured::Secured;
 
 const CONFIG: &str = "\
 [[listeners]]
@@ -107,5 +115,67 @@ allow_anonymous = true
         assert_eq!(connack, [0x20, 2, 0, 0]);
         let line = broker.wait_for_log("client=abcd");
         assert!(line.contains("address=192.0.2.7:4711"), "{line}");
+    }
+}
+
+const VERSION_1: &[u8] = b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 1883\r\n";
+
+fn version_2() -> Vec<u8> {
+    [
+        &b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..],
+        &[192, 0, 2, 7, 127, 0, 0, 1],
+        &4711_u16.to_be_bytes(),
+        &1883_u16.to_be_bytes(),
+    ]
+    .concat()
+}
+
+/// What a client of 192.0.2.7 gets for its CONNECT through a proxy that leaves TLS to the broker.
+fn connack_behind(
+    authority: &Authority,
+    broker: &Broker,
+    protocol: &str,
+    header: &[u8],
+) -> Vec<u8> {
+    let mut client = Secured::open(authority, port_of(broker, protocol));
+    client.stream.write_all(header).expect("it is sent");
+    client.shake_hands();
+    upgrade(&mut client, protocol);
+    client.send(&said(protocol, &connect_packet("abcd")));
+    heard(&mut client, protocol, 4)
+}
+
+#[test]
+fn a_header_stands_in_front_of_tls_and_of_websocket_behind_it() {
+    let authority = Authority::new();
+    for protocol in ["mqtts", "wss"] {
+        let config = authority.in_config(&format!(
+            "\
+[[listeners]]
+port = 0
+
+[[listeners]]
+protocol = \"{protocol}\"
+port = 0
+certificate_file = \"DIRECTORY/server.pem\"
+key_file = \"DIRECTORY/server.key\"
+trusted_proxies = [\"127.0.0.1\"]
+allow_anonymous = true
+"
+        ));
+        let broker = Launch::listeners(&config).durable().start();
+        for header in [VERSION_1.to_vec(), version_2()] {
+            let connack = connack_behind(&authority, &broker, protocol, &header);
+            assert_eq!(connack, [0x20, 2, 0, 0], "{protocol}");
+        }
+        broker.wait_for_log_times("address=192.0.2.7:4711", 2);
+
+        let mut ban = Command::new(binary());
+        ban.args(["ban", "add", "--address", "192.0.2.7", "--data"]);
+        let ended = ban.arg(broker.data()).output().expect("it starts");
+        assert!(ended.status.success(), "{ended:?}");
+        // Its address is only known behind the header, so CONNACK says so.
+        let connack = connack_behind(&authority, &broker, protocol, VERSION_1);
+        assert_eq!(connack, [0x20, 2, 0, 5], "{protocol}");
     }
 }

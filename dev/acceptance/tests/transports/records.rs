@@ -47,15 +47,22 @@ pub(crate) fn connect_packet(client_id: &str) -> Vec<u8> {
 #[track_caller]
 pub(crate) fn open(authority: &Authority, broker: &Broker, protocol: &str) -> Secured {
     let mut client = Secured::connect(authority, port_of(broker, protocol));
-    if protocol == "wss" {
-        client.send(REQUEST.as_bytes());
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\n") {
-            answer.extend(client.receive(1));
-        }
-        assert!(answer.starts_with(b"HTTP/1.1 101 "));
-    }
+    upgrade(&mut client, protocol);
     client
+}
+
+/// Asks for WebSocket, where the protocol has it.
+#[track_caller]
+pub(crate) fn upgrade(client: &mut Secured, protocol: &str) {
+    if protocol != "wss" {
+        return;
+    }
+    client.send(REQUEST.as_bytes());
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.extend(client.receive(1));
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 101 "));
 }
 
 /// What a client writes to say this: itself, or a frame.

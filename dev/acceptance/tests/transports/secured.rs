@@ -23,10 +23,7 @@ impl Secured {
     #[track_caller]
     pub(crate) fn connect(authority: &Authority, port: u16) -> Self {
         let mut secured = Self::open(authority, port);
-        while secured.tls.is_handshaking() {
-            let done = secured.tls.complete_io(&mut secured.stream);
-            done.expect("the broker does its part");
-        }
+        secured.shake_hands();
         secured
     }
 
@@ -34,31 +31,44 @@ impl Secured {
     /// the broker accepts the certificate comes behind it.
     #[track_caller]
     pub(crate) fn connect_as(authority: &Authority, port: u16, of: &Authority, name: &str) -> Self {
-        let chain = CertificateDer::from_pem_file(of.path(&format!("{name}.pem")));
-        let key = PrivateKeyDer::from_pem_file(of.path(&format!("{name}.key")));
-        let config = trusting(authority)
-            .with_client_auth_cert(vec![chain.expect("a certificate")], key.expect("a key"));
-        let mut secured = Self::with(config.expect("they belong together"), port);
+        let mut secured = Self::with(identified(authority, of, name), port);
+        secured.shake_hands();
+        secured
+    }
+
+    /// The same with a configuration that keeps tickets; `None`: the broker ends the handshake.
+    #[track_caller]
+    pub(crate) fn attempt(config: &Arc<ClientConfig>, port: u16) -> Option<Self> {
+        let mut secured = Self::with(Arc::clone(config), port);
         while secured.tls.is_handshaking() {
-            let done = secured.tls.complete_io(&mut secured.stream);
+            secured.tls.complete_io(&mut secured.stream).ok()?;
+        }
+        Some(secured)
+    }
+
+    /// Does the whole handshake.
+    #[track_caller]
+    pub(crate) fn shake_hands(&mut self) {
+        while self.tls.is_handshaking() {
+            let done = self.tls.complete_io(&mut self.stream);
             done.expect("the broker does its part");
         }
-        secured
     }
 
     /// Connects, and says nothing yet.
     #[track_caller]
     pub(crate) fn open(authority: &Authority, port: u16) -> Self {
-        Self::with(trusting(authority).with_no_client_auth(), port)
+        let config = trusting(authority).with_no_client_auth();
+        Self::with(Arc::new(config), port)
     }
 
     #[track_caller]
-    fn with(config: ClientConfig, port: u16) -> Self {
+    fn with(config: Arc<ClientConfig>, port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         stream.set_nodelay(true).expect("an open socket");
         let name = ServerName::try_from("localhost").expect("the name of a host");
-        let tls = ClientConnection::new(Arc::new(config), name).expect("a client");
+        let tls = ClientConnection::new(config, name).expect("a client");
         Self { tls, stream }
     }
 
@@ -150,6 +160,15 @@ impl Secured {
         let _ = self.stream.read_to_end(&mut rest);
         assert_eq!(rest, b"");
     }
+}
+
+/// A client that trusts an authority, with a certificate of another one.
+pub(crate) fn identified(authority: &Authority, of: &Authority, name: &str) -> Arc<ClientConfig> {
+    let chain = CertificateDer::from_pem_file(of.path(&format!("{name}.pem")));
+    let key = PrivateKeyDer::from_pem_file(of.path(&format!("{name}.key")));
+    let config = trusting(authority)
+        .with_client_auth_cert(vec![chain.expect("a certificate")], key.expect("a key"));
+    Arc::new(config.expect("they belong together"))
 }
 
 fn trusting(authority: &Authority) -> ConfigBuilder<ClientConfig, WantsClientCert> {

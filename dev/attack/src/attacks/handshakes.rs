@@ -1,11 +1,12 @@
 //! Handshakes that do not end: peers that fall silent, and peers that go.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
+use socket2::{Domain, SockAddr, Socket, Type};
 use unbroken_acceptance::Transport;
 use unbroken_acceptance::door::client_hello;
 
@@ -13,7 +14,12 @@ use crate::broker::Setup;
 use crate::link::{Link, PATIENCE};
 use crate::stage::{AttackError, Check, Outcome, Scale, Stage, unharmed};
 
-const DOORS: &[Transport] = &[Transport::Tls, Transport::Ws, Transport::Wss];
+const DOORS: &[Transport] = &[
+    Transport::Tls,
+    Transport::Ws,
+    Transport::Wss,
+    Transport::Unix,
+];
 /// A silent peer is closed after this time.
 const DEADLINE: &str = "4s";
 const SILENT: u64 = 1_000;
@@ -29,9 +35,32 @@ const REQUEST: &[u8] = b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: webso
     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
     Sec-WebSocket-Version: 13\r\n\r\n";
 
+const PROXY_HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 1883\r\n";
+const HALF_A_CONNECT: &[u8] = b"\x10\x10\0\x04MQ";
+
+#[derive(Clone)]
+enum To {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl To {
+    fn open(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(address) => Ok(Link::open(*address)?.into_stream().into()),
+            Self::Unix(path) => {
+                let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+                socket.connect(&SockAddr::unix(path)?)?;
+                socket.set_write_timeout(Some(PATIENCE))?;
+                Ok(socket)
+            }
+        }
+    }
+}
+
 /// What an attacker says at one of the doors before it stops.
 struct Beginning {
-    to: SocketAddr,
+    to: To,
     bytes: Vec<u8>,
     /// Whether the broker has an answer to it.
     is_answered: bool,
@@ -40,13 +69,25 @@ struct Beginning {
 fn beginnings(stage: &Stage) -> io::Result<Vec<Beginning>> {
     let hello = client_hello();
     let half = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
-    let mut all = vec![Beginning {
-        to: stage.broker.address,
-        bytes: b"\x10\x10\0\x04MQ".to_vec(),
+    let silent = |to: &To, bytes: &[u8]| Beginning {
+        to: to.clone(),
+        bytes: bytes.to_vec(),
         is_answered: false,
-    }];
-    for door in DOORS {
+    };
+    let proxied = To::Tcp(stage.broker.proxied().ok_or(ErrorKind::NotFound)?);
+    let socket = To::Unix(stage.broker.socket());
+    let mut all = vec![
+        silent(&To::Tcp(stage.broker.address), HALF_A_CONNECT),
+        silent(&proxied, b""),
+        silent(&proxied, &half(PROXY_HEADER)),
+        silent(&proxied, PROXY_HEADER),
+        silent(&proxied, &[PROXY_HEADER, HALF_A_CONNECT].concat()),
+        silent(&socket, b""),
+        silent(&socket, HALF_A_CONNECT),
+    ];
+    for door in DOORS.iter().filter(|door| **door != Transport::Unix) {
         let to = stage.broker.door(*door).ok_or(ErrorKind::NotFound)?;
+        let to = To::Tcp(to);
         let first = if door.is_secured() { &hello } else { REQUEST };
         all.extend(
             [
@@ -55,7 +96,7 @@ fn beginnings(stage: &Stage) -> io::Result<Vec<Beginning>> {
                 (first.to_vec(), true),
             ]
             .map(|(bytes, is_answered)| Beginning {
-                to,
+                to: to.clone(),
                 bytes,
                 is_answered,
             }),
@@ -66,8 +107,8 @@ fn beginnings(stage: &Stage) -> io::Result<Vec<Beginning>> {
 
 impl Beginning {
     /// Says it, and reads the first byte of the answer if there is one.
-    fn say(&self) -> io::Result<TcpStream> {
-        let mut stream = Link::open(self.to)?.into_stream();
+    fn say(&self) -> io::Result<Socket> {
+        let mut stream = self.to.open()?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(&self.bytes)?;
         if self.is_answered {
@@ -81,13 +122,14 @@ fn setup() -> Setup {
     Setup {
         config: format!("[limits]\nconnect_timeout = \"{DEADLINE}\"\n"),
         doors: DOORS,
+        has_proxy: true,
         ..Setup::default()
     }
 }
 
 /// They cost no processor time while they wait, and are closed at the deadline.
 pub(super) fn silent(scale: Scale) -> Result<Outcome, AttackError> {
-    let stage = Stage::set(setup())?;
+    let stage = Stage::set_with_lead_in(setup(), scale)?;
     let beginnings = beginnings(&stage)?;
     let mut peers = Vec::new();
     let mut refused = 0;
@@ -126,7 +168,7 @@ pub(super) fn silent(scale: Scale) -> Result<Outcome, AttackError> {
 }
 
 /// Reads up to the end of the connection, which comes as an end or as a reset.
-fn is_closed(peer: &mut TcpStream) -> bool {
+fn is_closed(peer: &mut Socket) -> bool {
     match peer.read_to_end(&mut Vec::new()) {
         Ok(_) => true,
         Err(error) => error.kind() == ErrorKind::ConnectionReset,
@@ -135,7 +177,7 @@ fn is_closed(peer: &mut TcpStream) -> bool {
 
 /// One after the other as fast as they can be: some end, some are reset.
 pub(super) fn aborted(scale: Scale) -> Result<Outcome, AttackError> {
-    let stage = Stage::set(setup())?;
+    let stage = Stage::set_with_lead_in(setup(), scale)?;
     let beginnings = beginnings(&stage)?;
     let until = Instant::now() + scale.time();
     let (mut begun, mut refused) = (0, 0);
@@ -149,7 +191,7 @@ pub(super) fn aborted(scale: Scale) -> Result<Outcome, AttackError> {
         };
         begun += 1;
         if number % 2 == 0 {
-            SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+            stream.set_linger(Some(Duration::ZERO))?;
         }
     }
     println!("  {begun} aborted, {refused} refused");

@@ -70,6 +70,13 @@ impl Setup<'_> {
     }
 }
 
+/// The floor has nothing to configure.
+#[expect(clippy::unnecessary_wraps, reason = "a `Configure` as the others")]
+pub(super) fn relay(setup: &Setup<'_>, command: &mut Command) -> io::Result<()> {
+    command.args(["relay", "--port", &setup.port.to_string()]);
+    Ok(())
+}
+
 /// What the passwords of a row are hashed with.
 pub(super) const fn hash(load: Load) -> Option<Hash> {
     match load {

@@ -117,11 +117,14 @@ const FLASH: Entry = Entry {
     ..LIBRARY
 };
 
+/// The relay of this program.
+pub(crate) const FLOOR: &str = "relay";
+
 const TABLE: [Entry; 18] = [
     UNBROKEN,
     MOSQUITTO,
     Entry {
-        name: "relay",
+        name: FLOOR,
         setup: "cuts frames by their length and forwards them, nothing else: the floor of a broker that wakes for every message",
         program: Program::Bench,
         serve: |command, port, _| {

@@ -283,6 +283,22 @@ mod tests {
             "{error}"
         );
         let me = User::from_uid(Uid::effective()).unwrap().unwrap();
-        UnixSocket::open(&path, MODE, Some(&me.name)).unwrap();
+        let owners = |path| {
+            let found = fs::symlink_metadata(path).unwrap();
+            (found.uid(), found.gid())
+        };
+        let socket = UnixSocket::open(&path, MODE, Some(&me.name)).unwrap();
+        assert_eq!(owners(&path).0, me.uid.as_raw());
+        drop(socket);
+        let (Ok(Some(user)), Ok(Some(group))) =
+            (User::from_name("nobody"), Group::from_name("nogroup"))
+        else {
+            return;
+        };
+        // Only root may give a file away.
+        if Uid::effective().is_root() {
+            let _socket = UnixSocket::open(&path, MODE, Some("nobody:nogroup")).unwrap();
+            assert_eq!(owners(&path), (user.uid.as_raw(), group.gid.as_raw()));
+        }
     }
 }

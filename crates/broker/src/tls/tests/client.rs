@@ -130,7 +130,7 @@ impl Client {
     }
 
     pub(super) fn refusal(&self) -> Option<&str> {
-        self.broker.refusal()
+        self.broker.refusal().map(|(why, _)| why)
     }
 
     /// What the broker knows of the client.

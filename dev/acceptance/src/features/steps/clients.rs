@@ -183,7 +183,7 @@ async fn starts_without_a_session(scene: &mut Scene, name: String) {
         .await;
 }
 
-#[then(regex = r"^(\w+) is told that it may publish up to QoS (\d), and nothing retained$")]
+#[then(regex = r"^(\w+) learns that it may publish up to QoS (\d), and nothing retained$")]
 async fn is_told_its_limits(scene: &mut Scene, name: String, max_qos: u32) {
     scene
         .act(move |room| {

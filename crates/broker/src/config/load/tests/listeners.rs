@@ -44,6 +44,11 @@ fn a_listener_with_tls_needs_certificates_and_their_keys() {
     let config = load(&format!("{tls}{files}"), &[]).unwrap().config;
     let listener = &config.listeners[0];
     assert_eq!(listener.port, 8883);
+    let secured_pages = format!("[[listeners]]\nprotocol = \"wss\"\n{files}");
+    assert_eq!(
+        load(&secured_pages, &[]).unwrap().config.listeners[0].port,
+        8084
+    );
     assert_eq!(
         listener.tls.certificate_files,
         [PathBuf::from("a.pem"), "b.pem".into()]
