@@ -121,7 +121,7 @@ fn each_lane_is_on_one_page_whatever_its_size() {
     for (shards, most) in [(1, 1), (1, 7), (3, 2), (3, 1_000)] {
         let mut broker = Broker::new(shards);
         for number in 0..30 {
-            let client = join(&mut broker, &format!("c{number}"));
+            let client = join(&mut broker, &format!("pump{number}"));
             broker.send(client, publish("t", "x", QoS::AtMostOnce, 0));
         }
         Producer::join(&mut broker).send_many(&mut broker, 2);
@@ -135,7 +135,7 @@ fn each_lane_is_on_one_page_whatever_its_size() {
         );
         let named = LaneFilter {
             lane: None,
-            text: Some("c1".into()),
+            text: Some("pump1".into()),
         };
         assert_eq!(lanes(&broker, &named, most).len(), 11);
         assert_eq!(lanes(&broker, &stamped(), most).len(), 1);
