@@ -223,7 +223,7 @@ fn only_what_is_wanted_is_on_the_pages() {
     let mut broker = Broker::new(2);
     let mut clients = Vec::new();
     for n in 0..30 {
-        let client = stay(&mut broker, &format!("c{n}"));
+        let client = stay(&mut broker, &format!("c{n}"), true);
         subscribe(&mut broker, client, &format!("{n}/+"), QoS::AtLeastOnce);
         subscribe(&mut broker, client, "all/#", QoS::AtMostOnce);
         clients.push(client);

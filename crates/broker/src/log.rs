@@ -546,6 +546,8 @@ pub(crate) mod tests {
             reason,
             count: 1,
             full: None,
+            has_receiver: true,
+            numbers: None,
         };
         for (event, level) in [
             (ended(ReasonCode::SessionTakenOver), " INFO "),

@@ -70,7 +70,7 @@ pub enum Tool {
 
 impl Tool {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Mosquitto,
         Self::PahoPython,
         Self::Pynng,

@@ -224,8 +224,9 @@ fn a_message_that_waits_counts_in_the_depth_of_its_queue() {
         let name = format!("unbroken_queue_depth_messages_bucket{{le=\"{le}\"}}");
         value(&text, &name)
     };
-    let counts = ["0.0", "1.0", "3.0", "+Inf"].map(at_most);
-    assert_eq!(counts, [1.0, 2.0, 3.0, 3.0], "{text}");
+    for (le, count) in [("0.0", 1.0), ("1.0", 2.0), ("3.0", 3.0), ("+Inf", 3.0)] {
+        assert!((at_most(le) - count).abs() < 0.5, "{le}: {text}");
+    }
 }
 
 /// Whether Prometheus is there; without it the test is skipped, or fails if tools are required.
@@ -359,7 +360,7 @@ fn a_real_prometheus_scrapes_the_broker_and_evaluates_the_alerts() {
     assert_eq!(target["lastError"], "", "{target}");
     let has_unknown = |rules: &Value| {
         let groups = rules["data"]["groups"].as_array().expect("groups");
-        let rules = groups.iter().flat_map(|group| group["rules"].as_array());
+        let rules = groups.iter().filter_map(|group| group["rules"].as_array());
         rules.flatten().any(|rule| rule["health"] != "ok")
     };
     loop {

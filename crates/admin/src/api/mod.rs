@@ -3,6 +3,10 @@
 //! One file for each resource. A route is registered once, for the router and the document, in the
 //! function of the role that it needs.
 
+#![expect(
+    clippy::struct_field_names,
+    reason = "names of fields are those of parameters and JSON"
+)]
 #![allow(
     unused_qualifications,
     reason = "what the macro that describes a handler makes of its parameters"

@@ -239,7 +239,7 @@ impl Sessions {
                 looks += 1;
                 place.offset += 1;
                 if wanted.has(filter) {
-                    entries.push(subscription_info(session, filter, grant));
+                    entries.push(subscription_info(session, filter, *grant));
                 }
             }
             if place.offset >= session.subscriptions.len() {
@@ -386,7 +386,7 @@ fn client_info(connection: &Connection, session: &Session) -> ClientInfo {
     }
 }
 
-fn subscription_info(session: &Session, filter: &str, grant: &Grant) -> SubscriptionInfo {
+fn subscription_info(session: &Session, filter: &str, grant: Grant) -> SubscriptionInfo {
     SubscriptionInfo {
         client_id: Arc::clone(&session.client_id),
         filter: filter.into(),
