@@ -28,7 +28,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use unbroken_broker_core::{LimitsError, PolicyError, Shard, Totals};
 
 use crate::access::AccessError;
-use crate::authenticator::{HookError, TokenError, Verifier};
+use crate::authenticator::{AuthRules, Authenticator, HookError, TokenError, Verifier};
 use crate::bounds::{HANDLE_REQUESTS, LISTENERS};
 use crate::channel::{DriverEvent, EventSender, event_channel_of};
 use crate::config::{Address, Batching, Config, Listener};
@@ -47,7 +47,7 @@ use crate::shard_thread::{Parts, ShardThread, exchange_final, exchange_initial};
 use crate::tls::TlsError;
 pub use shards::ServerOptions;
 use shards::{access_in_force, new_shards, put_in_force, settings};
-use wiring::Wiring;
+use wiring::{Endpoints, Wiring};
 
 /// A running broker. Dropping it stops it at once; [`drain`](Self::drain) closes connections in
 /// good order.
@@ -211,27 +211,40 @@ impl Server {
         let mut shards = new_shards(settings, &config, count, &totals, was_killed)?;
         put_in_force(policy.as_ref(), &mut shards);
         server.start_disk(opened, &config, &mut shards, &mut wiring)?;
-        let mut threads = Vec::new();
+        let served = (shards, authenticators, acceptor);
+        let by = (&auth_rules, &doors, config.broker.batching);
+        let mut threads = server.shard_threads(wiring.endpoints, served, by)?;
+        exchange_initial(&mut threads);
+        server.spawn_verifiers(verifiers)?;
+        server.spawn_shards(threads, &ended)?;
+        Ok(server)
+    }
+
+    /// The threads of these shards, which do not run yet.
+    fn shard_threads(
+        &self,
+        endpoints: Vec<Endpoints>,
+        (shards, authenticators, acceptor): (Vec<Shard>, Vec<Authenticator>, Acceptor),
+        (auth_rules, doors, batching): (&Arc<AuthRules>, &Arc<Doors>, Batching),
+    ) -> Result<Vec<ShardThread>, StartError> {
         let mut acceptor = Some(acceptor);
+        let mut threads = Vec::new();
         for ((endpoints, authenticator), shard) in
-            wiring.endpoints.into_iter().zip(authenticators).zip(shards)
+            endpoints.into_iter().zip(authenticators).zip(shards)
         {
-            let disk = server.disk.as_ref();
+            let disk = self.disk.as_ref();
             threads.push(ShardThread::new(Parts {
                 shard,
                 store_handle: disk.and_then(|disk| disk.store_handle(endpoints.id)),
                 endpoints,
                 acceptor: acceptor.take(),
                 authenticator,
-                auth_rules: Arc::clone(&auth_rules),
-                doors: Arc::clone(&doors),
-                is_batching_adaptive: config.broker.batching == Batching::Adaptive,
+                auth_rules: Arc::clone(auth_rules),
+                doors: Arc::clone(doors),
+                is_batching_adaptive: batching == Batching::Adaptive,
             })?);
         }
-        exchange_initial(&mut threads);
-        server.spawn_verifiers(verifiers)?;
-        server.spawn_shards(threads, &ended)?;
-        Ok(server)
+        Ok(threads)
     }
 
     /// Restores the shards and starts the store's threads; without a store the control socket, if

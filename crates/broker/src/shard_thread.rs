@@ -580,6 +580,7 @@ impl ShardThread {
     }
 
     fn time_left(&mut self, now: Instant) -> Option<Duration> {
+        let store_handle = self.driver.store_handle.as_ref();
         let deadlines = [
             self.shard.next_timeout(),
             self.driver.sockets.next_deadline(),
@@ -590,10 +591,7 @@ impl ShardThread {
                 .as_ref()
                 .filter(|_| !self.driver.is_behind())
                 .and_then(Acceptor::next_deadline),
-            self.driver
-                .store_handle
-                .as_ref()
-                .map(|store_handle| store_handle.next_turn(now)),
+            store_handle.map(|store_handle| store_handle.next_turn(now)),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))

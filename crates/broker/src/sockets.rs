@@ -220,8 +220,8 @@ impl Sockets {
         self.reads.has_deferred()
     }
 
-    /// Why this connection's peer broke the protocol of a transform, and which protocols it may have
-    /// meant.
+    /// Why this connection's peer broke the protocol of a transform, and which protocols it may
+    /// have meant.
     pub(crate) fn refusal(&self, id: ConnectionId) -> Option<(&Peer, &str, &'static [Protocol])> {
         let socket = self.table.get(id.index as usize)?;
         let (why, needs) = socket.transport.refusal()?;

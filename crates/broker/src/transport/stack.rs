@@ -154,8 +154,8 @@ impl Stack {
         }
     }
 
-    /// Why the peer has broken the protocol of a layer, if the layer says it, and which protocols it
-    /// may have meant.
+    /// Why the peer has broken the protocol of a layer, if the layer says it, and which protocols
+    /// it may have meant.
     pub(super) fn refusal(&self) -> Option<(&str, &'static [Protocol])> {
         let mut layers = self.layers.iter();
         layers.find_map(|layer| Some((layer.transform.refusal()?, layer.transform.needs())))

@@ -1,5 +1,5 @@
-//! Clients that speak another protocol than their listener: one line of the log says what the broker
-//! saw, and names the listener that is meant.
+//! Clients that speak another protocol than their listener: one line of the log says what the
+//! broker saw, and names the listener that is meant.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
