@@ -21,8 +21,8 @@ Examples:
   unbroken trace --topic 'plant/#' --payload 64 --data /var/lib/unbroken
 
 Each line is a step: a packet `received` and its answer (`answered`); the receivers of a message
-(`matched`, with the access rules' verdict); a copy `sent`, `queued`, `stored` (it waits on disk) or `dropped` with the reason;
-`connected`, `refused`, `subscribed`, `disconnected`. With several of --client, --user and --topic
+(`matched`, with the access rules' verdict); a copy `sent`, `queued`, `stored` (it waits on disk) or
+`dropped` with the reason; `connected`, `refused`, `subscribed`, `disconnected`. With several of --client, --user and --topic
 all must hold; a client is the sender or the receiver. The topic is as the broker has it, with mount
 points. On another shard than its publisher's, a message is known by its publisher's id, and not by
 its user. If steps come faster than they are printed, some are `missed`, with their number.
