@@ -369,7 +369,7 @@ impl Shard {
         let telemetry = &mut self.telemetry;
         let ledger = &mut session.ledger;
         let aside = ledger.refused_entries(telemetry.audit(), unread);
-        telemetry.dropped_together(&client_id, "", reason, (unread, aside), None);
+        telemetry.dropped_together(&client_id, "", reason, (unread, aside));
         let findings = self.audit.findings();
         ledger.close(&client_id, &fates, telemetry.audit(), findings);
         self.auditor(now)

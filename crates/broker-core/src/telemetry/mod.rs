@@ -352,7 +352,7 @@ impl Telemetry {
 
 /// Messages that are not delivered.
 impl Telemetry {
-    /// A session does not get a message. `tallies` are its own.
+    /// A session does not get a message. `tallies` are its own. Its caller also sees to the trace.
     pub(crate) fn dropped(
         &mut self,
         now: Instant,
@@ -360,7 +360,6 @@ impl Telemetry {
         tallies: &mut DropTallies,
         drop: &Dropped<'_>,
     ) {
-        self.trace_drop(drop);
         let was_listed = tallies.has_unreported();
         if let Some(event) = tallies.count(now, drop) {
             self.events.push_back(event);
@@ -371,7 +370,12 @@ impl Telemetry {
 
     /// A message that was dropped has no receiver to be reported of: its publisher is named.
     pub(crate) fn dropped_of_publisher(&mut self, now: Instant, drop: &Dropped<'_>) {
-        self.trace_drop(drop);
+        let parties = Parties {
+            client_id: Some(drop.client_id),
+            user: None,
+            publisher: drop.publisher,
+        };
+        self.trace_dropped(parties, drop.message.topic, drop.reason);
         if let Some(event) = self.drops.count(now, drop) {
             self.events.push_back(event);
         }
@@ -384,8 +388,26 @@ impl Telemetry {
     }
 
     /// So many messages were dropped together, `aside` of them of the audit's own traffic and of
-    /// `$SYS`; the last one's topic is named.
+    /// `$SYS`; the last one's topic is named. Which they are is not known.
     pub(crate) fn dropped_together(
+        &mut self,
+        client_id: &Arc<str>,
+        last_topic: &str,
+        reason: DropReason,
+        (count, aside): (u64, u64),
+    ) {
+        if count > 0 && self.tracer.is_on() {
+            let parties = Parties {
+                client_id: Some(client_id),
+                ..Parties::default()
+            };
+            self.tracer.dropped(parties, last_topic, (reason, count));
+        }
+        self.report_together(client_id, last_topic, reason, (count, aside), None);
+    }
+
+    /// The same for messages whose numbers are known. Its caller also sees to the trace of each.
+    pub(crate) fn report_together(
         &mut self,
         client_id: &Arc<str>,
         last_topic: &str,
@@ -396,10 +418,6 @@ impl Telemetry {
         self.stats.dropped[reason as usize] += count;
         self.stats.dropped_aside[reason as usize] += aside;
         if count > 0 {
-            if self.tracer.is_on() {
-                let tracer = &mut self.tracer;
-                tracer.dropped(client_id, last_topic, (reason, count));
-            }
             self.events.push_back(Event::Dropped {
                 client_id: Arc::clone(client_id),
                 topic: last_topic.into(),
@@ -412,10 +430,11 @@ impl Telemetry {
         }
     }
 
-    fn trace_drop(&mut self, drop: &Dropped<'_>) {
+    /// A message was dropped.
+    #[inline]
+    pub(crate) fn trace_dropped(&mut self, parties: Parties<'_>, topic: &str, reason: DropReason) {
         if self.tracer.is_on() {
-            let tracer = &mut self.tracer;
-            tracer.dropped(drop.client_id, drop.message.topic, (drop.reason, 1));
+            self.tracer.dropped(parties, topic, (reason, 1));
         }
     }
 

@@ -231,14 +231,10 @@ impl Tracer {
     #[cold]
     pub(crate) fn dropped(
         &mut self,
-        client_id: &Arc<str>,
+        parties: Parties<'_>,
         topic: &str,
         (reason, count): (DropReason, u64),
     ) {
-        let parties = Parties {
-            client_id: Some(client_id),
-            ..Parties::default()
-        };
         let topic = (!topic.is_empty()).then_some(topic);
         self.step(parties, topic, |_| TraceStep::Dropped { reason, count });
     }
@@ -356,12 +352,12 @@ mod tests {
         assert!(!tracer.is_on());
         tracer.begin(1, TraceFilter::default());
         for _ in 0..TRACED_STEPS_MAX + 3 {
-            tracer.dropped(&"a".into(), "t", (DropReason::QueueFull, 1));
+            tracer.dropped(Parties::default(), "t", (DropReason::QueueFull, 1));
         }
         let (steps, missed) = tracer.take();
         assert_eq!((steps.len(), missed), (TRACED_STEPS_MAX, 3));
         tracer.end(1);
-        tracer.dropped(&"a".into(), "t", (DropReason::QueueFull, 1));
+        tracer.dropped(Parties::default(), "t", (DropReason::QueueFull, 1));
         assert!(!tracer.is_on() && tracer.take().0.is_empty());
     }
 }
