@@ -47,6 +47,19 @@ pub enum DropReason {
     StoreFailed = 12,
 }
 
+/// Where on its way a message was when it was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum DropPlace {
+    /// At its publisher: the broker did not take it in.
+    Publisher,
+    /// In the broker, which had taken it in, and not for one receiver: it was to be retained, or a
+    /// shared group has no member for it.
+    Broker,
+    /// At a receiver.
+    Receiver,
+}
+
 impl DropReason {
     /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 13] = [

@@ -9,16 +9,19 @@ use std::collections::BTreeSet;
 
 use publisher_lanes::{Producer, SECOND};
 use shard_bus::{Broker, join, publish, stay, subscribe};
-use unbroken_broker_core::{Event, LaneFilter, LaneInfo, LanePlace, Limits, Numbers, Settings};
+use unbroken_broker_core::{
+    DropPlace, Event, LaneFilter, LaneInfo, LanePlace, Limits, Numbers, Settings,
+};
 use unbroken_mqtt_proto::QoS;
 
-fn drops(broker: &mut Broker) -> Vec<(bool, Option<Numbers>)> {
+fn drops(broker: &mut Broker) -> Vec<(DropPlace, u64, Option<Numbers>)> {
     let drop = |event: Event| match event {
         Event::Dropped {
-            has_receiver,
+            place,
+            count,
             numbers,
             ..
-        } => Some((has_receiver, numbers.map(|numbers| *numbers))),
+        } => Some((place, count, numbers.map(|numbers| *numbers))),
         _ => None,
     };
     broker.events.drain(..).filter_map(drop).collect()
@@ -51,7 +54,7 @@ fn a_drop_names_the_message_by_its_publisher_and_number() {
         for id in 1..=4 {
             broker.send(publisher, publish("t/1", "x", QoS::AtLeastOnce, id));
         }
-        let [(true, Some(first))] = &drops(&mut broker)[..] else {
+        let [(DropPlace::Receiver, 1, Some(first))] = &drops(&mut broker)[..] else {
             panic!("one drop for a receiver");
         };
         assert_eq!(first.publisher.as_deref(), Some("p"));
@@ -60,12 +63,51 @@ fn a_drop_names_the_message_by_its_publisher_and_number() {
             (1, 1, QoS::AtLeastOnce)
         );
         broker.advance(SECOND);
-        let [(true, Some(others))] = &drops(&mut broker)[..] else {
+        let [(DropPlace::Receiver, 2, Some(others))] = &drops(&mut broker)[..] else {
             panic!("the others together");
         };
-        assert_eq!((others.first, others.last), (2, 3));
+        assert_eq!((others.first, others.last, others.count), (2, 3, 2));
         assert_eq!((others.lane, others.epoch), (first.lane, first.epoch));
     }
+}
+
+#[test]
+fn drops_of_two_publishers_say_how_many_have_the_numbers() {
+    let mut limits = Limits::default();
+    limits.queue_messages_max = 1;
+    let mut broker = Broker::with(1, limits, Settings::default());
+    let sleeper = stay(&mut broker, "s", true);
+    subscribe(&mut broker, sleeper, "t/#", QoS::AtLeastOnce);
+    broker.cut(sleeper);
+    let publishers = ["p", "q"].map(|name| join(&mut broker, name));
+    for id in 1..=4 {
+        for publisher in publishers {
+            broker.send(publisher, publish("t/1", "x", QoS::AtLeastOnce, id));
+        }
+    }
+    assert_eq!(drops(&mut broker).len(), 1, "the first one");
+    broker.advance(SECOND);
+    let [(DropPlace::Receiver, 6, Some(numbers))] = &drops(&mut broker)[..] else {
+        panic!("the others together");
+    };
+    assert_eq!(numbers.publisher.as_deref(), Some("q"));
+    assert_eq!((numbers.first, numbers.last, numbers.count), (3, 3, 1));
+}
+
+#[test]
+fn a_message_that_a_group_cannot_hand_on_was_taken_in() {
+    let mut broker = Broker::new(1);
+    let member = stay(&mut broker, "member", true);
+    subscribe(&mut broker, member, "$share/g/t", QoS::AtLeastOnce);
+    broker.cut(member);
+    let publisher = join(&mut broker, "p");
+    broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, 1));
+    assert_eq!(drops(&mut broker), []);
+    join(&mut broker, "member");
+    let [(DropPlace::Broker, 1, Some(numbers))] = &drops(&mut broker)[..] else {
+        panic!("it has no member to go to");
+    };
+    assert_eq!(numbers.publisher.as_deref(), Some("p"));
 }
 
 #[test]

@@ -546,7 +546,7 @@ pub(crate) mod tests {
             reason,
             count: 1,
             full: None,
-            has_receiver: true,
+            place: DropPlace::Receiver,
             numbers: None,
         };
         for (event, level) in [
@@ -574,7 +574,7 @@ pub(crate) mod tests {
                 reason: DropReason::SessionEnded,
                 count: 3,
                 full: None,
-                has_receiver: true,
+                place: DropPlace::Receiver,
                 numbers: None,
             };
             log_of(|| event(&dropped))

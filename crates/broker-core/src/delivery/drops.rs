@@ -13,7 +13,7 @@ use crate::audit::receipt::News;
 use crate::connection::{HeldCopy, LastWords};
 use crate::ids::{SessionId, StoreId};
 use crate::message::Publication;
-use crate::reason::DropReason;
+use crate::reason::{DropPlace, DropReason};
 use crate::routing::Terms;
 use crate::session::{Delivery, Session};
 use crate::telemetry::{Dropped, Numbers, Parties};
@@ -53,7 +53,7 @@ impl Deliverer<'_> {
             client_id: &session.client_id,
             message: publication,
             publisher: Some(&session.client_id),
-            has_receiver: false,
+            place: DropPlace::Publisher,
             reason,
             full,
         };
@@ -84,7 +84,7 @@ impl Deliverer<'_> {
             client_id: &session.client_id,
             message: publication,
             publisher,
-            has_receiver: true,
+            place: DropPlace::Receiver,
             reason,
             full: None,
         };
@@ -220,7 +220,7 @@ impl Deliverer<'_> {
             };
             self.telemetry
                 .trace_dropped(parties, publication.topic, reason);
-            Numbers::add(&mut numbers, Numbers::of(&publication, publisher, self.now));
+            Numbers::add(&mut numbers, &publication, publisher, self.now);
             delivery.news(News::Dropped(reason), self.audit.findings());
             self.end(delivery);
         }

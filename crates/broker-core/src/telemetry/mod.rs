@@ -43,7 +43,7 @@ use self::drops::TELL_DROPS_EVERY;
 use self::latency::Meter;
 use self::sys::Sys;
 use crate::ids::{ConnectionId, SessionId, ShardId};
-use crate::reason::DropReason;
+use crate::reason::{DropPlace, DropReason};
 
 /// The counters and events of one shard.
 #[derive(Debug, Default)]
@@ -424,7 +424,7 @@ impl Telemetry {
                 reason,
                 count,
                 full: None,
-                has_receiver: true,
+                place: DropPlace::Receiver,
                 numbers: numbers.map(Box::new),
             });
         }

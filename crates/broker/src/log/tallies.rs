@@ -339,7 +339,7 @@ mod tests {
                 reason: DropReason::QueueFull,
                 count: 1,
                 full: None,
-                has_receiver: true,
+                place: DropPlace::Receiver,
                 numbers: None,
             };
             tallies.event(begin, &dropped);
