@@ -12,6 +12,7 @@ use shard_bus::{Broker, join, publish, stay, subscribe};
 use unbroken_broker_core::{
     DropPlace, Event, LaneFilter, LaneInfo, LanePlace, Limits, Numbers, Settings,
 };
+use unbroken_merkle_log::Xxh3;
 use unbroken_mqtt_proto::QoS;
 
 fn drops(broker: &mut Broker) -> Vec<(DropPlace, u64, Option<Numbers>)> {
@@ -156,6 +157,28 @@ fn a_lane_says_what_its_last_checkpoint_covers() {
     assert_eq!(proven.checkpoint.map(|checkpoint| checkpoint.size), Some(3));
     assert_eq!((proven.open_for, proven.proof_took), (None, Some(SECOND)));
     assert_eq!(&*proven.client_id, "producer");
+}
+
+#[test]
+fn what_a_checkpoint_covers_is_not_open_when_it_comes_again() {
+    let mut broker = Broker::new(1);
+    let mut producer = Producer::join(&mut broker);
+    let stamp = producer.stamp("x");
+    producer.send(&mut broker, "x", &[&stamp], false);
+    producer.checkpoint(&mut broker);
+    producer.send(&mut broker, "x", &[&stamp], true);
+    broker.advance(SECOND);
+    assert_eq!(lanes(&broker, &stamped(), 9)[0].open_for, None);
+    // One that waited for ten seconds is covered, and the newest is not.
+    producer.send_many(&mut broker, 1);
+    broker.advance(10 * SECOND);
+    let checkpoint = producer.poll();
+    producer.send_many(&mut broker, 1);
+    producer.send_checkpoint(&mut broker, &checkpoint, &Xxh3);
+    broker.advance(SECOND);
+    let info = lanes(&broker, &stamped(), 9).remove(0);
+    assert_eq!(info.open_for, Some(SECOND));
+    assert_eq!(info.proof_took, Some(10 * SECOND));
 }
 
 #[test]

@@ -47,7 +47,8 @@ pub(in crate::audit) struct Lane {
 pub(in crate::audit) struct Proof {
     /// What its last checkpoint covers, and when that came.
     pub(in crate::audit) checkpoint: Option<(u64, Instant)>,
-    /// When the first message came that no checkpoint covers.
+    /// Since when messages wait that no checkpoint covers: since the first of them came, or since
+    /// the last checkpoint, which left them out.
     pub(in crate::audit) open_since: Option<Instant>,
     /// How long the last message waited that a checkpoint covered.
     pub(in crate::audit) took: Option<Duration>,
@@ -60,6 +61,34 @@ pub(in crate::audit) struct Proof {
 }
 
 impl Proof {
+    /// A message has come, perhaps again.
+    pub(in crate::audit) fn note_arrival(&mut self, number: u64, at: Instant) {
+        if number >= self.covered() {
+            self.open_since.get_or_insert(at);
+        }
+    }
+
+    /// A checkpoint of so many messages has come; so many were `seen`. One that says less than an
+    /// earlier one says nothing new.
+    fn note_checkpoint(&mut self, size: u64, seen: u64, at: Instant) {
+        let covered = self.covered();
+        if size < covered {
+            return;
+        }
+        self.checkpoint = Some((size, at));
+        if size > covered {
+            if let Some(since) = self.open_since {
+                self.took = Some(at.saturating_duration_since(since));
+            }
+            self.open_since = (size < seen).then_some(at);
+        }
+    }
+
+    /// The messages that a checkpoint covers.
+    fn covered(&self) -> u64 {
+        self.checkpoint.map_or(0, |(size, _)| size)
+    }
+
     /// A window has come to this: proven, faulty or unproven.
     pub(in crate::audit) fn note_window(&mut self, first: u64, at: usize) {
         if let Some((_, before)) = self.window.filter(|(last, _)| *last == first) {
@@ -116,12 +145,7 @@ impl Lane {
     /// Its publisher says how far it is. What it says again it may have said before the broker was
     /// killed, and before what it sent last.
     pub(super) fn hear(&mut self, size: u64, again: bool, at: Instant) {
-        self.proof.checkpoint = Some((size, at));
-        if size >= self.seen
-            && let Some(since) = self.proof.open_since.take()
-        {
-            self.proof.took = Some(at.saturating_duration_since(since));
-        }
+        self.proof.note_checkpoint(size, self.seen, at);
         if self.may_have_come == ALL && !again && size >= self.ledger.next() {
             self.may_have_come = size;
         }
