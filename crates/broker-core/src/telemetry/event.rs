@@ -143,8 +143,8 @@ pub enum Event {
         /// The topic of the message that shows it, if there is one.
         topic: Option<Box<str>>,
     },
-    /// A publisher that stamps its messages has sent one again for a receiver that asked for it,
-    /// in a lane that had lost some.
+    /// A publisher that stamps its messages has sent one again that was lost, for a receiver that
+    /// asked for it. Told once for each loss.
     SentAgain {
         /// Who.
         client_id: Arc<str>,

@@ -2,6 +2,7 @@
 
 mod found;
 mod info;
+mod losses;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use unbroken_merkle_log::{Epoch, LaneId, Xxh3};
 
 pub(super) use self::found::Fault;
 pub use self::info::{LaneCheckpoint, LaneInfo};
+use self::losses::Losses;
 use crate::audit::owners::Sender;
 use crate::durability::LaneState;
 
@@ -40,6 +42,8 @@ pub(in crate::audit) struct Lane {
     pub(super) seen: u64,
     /// What an operator is shown of its proof.
     pub(super) proof: Proof,
+    /// What was lost, and not sent again since.
+    losses: Losses,
 }
 
 /// How far the proof of a lane is.
@@ -114,6 +118,7 @@ impl Lane {
             is_closed: false,
             seen: seen.unwrap_or(0),
             proof: Proof::default(),
+            losses: Losses::default(),
             ledger,
         }
     }
@@ -149,6 +154,13 @@ impl Lane {
         if self.may_have_come == ALL && !again && size >= self.ledger.next() {
             self.may_have_come = size;
         }
+    }
+
+    /// A message was sent again for a receiver. Answers whether it was lost.
+    pub(super) fn note_sent_again(&mut self, number: u64) -> bool {
+        let was_lost = self.losses.remove(number);
+        self.proof.lost = self.proof.lost.saturating_sub(u64::from(was_lost));
+        was_lost
     }
 
     /// Whether nothing more of it is expected.
