@@ -245,15 +245,18 @@ fn trace(request: Request, stream: &UnixStream, operator: &dyn Operator) -> io::
     Answer::Done.write(&mut &*stream)?;
     let write = |line| Answer::Traced(Box::new(line)).write(&mut &*stream);
     loop {
-        match trace.next(TRACE_LOOK) {
-            Ok(record) => write(TraceLine::from(&record))?,
-            Err(TraceEnd::NotYet) if has_gone(stream) => return Ok(()),
-            Err(TraceEnd::NotYet) => {}
-            Err(TraceEnd::Over) => return Answer::Done.write(&mut &*stream),
+        let next = trace.next(TRACE_LOOK);
+        if let Ok(record) = &next {
+            write(TraceLine::from(record))?;
         }
         let missed = trace.take_missed();
         if missed > 0 {
             write(TraceLine::missed(missed))?;
+        }
+        match next {
+            Err(TraceEnd::Over) => return Answer::Done.write(&mut &*stream),
+            Err(TraceEnd::NotYet) if has_gone(stream) => return Ok(()),
+            _ => {}
         }
     }
 }
