@@ -185,6 +185,21 @@ fn a_mistake_in_a_trace_is_answered() {
     }
 }
 
+#[test]
+fn traces_leave_room_for_other_commands() {
+    let broker = Launch::config("").durable().start();
+    let _traces = [(); 5].map(|()| {
+        let mut trace = Trace::start(&broker, &["--client", "one"]);
+        until_seen(&mut trace, || broker.connect("one").disconnect());
+        trace
+    });
+    let mut command = Command::new(binary());
+    let command = command.args(["ban", "ls", "--data"]).arg(broker.data());
+    let ran = command.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+}
+
 fn admin_of(broker: &Broker) -> SocketAddr {
     let line = broker.wait_for_log(ADMIN);
     let (_, address) = line.split_once(ADMIN).expect("it was waited for");
