@@ -157,6 +157,38 @@ fn a_publisher_sees_what_ends_with_the_session_of_a_receiver() {
 }
 
 #[test]
+fn a_message_that_is_put_back_is_shown_once() {
+    let mut broker = Broker::new(3);
+    let publishers: Vec<_> = (0..3)
+        .map(|n| join(&mut broker, &format!("p{n}")))
+        .collect();
+    begin(&mut broker, &of_client("p0"));
+    // Room for it is asked for at the shard that has its topic.
+    for number in 0..8 {
+        let topic = format!("t/{number}");
+        let packet = Packet::Publish(Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: true,
+            topic: &topic,
+            packet_id: None,
+            properties: Properties::EMPTY,
+            payload: b"payload",
+        });
+        broker.send(publishers[0], packet);
+        broker.deliver_messages();
+    }
+    let steps = take(&mut broker);
+    let received = |one: &&Traced| matches!(one.step, TraceStep::Published { .. });
+    assert_eq!(
+        steps.iter().filter(received).count(),
+        8,
+        "{:?}",
+        names(&steps)
+    );
+}
+
+#[test]
 fn a_topic_shows_no_packet_without_it() {
     let mut broker = Broker::new(1);
     let client = join(&mut broker, "client");

@@ -194,7 +194,7 @@ fn traces_leave_room_for_other_commands() {
         trace
     });
     let mut command = Command::new(binary());
-    let command = command.args(["ban", "ls", "--data"]).arg(broker.data());
+    let command = command.args(["ban", "list", "--data"]).arg(broker.data());
     let ran = command.output().expect("the program runs");
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{said}");

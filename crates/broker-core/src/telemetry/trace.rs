@@ -211,6 +211,26 @@ impl Tracer {
         }
     }
 
+    /// Steps that are not taken yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// The PUBLISH that came behind so many steps is put back, and comes again.
+    pub(crate) fn put_back(&mut self, before: usize) {
+        let behind = self.steps.split_off(before.min(self.steps.len()));
+        for step in behind {
+            if !matches!(step.step, TraceStep::Published { .. }) {
+                self.steps.push(step);
+                continue;
+            }
+            let of_it = |trace: &&mut Trace| trace.number == step.trace;
+            if let Some(trace) = self.traces.iter_mut().find(of_it) {
+                trace.waiting -= 1;
+            }
+        }
+    }
+
     /// A PUBLISH came, on this whole topic.
     #[cold]
     pub(crate) fn published(&mut self, parties: Parties<'_>, topic: &str, publish: &Publish<'_>) {
