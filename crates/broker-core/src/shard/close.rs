@@ -221,6 +221,7 @@ impl Shard {
     /// Takes a connection out of the table; what it still had to say is in it.
     pub(crate) fn forget_connection(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
         let mut connection = self.connections.close(id)?;
+        self.telemetry.closed(id);
         if let Some(answered) = connection.take_retain_answer() {
             self.release_reserved(&answered);
         }

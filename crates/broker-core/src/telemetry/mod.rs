@@ -195,6 +195,11 @@ impl Telemetry {
         self.meter.held(now, connection, packet_id);
     }
 
+    /// A connection has ended.
+    pub(crate) fn closed(&mut self, connection: ConnectionId) {
+        self.meter.closed(connection);
+    }
+
     /// One that was held has left.
     #[inline]
     pub(crate) fn released_acknowledgement(

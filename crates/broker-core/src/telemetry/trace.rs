@@ -1,7 +1,8 @@
 //! Traces: what happens to the packets of some clients, as it happens.
 //!
 //! Invariants:
-//! - While no trace is active, a packet costs one branch ([`Tracer::is_on`]).
+//! - While no trace is active, each step of a packet or a message costs one branch
+//!   ([`Tracer::is_on`]), and nothing else.
 //! - Traces, the steps that wait to be taken, and what a step names are bounded. A step without
 //!   room is counted.
 //!
