@@ -146,6 +146,16 @@ pub enum Disconnection {
     },
 }
 
+impl Disconnection {
+    /// Whether the time is over for which the client was authenticated.
+    pub fn is_expiry(&self) -> bool {
+        matches!(self, Self::ByBroker { detail, .. } if detail == GRANT_IS_OVER)
+    }
+}
+
+pub(crate) const GRANT_IS_OVER: &str =
+    "its token has expired: the time for which it was authenticated is over";
+
 /// What a client sends of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sent {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
     ClientInfo, GroupInfo, SessionId, SessionInfo, Shard, ShardId, SubscriptionInfo, Wanted,

@@ -259,7 +259,7 @@ impl Class {
 mod tests {
     use std::net::SocketAddr;
 
-    use unbroken_broker_core::DropReason;
+    use unbroken_broker_core::{DropPlace, DropReason};
 
     use super::*;
     use crate::log::tests::log_of;
