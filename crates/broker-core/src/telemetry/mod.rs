@@ -461,8 +461,8 @@ impl Telemetry {
         Some(now + TELL_DROPS_EVERY)
     }
 
-    /// Reports what had no receiver. The sessions that have something to report as well; whoever
-    /// has the number of one that has ended may report early.
+    /// Reports what had no receiver. Answers the sessions that have something to report as well; a
+    /// session with the number of one that has ended may report early.
     pub(crate) fn take_unreported(&mut self, now: Instant) -> Vec<SessionId> {
         self.is_report_due = false;
         self.events.extend(self.drops.take_unreported(now));
