@@ -99,14 +99,14 @@ impl Shard {
         topic: TopicName<'_>,
     ) -> Result<Flow, Fault> {
         if self.telemetry.tracer.is_on() {
-            return self.take_traced(now, id, session_id, publish, topic);
+            return self.take_in_trace(now, id, session_id, publish, topic);
         }
-        self.take_untraced(now, id, session_id, publish, topic)
+        self.take_in(now, id, session_id, publish, topic)
     }
 
     /// Shows the packet in traces, once although it may be put back.
     #[cold]
-    fn take_traced(
+    fn take_in_trace(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -116,14 +116,14 @@ impl Shard {
     ) -> Result<Flow, Fault> {
         let before = self.telemetry.tracer.waiting();
         self.trace_publish(session_id, publish, topic);
-        let flow = self.take_untraced(now, id, session_id, publish, topic);
+        let flow = self.take_in(now, id, session_id, publish, topic);
         if matches!(flow, Ok(Flow::Requeue)) {
             self.telemetry.tracer.put_back(before);
         }
         flow
     }
 
-    fn take_untraced(
+    fn take_in(
         &mut self,
         now: Instant,
         id: ConnectionId,
