@@ -189,9 +189,10 @@ impl Incident {
             reason_code: Some(reason.declared().0),
             count: *count,
             received_at: numbers.map(|numbers| now.before(numbers.waited)),
-            publisher: match has_receiver {
-                true => publisher.map(text),
-                false => client.clone(),
+            publisher: if has_receiver {
+                publisher.map(text)
+            } else {
+                client.clone()
             },
             subscriber: client.filter(|_| has_receiver),
             topic: (!topic.is_empty()).then(|| text(topic)),
