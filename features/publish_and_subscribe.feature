@@ -67,7 +67,7 @@ Feature: Publishing and subscribing
   # [MQTT-3.4.2-1]
   Scenario: A publisher learns that its topic has no subscriber
     Given editor connects
-    Then editor learns that nobody subscribes to the topic when it publishes "hello?" to "void" at QoS 1
+    Then editor learns that no client subscribes to the topic when it publishes "hello?" to "void" at QoS 1
     When phone connects
     And phone subscribes to "void"
     Then editor learns that all is well when it publishes "hello?" to "void" at QoS 1

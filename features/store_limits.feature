@@ -85,7 +85,7 @@ Feature: Limits of what is kept
     Then machine sooner or later learns that a quota is exceeded when it publishes "16" to "log" at QoS 1
     When I run `unbroken sessions rm --data DATA phone`
     Then its output mentions "removed phone"
-    And machine sooner or later learns that nobody subscribes to the topic when it publishes "17" to "log" at QoS 1
+    And machine sooner or later learns that no client subscribes to the topic when it publishes "17" to "log" at QoS 1
     When tablet connects with a persistent session
     And tablet subscribes to "log" at QoS 1
     Then machine sooner or later learns that all is well when it publishes "18" to "log" at QoS 1

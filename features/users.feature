@@ -315,7 +315,7 @@ Feature: Users and roles in the store
     And its output mentions "deny publish plant/alarm"
     When I run `unbroken rule remove --data DATA crew deny publish plant/alarm`
     Then it ends with code 0
-    And probe learns that nobody subscribes to the topic when it publishes "2" to "plant/alarm" at QoS 1
+    And probe learns that no client subscribes to the topic when it publishes "2" to "plant/alarm" at QoS 1
     When I run `unbroken rule remove --data DATA crew deny publish plant/alarm`
     Then it ends with code 1
     When I run `unbroken role remove --data DATA crew`

@@ -70,7 +70,9 @@ pub use policy::{
 };
 pub use position::{Frontier, Position};
 pub use rates::{RateLimits, RatePlace, RateRefusal, RateScope, Rates};
-pub use reason::{CloseCause, Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
+pub use reason::{
+    CloseCause, Disconnection, DropPlace, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent,
+};
 pub use retained::{RetainedPage, TopicLevel, TopicLevels, WantedRetained};
 pub use session::{
     ClientInfo, Page, Place, SessionInfo, SleepingSession, SubscriptionInfo, Wanted,

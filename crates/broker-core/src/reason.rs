@@ -47,6 +47,19 @@ pub enum DropReason {
     StoreFailed = 12,
 }
 
+/// Where on its way a message was when it was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum DropPlace {
+    /// At its publisher: the broker did not take it in.
+    Publisher,
+    /// In the broker, which had taken it in, and not for one receiver: it was to be retained, or a
+    /// shared group has no member for it.
+    Broker,
+    /// At a receiver.
+    Receiver,
+}
+
 impl DropReason {
     /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 13] = [
@@ -132,6 +145,16 @@ pub enum Disconnection {
         detail: Cow<'static, str>,
     },
 }
+
+impl Disconnection {
+    /// Whether the time is over for which the client was authenticated.
+    pub fn is_expiry(&self) -> bool {
+        matches!(self, Self::ByBroker { detail, .. } if detail == GRANT_IS_OVER)
+    }
+}
+
+pub(crate) const GRANT_IS_OVER: &str =
+    "its token has expired: the time for which it was authenticated is over";
 
 /// What a client sends of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use shard_bus::{Broker, Client, connect, join, publish, subscribe};
 use unbroken_broker_core::{
-    Actions, Ceiling, Claims, Effect, Grant, Input, Member, Policy, Role, Rule, RuleSet,
+    Actions, Ceiling, Claims, Effect, Event, Grant, Input, Member, Policy, Role, Rule, RuleSet,
 };
 use unbroken_mqtt_proto::{Connect, Packet, Properties, QoS, Version, Will};
 
@@ -49,6 +49,9 @@ fn a_connection_ends_with_its_token_and_the_will_is_published() {
             assert!(broker.is_open(client));
             broker.advance(Duration::from_mins(1));
             assert!(!broker.is_open(client), "{version:?}");
+            let is_expiry =
+                |event: &Event| matches!(event, Event::Disconnected { why, .. } if why.is_expiry());
+            assert_eq!(broker.events.iter().filter(|it| is_expiry(it)).count(), 1);
             let last: &[&str] = match version {
                 Version::V5 => &["DISCONNECT 87"],
                 _ => &[],

@@ -59,7 +59,7 @@ fn of(client_id: Option<&str>) -> WantedSubscriptions {
 }
 
 #[test]
-fn whoever_stays_is_on_one_page_whatever_its_size() {
+fn a_client_that_stays_is_on_one_page_whatever_its_size() {
     for (shards, most) in [(1, 1), (1, 7), (3, 2), (3, 1_000)] {
         let mut broker = Broker::new(shards);
         let mut clients = Vec::new();

@@ -80,8 +80,18 @@ fn a_publisher_is_followed_to_receivers_on_all_shards() {
     publish(&mut broker, publisher, "t/0", QoS::AtMostOnce);
     assert!(take(&mut broker).is_empty(), "there is no trace");
     begin(&mut broker, &of_client("publisher"));
+    let away = stay(&mut broker, "away", true);
+    subscribe(&mut broker, away, "t/#", QoS::AtMostOnce);
+    broker.cut(away);
     publish(&mut broker, publisher, "t/1", QoS::AtMostOnce);
     let steps = take(&mut broker);
+    let dropped = steps
+        .iter()
+        .filter(|one| matches!(one.step, TraceStep::Dropped { .. }));
+    let dropped: Vec<_> = dropped
+        .map(|one| (one.client_id.as_deref(), one.publisher.as_deref()))
+        .collect();
+    assert_eq!(dropped, [(Some("away"), Some("publisher"))]);
     let sent = steps
         .iter()
         .filter(|one| matches!(one.step, TraceStep::Sent { .. }));
@@ -99,7 +109,7 @@ fn a_publisher_is_followed_to_receivers_on_all_shards() {
         TraceStep::Matched { receivers, .. } => Some(*receivers),
         _ => None,
     });
-    assert_eq!(matched.sum::<usize>(), 6, "each shard says its own");
+    assert_eq!(matched.sum::<usize>(), 7, "each shard says its own");
     for shard in &mut broker.shards {
         shard.end_trace(1);
     }
@@ -128,6 +138,54 @@ fn a_receiver_sees_its_copies_wait_and_its_drops_by_name() {
     stay(&mut broker, "away", false);
     let steps = names(&take(&mut broker));
     assert_eq!(steps, ["connected away", "sent away"]);
+}
+
+#[test]
+fn a_publisher_sees_what_ends_with_the_session_of_a_receiver() {
+    let mut broker = Broker::new(1);
+    let away = stay(&mut broker, "away", true);
+    subscribe(&mut broker, away, "t/#", QoS::AtLeastOnce);
+    broker.cut(away);
+    let publisher = join(&mut broker, "publisher");
+    begin(&mut broker, &of_client("publisher"));
+    publish(&mut broker, publisher, "t/1", QoS::AtLeastOnce);
+    take(&mut broker);
+    join(&mut broker, "away");
+    let steps = take(&mut broker);
+    assert_eq!(names(&steps), ["dropped away"]);
+    assert_eq!(steps[0].topic.as_deref(), Some("t/1"));
+}
+
+#[test]
+fn a_message_that_is_put_back_is_shown_once() {
+    let mut broker = Broker::new(3);
+    let publishers: Vec<_> = (0..3)
+        .map(|n| join(&mut broker, &format!("p{n}")))
+        .collect();
+    begin(&mut broker, &of_client("p0"));
+    // Room for it is asked for at the shard that has its topic.
+    for number in 0..8 {
+        let topic = format!("t/{number}");
+        let packet = Packet::Publish(Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: true,
+            topic: &topic,
+            packet_id: None,
+            properties: Properties::EMPTY,
+            payload: b"payload",
+        });
+        broker.send(publishers[0], packet);
+        broker.deliver_messages();
+    }
+    let steps = take(&mut broker);
+    let received = |one: &&Traced| matches!(one.step, TraceStep::Published { .. });
+    assert_eq!(
+        steps.iter().filter(received).count(),
+        8,
+        "{:?}",
+        names(&steps)
+    );
 }
 
 #[test]

@@ -248,7 +248,7 @@ pub(crate) const LOG_PAUSE: Duration = Duration::from_millis(5);
 pub(crate) const LISTENERS: u16 = 1_024;
 
 /// Commands that read the running broker's directory at the same time: a thread each, and the disk
-/// space of a snapshot. Beyond it a command is refused.
+/// space of a snapshot. Beyond it a command is refused. Traces are not among them: [`TRACES`].
 pub(crate) const CONTROL_CONNECTIONS: usize = 4;
 
 /// Bytes of a request of a command. The longest has a key of 65,535 bytes, in base64.

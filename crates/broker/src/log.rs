@@ -72,12 +72,12 @@ fn level_of(event: &Event) -> Level {
 
 fn level_of_end(why: &Disconnection) -> Level {
     match why {
+        _ if why.is_expiry() => Level::INFO,
         Disconnection::ByBroker { reason, .. } => match reason {
             // Of all clients at once: there is a record for each listener.
             ReasonCode::ServerShuttingDown => Level::DEBUG,
             ReasonCode::SessionTakenOver
             | ReasonCode::KeepAliveTimeout
-            | ReasonCode::MaximumConnectTime
             | ReasonCode::AdministrativeAction => Level::INFO,
             _ => Level::WARN,
         },
@@ -454,6 +454,8 @@ pub(crate) mod tests {
     use std::io::{Read as _, Seek as _, SeekFrom};
     use std::sync::{Arc, Mutex};
 
+    use unbroken_broker_core::DropPlace;
+
     use super::*;
 
     /// The log of `done`.
@@ -540,13 +542,22 @@ pub(crate) mod tests {
                 detail: "words".into(),
             },
         };
+        let expired = Event::Disconnected {
+            client_id: Arc::from("c"),
+            why: Disconnection::ByBroker {
+                reason: ReasonCode::NotAuthorized,
+                sent: None,
+                detail: "its token has expired: the time for which it was authenticated is over"
+                    .into(),
+            },
+        };
         let dropped = |reason| Event::Dropped {
             client_id: Arc::from("c"),
             topic: "t".into(),
             reason,
             count: 1,
             full: None,
-            has_receiver: true,
+            place: DropPlace::Receiver,
             numbers: None,
         };
         for (event, level) in [
@@ -554,6 +565,8 @@ pub(crate) mod tests {
             (ended(ReasonCode::KeepAliveTimeout), " INFO "),
             (ended(ReasonCode::AdministrativeAction), " INFO "),
             (ended(ReasonCode::ProtocolError), " WARN "),
+            (ended(ReasonCode::NotAuthorized), " WARN "),
+            (expired, " INFO "),
             (ended(ReasonCode::ServerShuttingDown), ""),
             (dropped(DropReason::NotConnected), " INFO "),
             (dropped(DropReason::QueueFull), " WARN "),
@@ -574,7 +587,7 @@ pub(crate) mod tests {
                 reason: DropReason::SessionEnded,
                 count: 3,
                 full: None,
-                has_receiver: true,
+                place: DropPlace::Receiver,
                 numbers: None,
             };
             log_of(|| event(&dropped))

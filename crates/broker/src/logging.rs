@@ -83,7 +83,7 @@ impl Logging {
         let _ = tracing_subscriber::registry()
             .with(filter)
             .with(layer(format, queued))
-            .with(recent::Remember)
+            .with(recent::Remember(recent_logs()))
             .try_init();
         Ok(Self {
             filter: handle,

@@ -28,7 +28,7 @@ pub(crate) enum Notice {
 
 /// What a signal requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(not(unix), expect(dead_code, reason = "nobody can ask there yet"))]
+#[cfg_attr(not(unix), expect(dead_code, reason = "it cannot be asked there yet"))]
 pub(crate) enum Signal {
     /// End in good order: SIGTERM, SIGINT.
     Terminate,

@@ -47,12 +47,14 @@ pub(crate) struct Record {
 }
 
 impl Honest {
-    pub(crate) fn start(address: SocketAddr, login: Option<(&str, &str)>) -> Self {
+    /// `is_calm`: the attack begins [later](Self::before_the_attack).
+    pub(crate) fn start(address: SocketAddr, login: Option<(&str, &str)>, is_calm: bool) -> Self {
         let mut connect = Connect::v5("honest").keep_alive(60);
         if let Some((user, password)) = login {
             connect = connect.user_name(user).password(password);
         }
         let signals = Arc::<Signals>::default();
+        signals.is_calm.store(is_calm, Ordering::Relaxed);
         let asked = Arc::clone(&signals);
         let thread = thread::spawn(move || {
             let mut record = Record::default();
@@ -72,9 +74,8 @@ impl Honest {
         Self { signals, thread }
     }
 
-    /// Lets it be for this time, which counts apart.
+    /// Lets it be for this time. It counts apart from what comes then, as does the time before.
     pub(crate) fn before_the_attack(&self, time: Duration) {
-        self.signals.is_calm.store(true, Ordering::Relaxed);
         thread::sleep(time);
         self.signals.is_calm.store(false, Ordering::Relaxed);
     }

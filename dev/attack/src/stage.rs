@@ -130,9 +130,13 @@ impl Stage {
     }
 
     pub(crate) fn around(broker: Broker) -> Self {
+        Self::around_calm(broker, false)
+    }
+
+    fn around_calm(broker: Broker, is_calm: bool) -> Self {
         let login = broker.has_passwords().then_some((USER, PASSWORD));
         Self {
-            honest: Honest::start(broker.address, login),
+            honest: Honest::start(broker.address, login, is_calm),
             broker,
             begin: Instant::now(),
         }
@@ -140,8 +144,9 @@ impl Stage {
 
     /// The same, and in a whole attack the honest client has the broker to itself at first.
     pub(crate) fn set_with_lead_in(setup: Setup, scale: Scale) -> Result<Self, BrokerError> {
-        let mut stage = Self::set(setup)?;
-        if scale.seconds >= WHOLE_SECONDS {
+        let is_whole = scale.seconds >= WHOLE_SECONDS;
+        let mut stage = Self::around_calm(Broker::start(setup)?, is_whole);
+        if is_whole {
             stage.honest.before_the_attack(LEAD_IN);
         }
         stage.begin = Instant::now();

@@ -1,7 +1,7 @@
 //! One incident: messages of one publisher that did not arrive as they were sent, for one reason.
 
 use serde::{Deserialize, Serialize};
-use unbroken_broker::handle::{DropReason, Event, FaultPlace, Numbers};
+use unbroken_broker::handle::{DropPlace, DropReason, Event, FaultPlace, Numbers};
 use utoipa::ToSchema;
 
 use crate::limits::INCIDENT_TEXT_MAX;
@@ -165,38 +165,43 @@ impl Incident {
             topic,
             reason,
             count,
-            has_receiver,
+            place,
             numbers,
             ..
         } = event
         else {
             return None;
         };
-        let hop = if *has_receiver {
-            Hop::BrokerToSubscriber
-        } else {
-            Hop::PublisherToBroker
+        let hop = match place {
+            DropPlace::Publisher => Hop::PublisherToBroker,
+            DropPlace::Receiver => Hop::BrokerToSubscriber,
+            _ => Hop::InBroker,
         };
-        let client = Some(text(client_id));
-        let numbers = numbers.as_deref();
+        let has_receiver = *place == DropPlace::Receiver;
+        // Of messages of several lanes the event names one publisher, and it is not the only one.
+        let is_told = |numbers: &&Numbers| numbers.count == *count;
+        let numbers = numbers.as_deref().filter(is_told);
+        let is_one = *place != DropPlace::Broker || *count == 1 || numbers.is_some();
+        let client = is_one.then(|| text(client_id));
         let publisher = numbers.and_then(|numbers| numbers.publisher.as_deref());
         Some(Self {
             reason: reason.name().to_owned(),
             reason_code: Some(reason.declared().0),
             count: *count,
             received_at: numbers.map(|numbers| now.before(numbers.waited)),
-            publisher: match has_receiver {
-                true => publisher.map(text),
-                false => client.clone(),
+            publisher: if has_receiver {
+                publisher.map(text)
+            } else {
+                client.clone()
             },
-            subscriber: client.filter(|_| *has_receiver),
+            subscriber: client.filter(|_| has_receiver),
             topic: (!topic.is_empty()).then(|| text(topic)),
             qos: numbers.map(|numbers| numbers.qos as u8),
             lane: numbers.map(|numbers| hex(numbers.lane)),
             epoch: numbers.map(|numbers| numbers.epoch),
             first: numbers.map(|numbers: &Numbers| numbers.first),
             last: numbers.map(|numbers| numbers.last),
-            ..Self::new("dropped", severity(*reason, *has_receiver), hop, now)
+            ..Self::new("dropped", severity(*reason, has_receiver), hop, now)
         })
     }
 
@@ -318,6 +323,9 @@ impl Incident {
         let fate = match (self.kind.as_str(), &self.subscriber) {
             ("dropped", Some(subscriber)) => {
                 format!("not delivered to {subscriber}: {}", self.reason)
+            }
+            ("dropped", None) if self.hop == Hop::InBroker => {
+                format!("not kept, and had no receiver: {}", self.reason)
             }
             ("dropped", None) => format!("not accepted: {}", self.reason),
             ("not-judged", _) => format!("not judged: {}", self.reason),

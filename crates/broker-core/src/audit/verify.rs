@@ -127,7 +127,7 @@ impl Audit {
         let verdict = lane.ledger.observe(arrival, lane.clock, limits, &Xxh3);
         if arrival.fits {
             lane.seen = lane.seen.max(arrival.number.saturating_add(1));
-            lane.proof.open_since.get_or_insert(publication.stamp);
+            lane.proof.note_arrival(arrival.number, publication.stamp);
         }
         let totals = &mut telemetry.audit().publishers;
         match verdict {

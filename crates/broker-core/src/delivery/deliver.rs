@@ -281,7 +281,7 @@ impl Deliverer<'_> {
     #[inline]
     fn sent(&mut self, session_id: SessionId, item: &Item<'_>, qos: QoS) {
         let publication = &item.publication;
-        // That was published long before its receiver asked for it.
+        // A retained message was published long before its receiver asked for it.
         if !item.is_retained_copy {
             self.telemetry.sent_after(self.now, publication.stamp);
         }

@@ -13,10 +13,10 @@ use crate::audit::receipt::News;
 use crate::connection::{HeldCopy, LastWords};
 use crate::ids::{SessionId, StoreId};
 use crate::message::Publication;
-use crate::reason::DropReason;
+use crate::reason::{DropPlace, DropReason};
 use crate::routing::Terms;
 use crate::session::{Delivery, Session};
-use crate::telemetry::{Dropped, Numbers};
+use crate::telemetry::{Dropped, Numbers, Parties};
 
 impl Deliverer<'_> {
     /// Counts and tells a message that this session does not get.
@@ -42,11 +42,18 @@ impl Deliverer<'_> {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
+        let parties = Parties {
+            client_id: Some(&session.client_id),
+            user: session.user(),
+            publisher: None,
+        };
+        self.telemetry
+            .trace_dropped(parties, publication.topic, reason);
         let drop = Dropped {
             client_id: &session.client_id,
             message: publication,
             publisher: Some(&session.client_id),
-            has_receiver: false,
+            place: DropPlace::Publisher,
             reason,
             full,
         };
@@ -66,11 +73,18 @@ impl Deliverer<'_> {
         let Some(session) = self.sessions.get_mut(session_id) else {
             return;
         };
+        let parties = Parties {
+            client_id: Some(&session.client_id),
+            user: session.user(),
+            publisher,
+        };
+        self.telemetry
+            .trace_dropped(parties, publication.topic, reason);
         let drop = Dropped {
             client_id: &session.client_id,
             message: publication,
             publisher,
-            has_receiver: true,
+            place: DropPlace::Receiver,
             reason,
             full: None,
         };
@@ -199,12 +213,19 @@ impl Deliverer<'_> {
             topic.push_str(delivery.message.topic());
             let publication = delivery.message.publication();
             let publisher = delivery.message.publisher();
-            Numbers::add(&mut numbers, Numbers::of(&publication, publisher, self.now));
+            let parties = Parties {
+                client_id: Some(client_id),
+                user: None,
+                publisher,
+            };
+            self.telemetry
+                .trace_dropped(parties, publication.topic, reason);
+            Numbers::add(&mut numbers, &publication, publisher, self.now);
             delivery.news(News::Dropped(reason), self.audit.findings());
             self.end(delivery);
         }
         self.telemetry
-            .dropped_together(client_id, &topic, reason, (count, aside), numbers);
+            .report_together(client_id, &topic, reason, (count, aside), numbers);
         count
     }
 
@@ -238,7 +259,7 @@ impl Deliverer<'_> {
         let mounted = client.mount.as_ref().map(|mount| mount.topic(topic));
         let topic = mounted.as_deref().unwrap_or(topic);
         self.telemetry
-            .dropped_together(&client.id, topic, reason, (count, aside), None);
+            .dropped_together(&client.id, topic, reason, (count, aside));
     }
 }
 

@@ -76,7 +76,6 @@ impl Deliverer<'_> {
             return false;
         };
         let (number, again) = (delivery.number, delivery.again);
-        let traced = traced(self.telemetry, &delivery);
         let publication = delivery.message.publication();
         let cost = publication.cost();
         self.telemetry.unqueued(cost);
@@ -102,23 +101,28 @@ impl Deliverer<'_> {
         } else {
             let frames = &mut self.deliveries.frames;
             match write_delivery(frames, &mut writer, &delivery, qos, self.now) {
-                Ok(start) => match session.outbox.begin(qos, delivery) {
-                    Ok(packet_id) => {
-                        writer.finish_publish(start, packet_id, again);
-                        if session.is_durable() {
-                            self.sessions.touch_sent(session_id, packet_id);
+                Ok(start) => {
+                    let traced = traced(self.telemetry, &delivery);
+                    match session.outbox.begin(qos, delivery) {
+                        Ok(packet_id) => {
+                            writer.finish_publish(start, packet_id, again);
+                            if session.is_durable() {
+                                self.sessions.touch_sent(session_id, packet_id);
+                            }
+                            self.settle(session_id, number, Fate::Sent);
+                            self.telemetry.sent_publish();
+                            if let Some(message) = traced {
+                                self.trace_sent(session_id, qos, &message);
+                            }
                         }
-                        self.settle(session_id, number, Fate::Sent);
-                        self.telemetry.sent_publish();
-                        self.trace_sent(session_id, qos, traced.as_ref());
+                        Err(delivery) => {
+                            writer.take_back(start);
+                            session.outbox.put_back(qos, delivery);
+                            self.telemetry.queued(cost);
+                            return false;
+                        }
                     }
-                    Err(delivery) => {
-                        writer.take_back(start);
-                        session.outbox.put_back(qos, delivery);
-                        self.telemetry.queued(cost);
-                        return false;
-                    }
-                },
+                }
                 Err(reason) => self.drop_settled(session_id, delivery, reason, Fate::Dropped),
             }
         }
@@ -158,13 +162,13 @@ impl Deliverer<'_> {
                 dup,
             }) => {
                 let (number, again) = (message.number, message.again);
-                let traced = traced(self.telemetry, message);
                 let publication = message.message.publication();
                 let (access, frames) = (&mut *self.access, &mut self.deliveries.frames);
                 let start = may_leave(access, to, &publication, !dup, self.now)
                     .and_then(|()| write_delivery(frames, &mut writer, message, qos, self.now));
                 match start {
                     Ok(start) => {
+                        let traced = traced(self.telemetry, message);
                         // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
                         writer.finish_publish(start, packet_id, dup || again);
                         if dup {
@@ -173,7 +177,9 @@ impl Deliverer<'_> {
                             self.settle(session_id, number, Fate::Sent);
                         }
                         self.telemetry.sent_publish();
-                        self.trace_sent(session_id, qos, traced.as_ref());
+                        if let Some(message) = traced {
+                            self.trace_sent(session_id, qos, &message);
+                        }
                     }
                     // The client now takes smaller packets than before: as if it had been
                     // delivered [MQTT-3.1.2-25].
@@ -190,11 +196,10 @@ impl Deliverer<'_> {
         true
     }
 
-    fn trace_sent(&mut self, session: SessionId, qos: QoS, traced: Option<&Arc<Message>>) {
-        if let Some(message) = traced {
-            let step = TraceStep::Sent { qos };
-            self.trace_copy(session, message.publisher(), &message.publication(), &step);
-        }
+    #[cold]
+    fn trace_sent(&mut self, session: SessionId, qos: QoS, message: &Message) {
+        let step = TraceStep::Sent { qos };
+        self.trace_copy(session, message.publisher(), &message.publication(), &step);
     }
 }
 
@@ -222,6 +227,7 @@ impl Session {
 }
 
 /// The message, if steps of it may be traced.
+#[inline]
 fn traced(telemetry: &Telemetry, delivery: &Delivery) -> Option<Arc<Message>> {
     let is_traced = telemetry.tracer.is_on();
     is_traced.then(|| Arc::clone(&delivery.message))

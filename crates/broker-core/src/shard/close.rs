@@ -221,6 +221,7 @@ impl Shard {
     /// Takes a connection out of the table; what it still had to say is in it.
     pub(crate) fn forget_connection(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
         let mut connection = self.connections.close(id)?;
+        self.telemetry.closed(id);
         if let Some(answered) = connection.take_retain_answer() {
             self.release_reserved(&answered);
         }
@@ -369,7 +370,7 @@ impl Shard {
         let telemetry = &mut self.telemetry;
         let ledger = &mut session.ledger;
         let aside = ledger.refused_entries(telemetry.audit(), unread);
-        telemetry.dropped_together(&client_id, "", reason, (unread, aside), None);
+        telemetry.dropped_together(&client_id, "", reason, (unread, aside));
         let findings = self.audit.findings();
         ledger.close(&client_id, &fates, telemetry.audit(), findings);
         self.auditor(now)

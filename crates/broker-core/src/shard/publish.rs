@@ -98,12 +98,42 @@ impl Shard {
         publish: &Publish<'_>,
         topic: TopicName<'_>,
     ) -> Result<Flow, Fault> {
+        if self.telemetry.tracer.is_on() {
+            return self.take_in_trace(now, id, session_id, publish, topic);
+        }
+        self.take_in(now, id, session_id, publish, topic)
+    }
+
+    /// Shows the packet in traces, once although it may be put back.
+    #[cold]
+    fn take_in_trace(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        publish: &Publish<'_>,
+        topic: TopicName<'_>,
+    ) -> Result<Flow, Fault> {
+        let before = self.telemetry.tracer.waiting();
+        self.trace_publish(session_id, publish, topic);
+        let flow = self.take_in(now, id, session_id, publish, topic);
+        if matches!(flow, Ok(Flow::Requeue)) {
+            self.telemetry.tracer.put_back(before);
+        }
+        flow
+    }
+
+    fn take_in(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        publish: &Publish<'_>,
+        topic: TopicName<'_>,
+    ) -> Result<Flow, Fault> {
         check_topic(&self.options.limits, topic)?;
         if self.must_wait(now, id, topic) {
             return Ok(Flow::Requeue);
-        }
-        if self.telemetry.tracer.is_on() {
-            self.trace_publish(session_id, publish, topic);
         }
         let again = self.came_again(id, publish, topic.as_str());
         let flow = self.take_publish(now, id, session_id, publish, topic.as_str());

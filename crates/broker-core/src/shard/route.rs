@@ -37,7 +37,7 @@ use crate::limits::BUNDLED_FOR_MAX;
 use crate::mesh::{Awaited, MeshMessage};
 use crate::message::Message;
 use crate::placement;
-use crate::reason::DropReason;
+use crate::reason::{DropPlace, DropReason};
 use crate::routing::{Grant, Routed, Terms};
 use crate::session::{Delivery, Identifiers, Session};
 use crate::shard::audit::carry_out;
@@ -342,8 +342,8 @@ impl Shard {
         let drop = Dropped {
             client_id: &client_id,
             message: &item.publication,
-            publisher: Some(&client_id),
-            has_receiver: false,
+            publisher: item.publisher,
+            place: DropPlace::Broker,
             reason,
             full: share,
         };

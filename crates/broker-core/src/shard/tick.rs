@@ -20,7 +20,7 @@ use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::mesh::MeshMessage;
 use crate::message::{Message, Publication};
 use crate::position::Frontier;
-use crate::reason::{DropReason, Fault};
+use crate::reason::{DropReason, Fault, GRANT_IS_OVER};
 use crate::shard::Shard;
 use crate::shard::turn::NEXT_TURN;
 use crate::telemetry::{About, STORE, Stats, VERDICT, sentence};
@@ -137,8 +137,8 @@ impl Shard {
     fn check_grant(&mut self, now: Instant, id: ConnectionId) {
         let until = self.connections.get(id).and_then(Connection::vouched_until);
         if until.is_some_and(|until| until <= now) {
-            let detail = "its token has expired: the time for which it was authenticated is over";
-            self.disconnect(now, id, Fault::new(ReasonCode::NotAuthorized, detail));
+            let fault = Fault::new(ReasonCode::NotAuthorized, GRANT_IS_OVER);
+            self.disconnect(now, id, fault);
         }
     }
 

@@ -28,9 +28,9 @@ impl Shard {
         self.telemetry.tracer.end(number);
     }
 
-    /// Takes the steps of all traces since the last call, and how many are missing among them
-    /// because there were too many. To be called at the end of each turn.
-    pub fn take_traced(&mut self) -> (Vec<Traced>, u64) {
+    /// Takes the steps of all traces since the last call, and of which trace how many are missing
+    /// among them because there were too many. To be called at the end of each turn.
+    pub fn take_traced(&mut self) -> (Vec<Traced>, Vec<(u64, u64)>) {
         self.telemetry.tracer.take()
     }
 }

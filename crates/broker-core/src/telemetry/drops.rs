@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::message::Publication;
 use crate::option_box::OptionBox;
-use crate::reason::DropReason;
+use crate::reason::{DropPlace, DropReason};
 use crate::telemetry::{Event, Numbers};
 
 /// What was dropped for each reason since it was last reported. Of most sessions nothing ever was,
@@ -26,7 +26,7 @@ struct DropTally {
     topic: String,
     /// The session that was full, of what was refused for one.
     full: Option<Arc<str>>,
-    has_receiver: bool,
+    place: DropPlace,
     /// Of those that are not reported.
     numbers: Option<Numbers>,
 }
@@ -34,12 +34,11 @@ struct DropTally {
 /// One message that is not delivered.
 #[derive(Debug)]
 pub(crate) struct Dropped<'a> {
-    /// Whose: the receiver, or the publisher if it had no receiver yet.
+    /// Whose: the receiver at [`DropPlace::Receiver`], the publisher elsewhere.
     pub(crate) client_id: &'a Arc<str>,
     pub(crate) message: &'a Publication<'a>,
     pub(crate) publisher: Option<&'a Arc<str>>,
-    /// Whether the client is the receiver.
-    pub(crate) has_receiver: bool,
+    pub(crate) place: DropPlace,
     pub(crate) reason: DropReason,
     /// The client of the session for which it was refused, if it was full.
     pub(crate) full: Option<&'a Arc<str>>,
@@ -51,9 +50,8 @@ impl DropTallies {
         let is_same = |tally: &&mut DropTally| {
             tally.reason == drop.reason
                 && tally.full.is_some() == drop.full.is_some()
-                && tally.has_receiver == drop.has_receiver
+                && tally.place == drop.place
         };
-        let numbers = Numbers::of(drop.message, drop.publisher, now);
         let tallies = self.0.get_or_insert_default();
         let Some(tally) = tallies.iter_mut().find(is_same) else {
             tallies.push(DropTally {
@@ -63,7 +61,7 @@ impl DropTallies {
                 client_id: Arc::clone(drop.client_id),
                 topic: String::new(),
                 full: drop.full.cloned(),
-                has_receiver: drop.has_receiver,
+                place: drop.place,
                 numbers: None,
             });
             return Some(Event::Dropped {
@@ -72,16 +70,21 @@ impl DropTallies {
                 reason: drop.reason,
                 count: 1,
                 full: drop.full.cloned(),
-                has_receiver: drop.has_receiver,
-                numbers: numbers.map(Box::new),
+                place: drop.place,
+                numbers: Numbers::of(drop.message, drop.publisher, now).map(Box::new),
             });
         };
         tally.unreported += 1;
-        tally.client_id = Arc::clone(drop.client_id);
-        tally.full = drop.full.cloned();
+        // Names are shared by all shards: to count a reference costs more than to look.
+        if !Arc::ptr_eq(&tally.client_id, drop.client_id) {
+            tally.client_id = Arc::clone(drop.client_id);
+        }
+        if tally.full.as_ref().map(Arc::as_ptr) != drop.full.map(Arc::as_ptr) {
+            tally.full = drop.full.cloned();
+        }
         tally.topic.clear();
         tally.topic.push_str(drop.message.topic);
-        Numbers::add(&mut tally.numbers, numbers);
+        Numbers::add(&mut tally.numbers, drop.message, drop.publisher, now);
         (now.saturating_duration_since(tally.reported) >= TELL_DROPS_EVERY)
             .then(|| tally.report(now))
     }
@@ -109,7 +112,7 @@ impl DropTally {
             reason: self.reason,
             count: std::mem::take(&mut self.unreported),
             full: self.full.clone(),
-            has_receiver: self.has_receiver,
+            place: self.place,
             numbers: self.numbers.take().map(Box::new),
         }
     }

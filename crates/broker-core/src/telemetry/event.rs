@@ -8,7 +8,9 @@ use unbroken_mqtt_proto::{QoS, ReasonCode, Version};
 
 use crate::message::Publication;
 use crate::policy::Denial;
-use crate::reason::{Disconnection, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent};
+use crate::reason::{
+    Disconnection, DropPlace, DropReason, FaultKind, FaultPlace, LaneRefusal, Sent,
+};
 
 /// Something that happened to a client or a message and that an operator can find by the client's
 /// id.
@@ -107,7 +109,7 @@ pub enum Event {
     /// Messages were not delivered. Told at once, then at most once a second for a session and
     /// reason.
     Dropped {
-        /// Whose: the receiver, or the publisher if it had no receiver yet.
+        /// Whose: the receiver at [`DropPlace::Receiver`], the publisher elsewhere.
         client_id: Arc<str>,
         /// The newest one's topic; empty if it is not known: it lies on disk and was not read.
         topic: Box<str>,
@@ -118,8 +120,8 @@ pub enum Event {
         /// The client of the session for which the newest was refused to its publisher, if it was
         /// full.
         full: Option<Arc<str>>,
-        /// Whether the client is the receiver.
-        has_receiver: bool,
+        /// Where.
+        place: DropPlace,
         /// Which messages; `None` if that is not known: they have no number, or lie on disk.
         numbers: Option<Box<Numbers>>,
     },
@@ -141,8 +143,8 @@ pub enum Event {
         /// The topic of the message that shows it, if there is one.
         topic: Option<Box<str>>,
     },
-    /// A publisher that stamps its messages has sent one again for a receiver that asked for it,
-    /// in a lane that had lost some.
+    /// A publisher that stamps its messages has sent one again that was lost, for a receiver that
+    /// asked for it. Told once for each loss.
     SentAgain {
         /// Who.
         client_id: Arc<str>,
@@ -245,6 +247,9 @@ pub struct Numbers {
     pub first: u64,
     /// The highest number; those between may be other messages.
     pub last: u64,
+    /// How many messages these are. Of messages of several lanes only those of the newest lane,
+    /// since the lane last changed.
+    pub count: u64,
     /// Of the newest, as it was published.
     pub qos: QoS,
     /// How long the newest was in the broker.
@@ -265,22 +270,32 @@ impl Numbers {
             epoch: mark.epoch.0,
             first: mark.number,
             last: mark.number,
+            count: 1,
             qos: publication.qos,
             waited: now.saturating_duration_since(publication.stamp),
         })
     }
 
-    /// Adds newer ones. Of several lanes only the newest is known.
-    pub(crate) fn add(all: &mut Option<Self>, newer: Option<Self>) {
-        let Some(mut newer) = newer else {
+    /// Adds a newer message. Of several lanes only the newest is known.
+    pub(crate) fn add(
+        all: &mut Option<Self>,
+        publication: &Publication<'_>,
+        publisher: Option<&Arc<str>>,
+        now: Instant,
+    ) {
+        let Some(mark) = publication.mark else {
             return;
         };
-        if let Some(before) = all
-            && (before.lane, before.epoch) == (newer.lane, newer.epoch)
-        {
-            newer.first = newer.first.min(before.first);
-            newer.last = newer.last.max(before.last);
+        let lane = (mark.lane.value(), mark.epoch.0);
+        match all {
+            Some(all) if (all.lane, all.epoch) == lane => {
+                all.first = all.first.min(mark.number);
+                all.last = all.last.max(mark.number);
+                all.count += 1;
+                all.qos = publication.qos;
+                all.waited = now.saturating_duration_since(publication.stamp);
+            }
+            _ => *all = Self::of(publication, publisher, now),
         }
-        *all = Some(newer);
     }
 }

@@ -114,7 +114,7 @@ impl Meter {
     /// An acknowledgement is held.
     #[inline]
     pub(super) fn held(&mut self, now: Instant, connection: ConnectionId, packet_id: PacketId) {
-        // The connection of one that is followed may have ended.
+        // What is not stored for so long is not waited for.
         let is_lost = |followed: &Followed| now.duration_since(followed.since) > FOLLOWED_MAX;
         if self.followed.as_ref().is_none_or(is_lost) {
             self.followed = Some(Followed {
@@ -123,6 +123,11 @@ impl Meter {
                 since: now,
             });
         }
+    }
+
+    /// A connection has ended: what it was held for does not leave.
+    pub(super) fn closed(&mut self, connection: ConnectionId) {
+        self.followed.take_if(|one| one.connection == connection);
     }
 
     /// One that was held has left.
@@ -238,7 +243,24 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_connection_has_ended_is_followed_for_a_while_only() {
+    fn one_whose_connection_has_ended_is_not_followed() {
+        let (mut meter, mut latencies) = (Meter::default(), Latencies::default());
+        let id = |number| PacketId::new(number).expect("not 0");
+        let other = ConnectionId {
+            index: 1,
+            serial: 0,
+        };
+        let now = epoch();
+        meter.held(now, CONNECTION, id(1));
+        meter.closed(other);
+        meter.closed(CONNECTION);
+        meter.held(now, other, id(1));
+        meter.released(&mut latencies, now + LATER, (other, id(1)));
+        assert_eq!(found(&latencies.acknowledged), [(13, 1)]);
+    }
+
+    #[test]
+    fn one_that_does_not_leave_is_followed_for_a_while_only() {
         let (mut meter, mut latencies) = (Meter::default(), Latencies::default());
         let connection = CONNECTION;
         let id = |number| PacketId::new(number).expect("not 0");

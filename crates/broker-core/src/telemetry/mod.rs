@@ -43,7 +43,7 @@ use self::drops::TELL_DROPS_EVERY;
 use self::latency::Meter;
 use self::sys::Sys;
 use crate::ids::{ConnectionId, SessionId, ShardId};
-use crate::reason::DropReason;
+use crate::reason::{DropPlace, DropReason};
 
 /// The counters and events of one shard.
 #[derive(Debug, Default)]
@@ -193,6 +193,11 @@ impl Telemetry {
         packet_id: PacketId,
     ) {
         self.meter.held(now, connection, packet_id);
+    }
+
+    /// A connection has ended.
+    pub(crate) fn closed(&mut self, connection: ConnectionId) {
+        self.meter.closed(connection);
     }
 
     /// One that was held has left.
@@ -352,7 +357,7 @@ impl Telemetry {
 
 /// Messages that are not delivered.
 impl Telemetry {
-    /// A session does not get a message. `tallies` are its own.
+    /// A session does not get a message. `tallies` are its own. Its caller also sees to the trace.
     pub(crate) fn dropped(
         &mut self,
         now: Instant,
@@ -360,7 +365,6 @@ impl Telemetry {
         tallies: &mut DropTallies,
         drop: &Dropped<'_>,
     ) {
-        self.trace_drop(drop);
         let was_listed = tallies.has_unreported();
         if let Some(event) = tallies.count(now, drop) {
             self.events.push_back(event);
@@ -371,7 +375,12 @@ impl Telemetry {
 
     /// A message that was dropped has no receiver to be reported of: its publisher is named.
     pub(crate) fn dropped_of_publisher(&mut self, now: Instant, drop: &Dropped<'_>) {
-        self.trace_drop(drop);
+        let parties = Parties {
+            client_id: Some(drop.client_id),
+            user: None,
+            publisher: drop.publisher,
+        };
+        self.trace_dropped(parties, drop.message.topic, drop.reason);
         if let Some(event) = self.drops.count(now, drop) {
             self.events.push_back(event);
         }
@@ -384,8 +393,26 @@ impl Telemetry {
     }
 
     /// So many messages were dropped together, `aside` of them of the audit's own traffic and of
-    /// `$SYS`; the last one's topic is named.
+    /// `$SYS`; the last one's topic is named. Which they are is not known.
     pub(crate) fn dropped_together(
+        &mut self,
+        client_id: &Arc<str>,
+        last_topic: &str,
+        reason: DropReason,
+        (count, aside): (u64, u64),
+    ) {
+        if count > 0 && self.tracer.is_on() {
+            let parties = Parties {
+                client_id: Some(client_id),
+                ..Parties::default()
+            };
+            self.tracer.dropped(parties, last_topic, (reason, count));
+        }
+        self.report_together(client_id, last_topic, reason, (count, aside), None);
+    }
+
+    /// The same for messages whose numbers are known. Its caller also sees to the trace of each.
+    pub(crate) fn report_together(
         &mut self,
         client_id: &Arc<str>,
         last_topic: &str,
@@ -396,26 +423,23 @@ impl Telemetry {
         self.stats.dropped[reason as usize] += count;
         self.stats.dropped_aside[reason as usize] += aside;
         if count > 0 {
-            if self.tracer.is_on() {
-                let tracer = &mut self.tracer;
-                tracer.dropped(client_id, last_topic, (reason, count));
-            }
             self.events.push_back(Event::Dropped {
                 client_id: Arc::clone(client_id),
                 topic: last_topic.into(),
                 reason,
                 count,
                 full: None,
-                has_receiver: true,
+                place: DropPlace::Receiver,
                 numbers: numbers.map(Box::new),
             });
         }
     }
 
-    fn trace_drop(&mut self, drop: &Dropped<'_>) {
+    /// A message was dropped.
+    #[inline]
+    pub(crate) fn trace_dropped(&mut self, parties: Parties<'_>, topic: &str, reason: DropReason) {
         if self.tracer.is_on() {
-            let tracer = &mut self.tracer;
-            tracer.dropped(drop.client_id, drop.message.topic, (drop.reason, 1));
+            self.tracer.dropped(parties, topic, (reason, 1));
         }
     }
 
@@ -437,8 +461,8 @@ impl Telemetry {
         Some(now + TELL_DROPS_EVERY)
     }
 
-    /// Reports what had no receiver. The sessions that have something to report as well; whoever
-    /// has the number of one that has ended may report early.
+    /// Reports what had no receiver. Answers the sessions that have something to report as well; a
+    /// session with the number of one that has ended may report early.
     pub(crate) fn take_unreported(&mut self, now: Instant) -> Vec<SessionId> {
         self.is_report_due = false;
         self.events.extend(self.drops.take_unreported(now));

@@ -1,7 +1,8 @@
 //! Traces: what happens to the packets of some clients, as it happens.
 //!
 //! Invariants:
-//! - While no trace is active, a packet costs one branch ([`Tracer::is_on`]).
+//! - While no trace is active, each step of a packet or a message costs one branch
+//!   ([`Tracer::is_on`]), and nothing else.
 //! - Traces, the steps that wait to be taken, and what a step names are bounded. A step without
 //!   room is counted.
 //!
@@ -137,7 +138,6 @@ pub(crate) struct Tracer {
     traces: Vec<Trace>,
     /// Not taken yet.
     steps: Vec<Traced>,
-    missed: u64,
 }
 
 #[derive(Debug)]
@@ -146,6 +146,9 @@ struct Trace {
     filter: TraceFilter,
     /// Clients of its user that were seen.
     clients: HashSet<Arc<str>>,
+    /// Its steps that are not taken yet, and those for which there was no room beside them.
+    waiting: usize,
+    missed: u64,
 }
 
 impl Tracer {
@@ -159,6 +162,8 @@ impl Tracer {
             number,
             filter,
             clients: HashSet::new(),
+            waiting: 0,
+            missed: 0,
         });
     }
 
@@ -166,9 +171,14 @@ impl Tracer {
         self.traces.retain(|trace| trace.number != number);
     }
 
-    /// The steps since the last call, and how many are missing among them.
-    pub(crate) fn take(&mut self) -> (Vec<Traced>, u64) {
-        let missed = std::mem::take(&mut self.missed);
+    /// The steps since the last call, and how many are missing among them of which trace.
+    pub(crate) fn take(&mut self) -> (Vec<Traced>, Vec<(u64, u64)>) {
+        let take_missed = |trace: &mut Trace| {
+            trace.waiting = 0;
+            (trace.number, std::mem::take(&mut trace.missed))
+        };
+        let missed = self.traces.iter_mut().map(take_missed);
+        let missed = missed.filter(|(_, missed)| *missed > 0).collect();
         (std::mem::take(&mut self.steps), missed)
     }
 
@@ -184,10 +194,11 @@ impl Tracer {
             if !trace.is_about(parties, topic) {
                 continue;
             }
-            if self.steps.len() >= TRACED_STEPS_MAX {
-                self.missed += 1;
+            if trace.waiting >= TRACED_STEPS_MAX {
+                trace.missed += 1;
                 continue;
             }
+            trace.waiting += 1;
             let publisher = parties.publisher;
             let is_another = publisher.filter(|name| Some(*name) != parties.client_id);
             self.steps.push(Traced {
@@ -198,6 +209,26 @@ impl Tracer {
                 topic: topic.map(Into::into),
                 step: step(&trace.filter),
             });
+        }
+    }
+
+    /// Steps that are not taken yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// The PUBLISH that came behind so many steps is put back, and comes again.
+    pub(crate) fn put_back(&mut self, before: usize) {
+        let behind = self.steps.split_off(before.min(self.steps.len()));
+        for step in behind {
+            if !matches!(step.step, TraceStep::Published { .. }) {
+                self.steps.push(step);
+                continue;
+            }
+            let of_it = |trace: &&mut Trace| trace.number == step.trace;
+            if let Some(trace) = self.traces.iter_mut().find(of_it) {
+                trace.waiting -= 1;
+            }
         }
     }
 
@@ -231,14 +262,10 @@ impl Tracer {
     #[cold]
     pub(crate) fn dropped(
         &mut self,
-        client_id: &Arc<str>,
+        parties: Parties<'_>,
         topic: &str,
         (reason, count): (DropReason, u64),
     ) {
-        let parties = Parties {
-            client_id: Some(client_id),
-            ..Parties::default()
-        };
         let topic = (!topic.is_empty()).then_some(topic);
         self.step(parties, topic, |_| TraceStep::Dropped { reason, count });
     }
@@ -351,17 +378,37 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_nobody_takes_are_counted() {
+    fn a_busy_trace_leaves_a_quiet_one_its_steps() {
+        let quiet = TraceFilter {
+            topic: Some("quiet".into()),
+            ..TraceFilter::default()
+        };
+        let mut tracer = Tracer::default();
+        tracer.begin(1, TraceFilter::default());
+        tracer.begin(2, quiet);
+        let drop = (DropReason::QueueFull, 1);
+        for _ in 0..TRACED_STEPS_MAX {
+            tracer.dropped(Parties::default(), "t", drop);
+        }
+        tracer.dropped(Parties::default(), "quiet", drop);
+        let (steps, missed) = tracer.take();
+        assert_eq!(steps.last().map(|step| step.trace), Some(2));
+        assert_eq!(missed, [(1, 1)]);
+        assert_eq!(tracer.take(), (vec![], vec![]));
+    }
+
+    #[test]
+    fn steps_without_room_are_counted() {
         let mut tracer = Tracer::default();
         assert!(!tracer.is_on());
         tracer.begin(1, TraceFilter::default());
         for _ in 0..TRACED_STEPS_MAX + 3 {
-            tracer.dropped(&"a".into(), "t", (DropReason::QueueFull, 1));
+            tracer.dropped(Parties::default(), "t", (DropReason::QueueFull, 1));
         }
         let (steps, missed) = tracer.take();
-        assert_eq!((steps.len(), missed), (TRACED_STEPS_MAX, 3));
+        assert_eq!((steps.len(), missed), (TRACED_STEPS_MAX, vec![(1, 3)]));
         tracer.end(1);
-        tracer.dropped(&"a".into(), "t", (DropReason::QueueFull, 1));
+        tracer.dropped(Parties::default(), "t", (DropReason::QueueFull, 1));
         assert!(!tracer.is_on() && tracer.take().0.is_empty());
     }
 }

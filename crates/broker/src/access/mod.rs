@@ -55,7 +55,7 @@ pub(crate) struct ConfigRules {
     /// A set for each listener with an access control list.
     lists: Vec<RuleSet>,
     roles: Vec<core::Role>,
-    /// Hints about lines of the lists, until they are logged.
+    /// Hints about lines of the lists.
     remarks: Vec<Remark>,
 }
 
@@ -99,17 +99,24 @@ impl ConfigRules {
         })
     }
 
-    /// Logs the hints about lines of the lists.
+    /// Logs the hints about lines of the lists: as warnings those that were not given `before`.
     #[must_use]
-    pub(crate) fn log_remarks(mut self) -> Self {
-        for Remark { place, text } in self.remarks.drain(..) {
-            tracing::warn!(
-                %place,
-                detail = text,
-                "a line of an access control list may not mean what it seems to"
-            );
+    pub(crate) fn log_remarks(self, before: Option<&Self>) -> Self {
+        let before = before.map_or(&[][..], |before| &before.remarks);
+        for remark in &self.remarks {
+            let Remark { place, text } = remark;
+            if before.contains(remark) {
+                tracing::info!(%place, detail = text, "{DOUBTFUL_LINE}");
+            } else {
+                tracing::warn!(%place, detail = text, "{DOUBTFUL_LINE}");
+            }
         }
         self
+    }
+
+    /// Whether the rules are the same, wherever they stand.
+    pub(crate) fn has_rules_of(&self, other: &Self) -> bool {
+        (&self.lists, &self.roles) == (&other.lists, &other.roles)
     }
 
     /// The rule sets, with roles of the store beside those of the configuration.
@@ -123,10 +130,46 @@ impl ConfigRules {
     }
 }
 
+const DOUBTFUL_LINE: &str = "a line of an access control list may not mean what it seems to";
+
 /// Hints about lines of a listener's access control list that may not mean what they seem to.
 pub fn remarks(listener: &Listener) -> Result<Vec<Remark>, AclFileError> {
     match &listener.acl_file {
         Some(path) => Ok(acl_file::read(path)?.into_remarks()),
         None => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unbroken_mosquitto_files::Place;
+
+    use super::*;
+    use crate::log::tests::log_of;
+
+    #[test]
+    fn a_remark_is_a_warning_once() {
+        let rules = |lines: &[u32]| ConfigRules {
+            remarks: lines.iter().map(|line| remark(*line)).collect(),
+            ..ConfigRules::default()
+        };
+        let start = rules(&[1]);
+        let warnings = |log: &str| (log.matches(" WARN ").count(), log.matches(" INFO ").count());
+        let log = log_of(|| drop(start.clone().log_remarks(None)));
+        assert_eq!(warnings(&log), (1, 0), "{log}");
+        let log = log_of(|| drop(rules(&[1, 2]).log_remarks(Some(&start))));
+        assert_eq!(warnings(&log), (1, 1), "{log}");
+        assert!(start.has_rules_of(&rules(&[2])));
+    }
+
+    fn remark(line: u32) -> Remark {
+        Remark {
+            place: Place {
+                file: "acl".into(),
+                line,
+                column: 1,
+            },
+            text: "words".to_owned(),
+        }
     }
 }

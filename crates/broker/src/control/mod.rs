@@ -15,12 +15,12 @@
 
 mod protocol;
 mod remote;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -37,12 +37,11 @@ use self::protocol::{Answer, Request};
 pub use self::remote::{ReloadError, Remote, RemoteError, Who};
 use crate::bounds::{
     ACCEPT_PAUSE, CONTROL_CONNECTIONS, CONTROL_PIECE_BYTES, CONTROL_REQUEST_BYTES, CONTROL_SILENCE,
-    TRACE_PAYLOAD_MAX,
 };
 use crate::broker_store::BrokerStore;
 use crate::local_socket;
 use crate::stored_access::Change;
-use crate::trace::{Trace, TraceEnd, TraceFilter, TraceLine};
+use crate::trace::{Trace, TraceFilter};
 
 /// The socket of a running broker. Dropping it closes all connections and removes it.
 #[derive(Debug)]
@@ -58,7 +57,14 @@ struct Shared {
     operator: Box<dyn Operator>,
     ending: AtomicBool,
     /// The open ones, by number.
-    connections: Mutex<BTreeMap<u64, UnixStream>>,
+    connections: Mutex<BTreeMap<u64, Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    stream: UnixStream,
+    /// Traces have a limit of their own.
+    is_trace: bool,
 }
 
 /// Carries out what commands ask for.
@@ -119,8 +125,8 @@ pub fn start(
 impl Drop for Control {
     fn drop(&mut self) {
         self.shared.ending.store(true, Ordering::SeqCst);
-        for stream in self.shared.connections().values() {
-            let _ = stream.shutdown(Shutdown::Both); // the other end may have gone
+        for open in self.shared.connections().values() {
+            let _ = open.stream.shutdown(Shutdown::Both); // the other end may have gone
         }
         // Ends the thread's `accept`: `shutdown` does on some systems, a connection on the others.
         // If neither works the thread is left alone.
@@ -148,7 +154,7 @@ impl Shared {
                     Ok(Some(stream)) => {
                         scope.spawn(move || {
                             // A failed connection concerns its command only.
-                            let _ = answer(&stream, store, &*self.operator);
+                            let _ = self.answer(number, &stream, store);
                             self.connections().remove(&number);
                         });
                     }
@@ -167,7 +173,8 @@ impl Shared {
         stream.set_read_timeout(Some(CONTROL_SILENCE))?;
         stream.set_write_timeout(Some(CONTROL_SILENCE))?;
         let mut connections = self.connections();
-        if connections.len() >= CONTROL_CONNECTIONS {
+        let others = connections.values().filter(|open| !open.is_trace);
+        if others.count() >= CONTROL_CONNECTIONS {
             drop(connections);
             let busy = Answer::Failed(format!(
                 "{CONTROL_CONNECTIONS} other commands are reading it; try again when one ends"
@@ -175,98 +182,55 @@ impl Shared {
             busy.write(&mut stream)?;
             return Ok(None);
         }
-        connections.insert(number, stream.try_clone()?);
+        let open = Open {
+            stream: stream.try_clone()?,
+            is_trace: false,
+        };
+        connections.insert(number, open);
         Ok(Some(stream))
     }
 
-    fn connections(&self) -> MutexGuard<'_, BTreeMap<u64, UnixStream>> {
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
         let connections = self.connections.lock();
         connections.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Answers until the other end closes, is idle for too long, or sends a line that is too long.
-fn answer(stream: &UnixStream, store: &dyn BrokerStore, operator: &dyn Operator) -> io::Result<()> {
-    let mut reader = BufReader::new(stream);
-    let mut writer = stream;
-    let mut view: Option<Box<dyn View + '_>> = None;
-    loop {
-        let mut line = Vec::new();
-        let mut bounded = (&mut reader).take(CONTROL_REQUEST_BYTES);
-        if bounded.read_until(b'\n', &mut line)? == 0 {
-            return Ok(());
-        }
-        if line.last() != Some(&b'\n') {
-            let what = format!("the request has more than {CONTROL_REQUEST_BYTES} bytes");
-            return Answer::Failed(what).write(&mut writer);
-        }
-        let request: Request = match serde_json::from_slice(&line) {
-            Ok(request) => request,
-            Err(error) => {
-                let what = format!("this version of the broker does not know the request: {error}");
-                Answer::Failed(what).write(&mut writer)?;
+impl Shared {
+    /// Answers until the other end closes, is idle for too long, or sends a line that is too long.
+    fn answer(&self, number: u64, stream: &UnixStream, store: &dyn BrokerStore) -> io::Result<()> {
+        let mut reader = BufReader::new(stream);
+        let mut writer = stream;
+        let mut view: Option<Box<dyn View + '_>> = None;
+        loop {
+            let mut line = Vec::new();
+            let mut bounded = (&mut reader).take(CONTROL_REQUEST_BYTES);
+            if bounded.read_until(b'\n', &mut line)? == 0 {
+                return Ok(());
+            }
+            if line.last() != Some(&b'\n') {
+                let what = format!("the request has more than {CONTROL_REQUEST_BYTES} bytes");
+                return Answer::Failed(what).write(&mut writer);
+            }
+            let request: Request = match serde_json::from_slice(&line) {
+                Ok(request) => request,
+                Err(error) => {
+                    let what =
+                        format!("this version of the broker does not know the request: {error}");
+                    Answer::Failed(what).write(&mut writer)?;
+                    continue;
+                }
+            };
+            if let Request::Trace { .. } = request {
+                // A snapshot would keep what it shows on disk.
+                view = None;
+                self.trace(number, request, stream)?;
                 continue;
             }
-        };
-        if let Request::Trace { .. } = request {
-            // A snapshot would keep what it shows on disk.
-            view = None;
-            trace(request, stream, operator)?;
-            continue;
-        }
-        let answer = reply(request, store, operator, &mut view);
-        answer.unwrap_or_else(Answer::from).write(&mut writer)?;
-    }
-}
-
-/// Answers with a line for each step, until the trace or the connection ends.
-fn trace(request: Request, stream: &UnixStream, operator: &dyn Operator) -> io::Result<()> {
-    let Request::Trace {
-        client,
-        user,
-        topic,
-        payload_bytes,
-        ms,
-    } = request
-    else {
-        return Ok(());
-    };
-    let filter = TraceFilter {
-        client_id: client.map(Into::into),
-        user: user.map(Into::into),
-        topic: topic.map(Into::into),
-        payload_bytes: payload_bytes.min(TRACE_PAYLOAD_MAX),
-    };
-    let trace = match operator.trace(&filter, Duration::from_millis(ms)) {
-        Ok(trace) => trace,
-        Err(why) => return Answer::Failed(why).write(&mut &*stream),
-    };
-    // It has begun.
-    Answer::Done.write(&mut &*stream)?;
-    let write = |line| Answer::Traced(Box::new(line)).write(&mut &*stream);
-    loop {
-        match trace.next(TRACE_LOOK) {
-            Ok(record) => write(TraceLine::from(&record))?,
-            Err(TraceEnd::NotYet) if has_gone(stream) => return Ok(()),
-            Err(TraceEnd::NotYet) => {}
-            Err(TraceEnd::Over) => return Answer::Done.write(&mut &*stream),
-        }
-        let missed = trace.take_missed();
-        if missed > 0 {
-            write(TraceLine::missed(missed))?;
+            let answer = reply(request, store, &*self.operator, &mut view);
+            answer.unwrap_or_else(Answer::from).write(&mut writer)?;
         }
     }
-}
-
-/// Whether the other end has closed the connection.
-fn has_gone(stream: &UnixStream) -> bool {
-    let mut bytes = [MaybeUninit::uninit()];
-    let socket = SockRef::from(stream);
-    socket.set_nonblocking(true).is_ok_and(|()| {
-        let peeked = socket.peek(&mut bytes);
-        let is_set = socket.set_nonblocking(false).is_ok();
-        !is_set || matches!(peeked, Ok(0))
-    })
 }
 
 fn reply<'s>(
@@ -348,6 +312,4 @@ fn connect(directory: &Path) -> io::Result<UnixStream> {
     local_socket::connect(directory, NAME)
 }
 
-/// How often a trace without steps looks for its reader.
-const TRACE_LOOK: Duration = Duration::from_millis(200);
 const NAME: &str = "control";

@@ -108,7 +108,7 @@ impl AccessInForce {
     ) -> Result<Self, AccessError> {
         Ok(Self::new(Rules {
             generation: FIRST_POLICY,
-            of_config: ConfigRules::read(listeners, roles)?.log_remarks(),
+            of_config: ConfigRules::read(listeners, roles)?.log_remarks(None),
             of_program,
             stored,
         }))
@@ -184,8 +184,9 @@ impl AccessInForce {
         send: impl FnOnce(Option<Option<Arc<Policy>>>) -> Result<(), HandleError>,
     ) -> Result<(), ReloadError> {
         let mut rules = self.lock();
-        let of_config = read(&rules.of_config)?.log_remarks();
-        if rules.of_config == of_config {
+        let of_config = read(&rules.of_config)?.log_remarks(Some(&rules.of_config));
+        if rules.of_config.has_rules_of(&of_config) {
+            rules.of_config = of_config; // the remarks may be others
             return Ok(send(None)?);
         }
         let before = std::mem::replace(&mut rules.of_config, of_config);

@@ -33,11 +33,11 @@ use std::time::{Duration, Instant};
 
 use unbroken_broker_core::ShardId;
 pub use unbroken_broker_core::{
-    Action, Actions, AuditTotals, Ceiling, ClientInfo, Denial, Disconnection, DropReason, Effect,
-    Event, FaultKind, FaultPlace, Forget, Histogram, LaneCheckpoint, LaneFilter, LaneInfo,
-    LaneRefusal, Latencies, Member, Message, Numbers, OwnMessage, PublishersTotals, Role, Rule,
-    RuleSet, SessionInfo, Stats, SubscriptionInfo, TopicLevel, TopicLevels, Wanted, WantedRetained,
-    WantedSubscriptions,
+    Action, Actions, AuditTotals, Ceiling, ClientInfo, Denial, Disconnection, DropPlace,
+    DropReason, Effect, Event, FaultKind, FaultPlace, Forget, Histogram, LaneCheckpoint,
+    LaneFilter, LaneInfo, LaneRefusal, Latencies, Member, Message, Numbers, OwnMessage,
+    PublishersTotals, Role, Rule, RuleSet, SessionInfo, Stats, SubscriptionInfo, TopicLevel,
+    TopicLevels, Wanted, WantedRetained, WantedSubscriptions,
 };
 use unbroken_mqtt_proto::TopicName;
 pub use unbroken_mqtt_proto::{QoS, ReasonCode, Version};

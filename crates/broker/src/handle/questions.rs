@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
     ClientInfo, GroupInfo, SessionId, SessionInfo, Shard, ShardId, SubscriptionInfo, Wanted,
@@ -131,8 +131,13 @@ impl BrokerHandle {
         from: Cursor,
         within: Within,
     ) -> Result<Listing<SharedGroup>, HandleError> {
+        let deadline = Instant::now() + within.timeout;
         let found = self.list(from, within, Shard::groups)?;
-        let names = self.member_names(&found.entries, within.timeout)?;
+        let names = self.member_names(&found.entries, deadline);
+        let names = names.map_err(|error| match error {
+            HandleError::Timeout(_) => HandleError::Timeout(within.timeout),
+            other => other,
+        })?;
         let named = |group: GroupInfo| {
             let members = group.listed.iter().filter_map(|member| {
                 let client_id = names.get(&(member.shard, member.session))?;
@@ -158,7 +163,7 @@ impl BrokerHandle {
     fn member_names(
         &self,
         groups: &[GroupInfo],
-        timeout: Duration,
+        deadline: Instant,
     ) -> Result<HashMap<(ShardId, SessionId), Arc<str>>, HandleError> {
         let mut sessions: HashMap<ShardId, Vec<SessionId>> = HashMap::new();
         for member in groups.iter().flat_map(|group| &group.listed) {
@@ -170,7 +175,8 @@ impl BrokerHandle {
         let mut names = HashMap::new();
         for (shard, sessions) in sessions {
             let asked = sessions.clone();
-            let found = self.requests.ask(shard, timeout, |answer| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let found = self.requests.ask(shard, left, |answer| {
                 Request::Look(Look::new(answer, move |shard| shard.client_ids(&asked)))
             })?;
             let found = sessions.into_iter().zip(found);

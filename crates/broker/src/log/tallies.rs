@@ -259,7 +259,7 @@ impl Class {
 mod tests {
     use std::net::SocketAddr;
 
-    use unbroken_broker_core::DropReason;
+    use unbroken_broker_core::{DropPlace, DropReason};
 
     use super::*;
     use crate::log::tests::log_of;
@@ -339,7 +339,7 @@ mod tests {
                 reason: DropReason::QueueFull,
                 count: 1,
                 full: None,
-                has_receiver: true,
+                place: DropPlace::Receiver,
                 numbers: None,
             };
             tallies.event(begin, &dropped);

@@ -96,16 +96,16 @@ impl RecentLogs {
     }
 }
 
-/// Puts each event of the log into [`recent_logs`].
+/// Puts each event of the log into these.
 #[derive(Debug)]
-pub(super) struct Remember;
+pub(super) struct Remember(pub(super) &'static RecentLogs);
 
 impl<S: Subscriber> Layer<S> for Remember {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
         let mut texts = Texts::default();
         event.record(&mut texts);
-        RECENT.push(LogEvent {
+        self.0.push(LogEvent {
             number: 0,
             at: SystemTime::now(),
             level: *metadata.level(),
@@ -166,16 +166,16 @@ mod tests {
 
     #[test]
     fn the_newest_events_are_kept_with_their_fields() {
-        let subscriber = tracing_subscriber::registry().with(Remember);
-        let received = recent_logs().subscribe(2).unwrap();
+        static LOGS: RecentLogs = RecentLogs::new();
+        let subscriber = tracing_subscriber::registry().with(Remember(&LOGS));
+        let received = LOGS.subscribe(2).unwrap();
         tracing::subscriber::with_default(subscriber, || {
             for count in 0..EVENTS_MAX + 5 {
                 tracing::info!(target: "recent", client = %"c1", count, "connected");
             }
             tracing::warn!(target: "recent", text = "é".repeat(2_000), "long");
         });
-        let of_test = |event: &LogEvent| event.target == "recent";
-        let newest = recent_logs().newest(2, of_test);
+        let newest = LOGS.newest(2, |event| event.target == "recent");
         assert_eq!(
             (newest[0].level, &*newest[0].message),
             (Level::WARN, "long")
@@ -184,7 +184,7 @@ mod tests {
         let fields = [("client", "c1"), ("count", "1004")].map(|(k, v)| (k, v.to_owned()));
         assert_eq!(newest[1].fields, fields);
         assert!(newest[0].number > newest[1].number);
-        assert_eq!(recent_logs().newest(usize::MAX, of_test).len(), EVENTS_MAX);
+        assert_eq!(LOGS.newest(usize::MAX, |_| true).len(), EVENTS_MAX);
         let received: Vec<_> = received
             .try_iter()
             .map(|it| it.fields[1].1.clone())

@@ -54,6 +54,8 @@ fn pass_on_steps(shard: &mut Shard, driver: &mut Driver, now: Instant) {
         }
     }
     for watch in &driver.traces {
+        let of_it = missed.iter().find(|(number, _)| *number == watch.number);
+        let missed = of_it.map_or(0, |(_, missed)| *missed);
         watch.missed.fetch_add(missed, Ordering::Relaxed);
         if watch.until <= now {
             ended.push(watch.number);

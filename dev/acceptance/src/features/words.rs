@@ -7,7 +7,7 @@ use crate::tools::Tool;
 pub(crate) fn reason_code(words: &str) -> u8 {
     match words {
         "all is well" => reason::SUCCESS,
-        "nobody subscribes to the topic" => reason::NO_MATCHING_SUBSCRIBERS,
+        "no client subscribes to the topic" => reason::NO_MATCHING_SUBSCRIBERS,
         "there was no such subscription" => reason::NO_SUBSCRIPTION_EXISTED,
         "a packet was malformed" => reason::MALFORMED_PACKET,
         "the protocol was broken" => reason::PROTOCOL_ERROR,

@@ -49,7 +49,8 @@ fn beyond_the_limit_a_connection_waits_until_a_handshake_ends() {
     let mut third = Secured::open(&authority, port);
     let hello = third.sealed(b"");
     third.stream.write_all(&hello).expect("it is sent");
-    // Another listener serves meanwhile, on the thread that would have answered the third.
+    // Another listener serves meanwhile, on the one thread that would have answered the third: an
+    // answer to a ping says that what came before it was read.
     for name in ["one", "another"] {
         broker.connect(name).ping();
     }

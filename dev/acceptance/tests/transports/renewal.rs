@@ -165,7 +165,7 @@ impl Reading {
     }
 }
 
-/// Clients with certificates, half of them with a ticket: whoever is allowed never fails, and one
+/// Clients with certificates, half of them with a ticket: one that is allowed never fails, and one
 /// that is revoked cannot resume, however the broker comes to read the files.
 #[test]
 fn no_client_with_a_certificate_fails_while_authorities_and_lists_are_renewed() {

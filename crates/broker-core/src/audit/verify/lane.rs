@@ -2,6 +2,7 @@
 
 mod found;
 mod info;
+mod losses;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use unbroken_merkle_log::{Epoch, LaneId, Xxh3};
 
 pub(super) use self::found::Fault;
 pub use self::info::{LaneCheckpoint, LaneInfo};
+use self::losses::Losses;
 use crate::audit::owners::Sender;
 use crate::durability::LaneState;
 
@@ -40,6 +42,8 @@ pub(in crate::audit) struct Lane {
     pub(super) seen: u64,
     /// What an operator is shown of its proof.
     pub(super) proof: Proof,
+    /// What was lost, and not sent again since.
+    losses: Losses,
 }
 
 /// How far the proof of a lane is.
@@ -47,7 +51,8 @@ pub(in crate::audit) struct Lane {
 pub(in crate::audit) struct Proof {
     /// What its last checkpoint covers, and when that came.
     pub(in crate::audit) checkpoint: Option<(u64, Instant)>,
-    /// When the first message came that no checkpoint covers.
+    /// Since when messages wait that no checkpoint covers: since the first of them came, or since
+    /// the last checkpoint, which left them out.
     pub(in crate::audit) open_since: Option<Instant>,
     /// How long the last message waited that a checkpoint covered.
     pub(in crate::audit) took: Option<Duration>,
@@ -60,6 +65,34 @@ pub(in crate::audit) struct Proof {
 }
 
 impl Proof {
+    /// A message has come, perhaps again.
+    pub(in crate::audit) fn note_arrival(&mut self, number: u64, at: Instant) {
+        if number >= self.covered() {
+            self.open_since.get_or_insert(at);
+        }
+    }
+
+    /// A checkpoint of so many messages has come; so many were `seen`. One that says less than an
+    /// earlier one says nothing new.
+    fn note_checkpoint(&mut self, size: u64, seen: u64, at: Instant) {
+        let covered = self.covered();
+        if size < covered {
+            return;
+        }
+        self.checkpoint = Some((size, at));
+        if size > covered {
+            if let Some(since) = self.open_since {
+                self.took = Some(at.saturating_duration_since(since));
+            }
+            self.open_since = (size < seen).then_some(at);
+        }
+    }
+
+    /// The messages that a checkpoint covers.
+    fn covered(&self) -> u64 {
+        self.checkpoint.map_or(0, |(size, _)| size)
+    }
+
     /// A window has come to this: proven, faulty or unproven.
     pub(in crate::audit) fn note_window(&mut self, first: u64, at: usize) {
         if let Some((_, before)) = self.window.filter(|(last, _)| *last == first) {
@@ -85,6 +118,7 @@ impl Lane {
             is_closed: false,
             seen: seen.unwrap_or(0),
             proof: Proof::default(),
+            losses: Losses::default(),
             ledger,
         }
     }
@@ -116,15 +150,17 @@ impl Lane {
     /// Its publisher says how far it is. What it says again it may have said before the broker was
     /// killed, and before what it sent last.
     pub(super) fn hear(&mut self, size: u64, again: bool, at: Instant) {
-        self.proof.checkpoint = Some((size, at));
-        if size >= self.seen
-            && let Some(since) = self.proof.open_since.take()
-        {
-            self.proof.took = Some(at.saturating_duration_since(since));
-        }
+        self.proof.note_checkpoint(size, self.seen, at);
         if self.may_have_come == ALL && !again && size >= self.ledger.next() {
             self.may_have_come = size;
         }
+    }
+
+    /// A message was sent again for a receiver. Answers whether it was lost.
+    pub(super) fn note_sent_again(&mut self, number: u64) -> bool {
+        let was_lost = self.losses.remove(number);
+        self.proof.lost = self.proof.lost.saturating_sub(u64::from(was_lost));
+        was_lost
     }
 
     /// Whether nothing more of it is expected.

@@ -64,8 +64,7 @@ impl Audit {
         let Some((lane, _)) = self.publishers.own(key, sender) else {
             return;
         };
-        if let Some(left) = lane.proof.lost.checked_sub(1) {
-            lane.proof.lost = left;
+        if lane.note_sent_again(property.sequence) {
             telemetry.report(Event::SentAgain {
                 client_id: Arc::clone(&sender.client_id),
                 lane: key.0.value(),

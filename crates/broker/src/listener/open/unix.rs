@@ -293,6 +293,7 @@ mod tests {
         let (Ok(Some(user)), Ok(Some(group))) =
             (User::from_name("nobody"), Group::from_name("nogroup"))
         else {
+            eprintln!("not tried with a group: this system has no `nobody` or no `nogroup`");
             return;
         };
         // Only root may give a file away.

@@ -155,6 +155,7 @@ impl Lane {
         let Fault { kind, first, count } = *fault;
         if kind == FaultKind::Lost {
             self.proof.lost = self.proof.lost.saturating_add(count);
+            self.losses.add(first, count);
         }
         telemetry.audit().publishers.count(kind, count);
         let object = Object::new()

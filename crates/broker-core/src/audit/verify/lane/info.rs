@@ -28,7 +28,8 @@ pub struct LaneInfo {
     pub scope_start: u64,
     /// What its publisher last said of it.
     pub checkpoint: Option<LaneCheckpoint>,
-    /// For how long the first message has waited that no checkpoint covers.
+    /// For how long messages have waited that no checkpoint covers: since the first of them came,
+    /// or since the last checkpoint, which left them out.
     pub open_for: Option<Duration>,
     /// How long the messages that the last checkpoint covered had waited for it, at most.
     pub proof_took: Option<Duration>,
