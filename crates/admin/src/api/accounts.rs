@@ -34,6 +34,7 @@ pub(crate) struct Accounts {
 
 /// A new account.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct NewAccount {
     /// 1 to 64 of the characters `A-Z a-z 0-9 . _ @ -`.
     name: String,
@@ -44,6 +45,7 @@ pub(crate) struct NewAccount {
 
 /// What is to be changed.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Change {
     role: Option<Role>,
     /// Ends the sessions of the account.

@@ -19,6 +19,7 @@ pub(crate) async fn show(State(recorder): State<Recorder>) -> Result<Json<Delive
 }
 
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct StripParams {
     /// Cells, from 1 to 1,000.
     limit: Option<u64>,

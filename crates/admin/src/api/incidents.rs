@@ -19,6 +19,7 @@ use crate::problem::Problem;
 use crate::recorder::Recorder;
 
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
     /// Of this kind.
     kind: Option<String>,

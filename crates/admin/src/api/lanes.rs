@@ -14,6 +14,7 @@ use crate::moment::Moment;
 use crate::problem::Problem;
 
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
     /// Lanes whose id, client or user has this in it.
     search: Option<String>,

@@ -15,6 +15,7 @@ use crate::recorder::rings::Point;
 use crate::recorder::series::SERIES;
 
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct SeriesParams {
     /// Names with commas between them; all if it is left out.
     names: Option<String>,

@@ -9,6 +9,7 @@ use crate::problem::Problem;
 
 /// Which page.
 #[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
     /// Entries of a page, from 1 to 1,000; 100 if left out.

@@ -16,6 +16,7 @@ use crate::time;
 
 /// A name and its password.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct SignIn {
     /// Of the account.
     name: String,
@@ -25,6 +26,7 @@ pub(crate) struct SignIn {
 
 /// The first account.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct UseLink {
     /// What the link has after `#link=`.
     token: String,
@@ -36,6 +38,7 @@ pub(crate) struct UseLink {
 
 /// A new password of the caller's own account.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct OwnPassword {
     /// The password until now.
     old: String,

@@ -42,6 +42,7 @@ pub(crate) struct Tokens {
 
 /// A token to be made.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct NewToken {
     /// 1 to 64 of the characters `A-Z a-z 0-9 . _ @ -`.
     name: String,
