@@ -42,6 +42,9 @@ pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
 pub(crate) const HASHING_MAX: usize = 2;
 /// Changes of accounts and tokens that wait for the disk, each on a thread.
 pub(crate) const CHANGING_MAX: usize = 1;
+/// Requests that may change something, while they run: of callers, and as many of others. One goes
+/// on when its connection has ended.
+pub(crate) const WRITES_MAX: usize = 2 * CONNECTIONS_MAX;
 /// For a turn to hash or to change.
 pub(crate) const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -12,18 +12,19 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Caller, Identity};
-use crate::limits::{HISTORY_BYTES_MAX, HISTORY_MAX, TARGET_BYTES_MAX};
+use crate::limits::{HISTORY_BYTES_MAX, HISTORY_MAX, TARGET_BYTES_MAX, WRITES_MAX};
 use crate::peer::Peer;
+use crate::problem::Problem;
 use crate::time;
 
 /// What was done, or tried.
@@ -226,29 +227,64 @@ impl Written {
 }
 
 /// Records requests that are no reads, with the caller that the request has.
+///
+/// A write is a task of its own, which goes on when its connection ends: what was changed is
+/// recorded, and what belongs to the change is done.
 pub(crate) async fn record_writes(
     State(identity): State<Identity>,
     request: Request,
     next: Next,
 ) -> Response {
-    let caller = request.extensions().get::<Caller>();
-    let (false, Some(caller)) = (request.method().is_safe(), caller) else {
+    if request.method().is_safe() {
         return next.run(request).await;
+    }
+    let caller = request.extensions().get::<Caller>().cloned();
+    let room = match caller {
+        Some(_) => &identity.0.writing,
+        None => &identity.0.signing_in,
     };
-    let caller = caller.name.to_string();
-    let address = request.extensions().get::<Peer>().and_then(Peer::address);
-    let path = request.extensions().get::<MatchedPath>();
-    let path = path.map_or_else(|| request.uri().path(), MatchedPath::as_str);
-    let action = format!("{} {path}", request.method());
-    let asked = request.uri().path_and_query();
-    let asked = asked.map_or_else(String::new, ToString::to_string);
-    let response = next.run(request).await;
-    let target = response.extensions().get::<Target>();
-    let target = target.map_or(&*asked, |target| &target.0);
-    let address = address.map(|address| address.to_string());
-    let history = identity.history();
-    history.record((&caller, address), action, target, response.status());
-    response
+    let Ok(permit) = Arc::clone(room).try_acquire_owned() else {
+        let detail = format!("{WRITES_MAX} changes are being made; try again later");
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
+    };
+    let write = tokio::spawn(async move {
+        let _held = permit;
+        let asked = Asked::of(&request);
+        let response = next.run(request).await;
+        if let Some(caller) = caller {
+            let target = response.extensions().get::<Target>();
+            let target = target.map_or(&*asked.target, |target| &target.0);
+            let by = (&*caller.name, asked.address);
+            let history = identity.history();
+            history.record(by, asked.action, target, response.status());
+        }
+        response
+    });
+    write.await.unwrap_or_else(|error| {
+        let detail = format!("the request failed: {error}");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response()
+    })
+}
+
+/// What an entry says of a request.
+struct Asked {
+    address: Option<String>,
+    action: String,
+    target: String,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let address = request.extensions().get::<Peer>().and_then(Peer::address);
+        let path = request.extensions().get::<MatchedPath>();
+        let path = path.map_or_else(|| request.uri().path(), MatchedPath::as_str);
+        let target = request.uri().path_and_query();
+        Self {
+            address: address.map(|address| address.to_string()),
+            action: format!("{} {path}", request.method()),
+            target: target.map_or_else(String::new, ToString::to_string),
+        }
+    }
 }
 
 fn shortened(text: &str) -> String {

@@ -51,7 +51,7 @@ pub(crate) use self::scope::Scope;
 use self::sessions::Sessions;
 pub(crate) use self::sign_in::Refusal;
 use self::throttle::Throttle;
-use crate::limits::{CHANGING_MAX, HASHING_MAX, TURN_TIMEOUT};
+use crate::limits::{CHANGING_MAX, HASHING_MAX, TURN_TIMEOUT, WRITES_MAX};
 use crate::problem::Problem;
 
 /// What a caller may do; each role may do what those before it may.
@@ -111,6 +111,10 @@ struct Parts {
     rules: Rules,
     hashing: Arc<Semaphore>,
     changing: Arc<Semaphore>,
+    /// Writes of callers …
+    writing: Arc<Semaphore>,
+    /// … and of those who have no credentials yet.
+    signing_in: Arc<Semaphore>,
 }
 
 impl Identity {
@@ -125,6 +129,8 @@ impl Identity {
             rules,
             hashing: Arc::new(Semaphore::new(HASHING_MAX)),
             changing: Arc::new(Semaphore::new(CHANGING_MAX)),
+            writing: Arc::new(Semaphore::new(WRITES_MAX)),
+            signing_in: Arc::new(Semaphore::new(WRITES_MAX)),
         })))
     }
 
