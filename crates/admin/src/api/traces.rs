@@ -63,7 +63,7 @@ pub(crate) async fn begin(State(app): State<App>, body: Bytes) -> Result<Respons
         asked,
         until,
         is_read: AtomicBool::new(false),
-        trace: Mutex::new(trace),
+        trace: Mutex::new(Some(trace)),
     });
     let running = open.running(id);
     app.traces.open().insert(id, open);
@@ -92,7 +92,7 @@ pub(crate) async fn end(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let id = number(&id)?;
-    app.traces.find(id)?;
+    app.traces.find(id)?.end();
     app.traces.open().remove(&id);
     Ok(StatusCode::NO_CONTENT)
 }
@@ -153,6 +153,9 @@ impl Reader {
     /// The steps that are there, as far as some are sent at once, and whether more may come.
     fn take(&self) -> (Vec<TraceLine>, bool) {
         let trace = self.open.trace();
+        let Some(trace) = &*trace else {
+            return (Vec::new(), false);
+        };
         let mut lines = Vec::new();
         let missed = trace.take_missed();
         if missed > 0 {
