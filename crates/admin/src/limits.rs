@@ -98,6 +98,8 @@ pub(crate) const PAGE_MAX: usize = 1_000;
 
 /// Between two signs of life of a stream of events that has none.
 pub(crate) const STREAM_KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// A stream whose caller has lost its credentials or role ends within this time.
+pub(crate) const STREAM_CHECK_EVERY: Duration = Duration::from_secs(2);
 /// Steps of a trace that a stream takes at once; up to about 500 bytes each, and the payload that
 /// is shown.
 pub(crate) const TRACE_STEPS_AT_ONCE: usize = 256;

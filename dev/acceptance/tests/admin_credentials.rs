@@ -1,6 +1,6 @@
 //! What callers of the admin server may do with what they show, and for how long.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::time::Instant;
 
@@ -105,4 +105,57 @@ fn a_change_whose_caller_has_gone_is_made_and_recorded() {
             "{made:?}, {recorded} of them recorded"
         );
     }
+}
+
+/// The lines of an answer that does not end by itself, behind its status.
+fn stream(admin: &Admin, path: &str) -> impl Iterator<Item = String> {
+    let (address, headers) = (admin.address, &admin.headers);
+    let mut socket = TcpStream::connect(address).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n");
+    socket.write_all(request.as_bytes()).expect("it reads");
+    socket.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    let mut lines = BufReader::new(socket).lines();
+    let status = lines.next().expect("a status").expect("text");
+    assert!(status.contains(" 200 "), "{path}: {status}");
+    lines.map(|line| line.expect("it ends in time"))
+}
+
+/// The last chunk of a body that has ended.
+fn ends(mut lines: impl Iterator<Item = String>) -> bool {
+    lines.any(|line| line == "0")
+}
+
+#[test]
+fn streams_end_with_the_credentials_of_their_caller() {
+    let broker = start();
+    let admin = Admin::of(&broker);
+    let new = json!({"name": "ann", "role": "operator", "password": "ann's password"});
+    let added = admin.post("/api/v1/accounts", &new.to_string());
+    assert_eq!(added.status, 201, "{added:?}");
+    let trace = admin.post("/api/v1/traces", r#"{"client":"c","for_s":600}"#);
+    let trace: Value = serde_json::from_str(&trace.body).expect("JSON");
+    let events = format!("/api/v1/traces/{}/events", trace["id"]);
+
+    let ann = admin.with_session(&sign_in(&admin, "ann", "ann's password"));
+    let (live, trace) = (stream(&ann, "/api/v1/live"), stream(&ann, &events));
+    assert_eq!(ann.post("/api/v1/sign-out", "").status, 204);
+    assert!(ends(live) && ends(trace), "after the sign-out");
+
+    let ann = admin.with_session(&sign_in(&admin, "ann", "ann's password"));
+    let trace = stream(&ann, &events);
+    let lower = admin.ask("PATCH", "/api/v1/accounts/ann", r#"{"role":"viewer"}"#);
+    assert_eq!(lower.status, 200, "{lower:?}");
+    assert!(ends(trace), "with a lower role");
+
+    let live = stream(&ann, "/api/v1/live");
+    let removed = admin.ask("DELETE", "/api/v1/accounts/ann", "");
+    assert_eq!(removed.status, 204, "{removed:?}");
+    assert!(ends(live), "without an account");
+
+    let made = admin.post("/api/v1/tokens", r#"{"name":"t","role":"viewer"}"#);
+    let bearer = format!("Authorization: Bearer {}\r\n", made.field("secret"));
+    let live = stream(&admin.with_headers(&bearer), "/api/v1/live");
+    let path = format!("/api/v1/tokens/{}", made.field("id"));
+    assert_eq!(admin.ask("DELETE", &path, "").status, 204);
+    assert!(ends(live), "without a token");
 }

@@ -167,7 +167,7 @@ pub(crate) async fn me(
 ) -> Json<Me> {
     let expires = match proof {
         Proof::Session(session) => return Json(Me::of_session(&session, caller.role)),
-        Proof::Token { expires_ms } => expires_ms.map(time::text),
+        Proof::Token(token) => token.expires_ms.map(time::text),
         Proof::Socket | Proof::Nothing => None,
     };
     Json(Me {

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
 use futures_util::stream::{self, Stream};
 use tokio::time::sleep;
 use unbroken_broker::handle::HandleError;
@@ -20,6 +20,8 @@ use unbroken_broker::trace::{TRACE_PAYLOAD_MAX, TraceEnd, TraceFilter, TraceLine
 
 use crate::app::App;
 use crate::broker::Broker;
+use crate::identity::guard::Proof;
+use crate::identity::{Role, Standing};
 use crate::limits::{STREAM_KEEP_ALIVE, TRACE_STEPS_AT_ONCE};
 use crate::problem::Problem;
 use crate::traces::{List, NewTrace, Open, Running};
@@ -99,7 +101,8 @@ pub(crate) async fn end(
 
 /// The steps of a trace, as server-sent events
 ///
-/// Each event `step` is a step as JSON; `end` comes last.
+/// Each event `step` is a step as JSON; `end` comes last. A stream whose caller has lost credentials or
+/// role ends without it.
 #[utoipa::path(
     get,
     path = "/traces/{id}/events",
@@ -113,6 +116,7 @@ pub(crate) async fn end(
 )]
 pub(crate) async fn events(
     State(app): State<App>,
+    Extension(proof): Extension<Proof>,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = number(&id)?;
@@ -123,6 +127,7 @@ pub(crate) async fn events(
     }
     let reader = Reader {
         open,
+        standing: Standing::new(app.identity, proof, Role::Operator),
         is_over: false,
     };
     let events = Sse::new(steps(reader));
@@ -140,6 +145,7 @@ fn number(id: &str) -> Result<u64, Problem> {
 /// The only one of its trace, until it is dropped.
 struct Reader {
     open: Arc<Open>,
+    standing: Standing,
     is_over: bool,
 }
 
@@ -174,23 +180,22 @@ impl Reader {
 fn steps(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> {
     let begin = (Some(reader), Vec::new().into_iter());
     stream::unfold(begin, async move |(reader, mut waiting)| {
-        if let Some(line) = waiting.next() {
-            let event = step(&line);
-            return Some((Ok(event), (reader, waiting)));
-        }
-        let mut reader = reader?;
+        let mut reader: Reader = reader?;
         loop {
+            if !reader.standing.holds() {
+                return None;
+            }
+            if let Some(line) = waiting.next() {
+                return Some((Ok(step(&line)), (Some(reader), waiting)));
+            }
             if reader.is_over {
                 let end = Event::default().event("end").data("{}");
                 return Some((Ok(end), (None, waiting)));
             }
             let (lines, goes_on) = reader.take();
             reader.is_over = !goes_on;
-            let mut lines = lines.into_iter();
-            if let Some(line) = lines.next() {
-                return Some((Ok(step(&line)), (Some(reader), lines)));
-            }
-            if goes_on {
+            waiting = lines.into_iter();
+            if goes_on && waiting.len() == 0 {
                 sleep(LOOK_EVERY).await;
             }
         }

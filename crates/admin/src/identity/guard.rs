@@ -26,8 +26,8 @@ use crate::time::now_ms;
 pub(crate) enum Proof {
     /// A cookie.
     Session(Session),
-    /// A bearer token; when it expires.
-    Token { expires_ms: Option<i64> },
+    /// A bearer token.
+    Token(Token),
     /// The permission to connect to the unix socket.
     Socket,
     /// None, where that is enough to read.
@@ -122,8 +122,7 @@ impl Identity {
             name: format!("token:{}", token.name).into(),
             role: token.role,
         };
-        let expires_ms = token.expires_ms;
-        Ok((caller, Proof::Token { expires_ms }))
+        Ok((caller, Proof::Token(token.clone())))
     }
 
     /// The value of the session's cookie.

@@ -25,6 +25,7 @@ mod scope;
 mod secret;
 pub(crate) mod sessions;
 mod sign_in;
+mod standing;
 mod throttle;
 mod tokens;
 
@@ -50,6 +51,7 @@ use self::link::Link;
 pub(crate) use self::scope::Scope;
 use self::sessions::Sessions;
 pub(crate) use self::sign_in::Refusal;
+pub(crate) use self::standing::Standing;
 use self::throttle::Throttle;
 use crate::limits::{CHANGING_MAX, HASHING_MAX, TURN_TIMEOUT, WRITES_MAX};
 use crate::problem::Problem;

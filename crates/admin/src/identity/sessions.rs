@@ -18,6 +18,8 @@ pub(crate) struct Session {
     /// What writes must repeat in a header, which no other site can read.
     pub(crate) csrf: String,
     pub(crate) expires_ms: i64,
+    /// Its key.
+    digest: String,
     began: Instant,
     used: Instant,
 }
@@ -45,6 +47,7 @@ impl Sessions {
         let secret = new_secret()?;
         let length_ms = i64::try_from(SESSION_TIME_MAX.as_millis()).unwrap_or(i64::MAX);
         let session = Session {
+            digest: digest(&secret),
             account: account.to_owned(),
             csrf: new_secret()?,
             expires_ms: now_ms.saturating_add(length_ms),
@@ -59,7 +62,7 @@ impl Sessions {
         if all.len() >= SESSIONS_MAX {
             remove_oldest(&mut all, |_| true);
         }
-        all.insert(digest(&secret), session.clone());
+        all.insert(session.digest.clone(), session.clone());
         Ok((session, secret))
     }
 
@@ -74,6 +77,12 @@ impl Sessions {
         }
         session.used = now;
         Some(session.clone())
+    }
+
+    /// Whether it has not ended; this is no use of it.
+    pub(crate) fn has(&self, session: &Session, now: Instant) -> bool {
+        let all = self.lock();
+        all.get(&session.digest).is_some_and(|it| !it.is_over(now))
     }
 
     pub(crate) fn end(&self, secret: &str) {
