@@ -10,7 +10,7 @@ use super::accounts::{check_name, check_password};
 use super::book::Account;
 use super::sessions::Session;
 use super::{Identity, Role, no_random};
-use crate::limits::{NAME_BYTES_MAX, PASSWORD_BYTES_MAX, SESSION_TIME_MAX};
+use crate::limits::{PASSWORD_BYTES_MAX, SESSION_TIME_MAX};
 use crate::problem::Problem;
 use crate::time::now_ms;
 
@@ -69,7 +69,7 @@ impl Identity {
         (name, password): (String, String),
         address: Option<IpAddr>,
     ) -> Result<(Session, Role, String), Refusal> {
-        if name.len() > NAME_BYTES_MAX || password.len() > PASSWORD_BYTES_MAX {
+        if check_name(&name).is_err() || password.len() > PASSWORD_BYTES_MAX {
             return Err(wrong().into()); // no account has such a name or password
         }
         let throttle = &self.0.throttle;
@@ -125,13 +125,13 @@ impl Identity {
         (old, new): (String, String),
         address: Option<IpAddr>,
     ) -> Result<(), Refusal> {
-        let begun = self.0.throttle.begin(address, name, Instant::now());
-        begun.map_err(Refusal::Wait)?;
         let book = self.store().book();
         let Some(account) = book.account(name) else {
             let detail = "only an account has a password, and no account made this request";
             return Err(Problem::new(StatusCode::CONFLICT, detail).into());
         };
+        let begun = self.0.throttle.begin(address, name, Instant::now());
+        begun.map_err(Refusal::Wait)?;
         if old.len() > PASSWORD_BYTES_MAX || !self.matches(account.password.clone(), old).await? {
             let detail = "the old password is wrong; nothing was changed";
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).into());
@@ -180,7 +180,8 @@ fn wrong() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, detail)
 }
 
-/// The throttle's name for attempts with a link; no account has a `:` in its name.
+/// The throttle's name for attempts with a link; no account has a `:` in its name, and no name with
+/// one is tried.
 const LINK: &str = "link:";
 
 /// The hash of an account that does not exist: no password fits it, and it costs as much as a new
