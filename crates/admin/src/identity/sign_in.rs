@@ -167,10 +167,17 @@ impl Identity {
         Ok(account)
     }
 
+    /// Of an account whose password was shown. If it has another one by now, or is removed, all its
+    /// sessions have ended or will, and none begins.
     fn begin_session(&self, account: &Account) -> Result<(Session, Role, String), Problem> {
         let now = (Instant::now(), now_ms());
-        let begun = self.0.sessions.begin(&account.name, now);
-        let (session, secret) = begun.map_err(no_random)?;
+        let is_current = || {
+            let book = self.store().book();
+            let found = book.account(&account.name);
+            found.is_some_and(|found| found.password == account.password)
+        };
+        let begun = self.0.sessions.begin(&account.name, now, is_current);
+        let (session, secret) = begun.map_err(no_random)?.ok_or_else(wrong)?;
         Ok((session, account.role, secret))
     }
 }
@@ -194,6 +201,32 @@ mod tests {
     use unbroken_broker::passwords::{Scheme, check_hash, make_hash};
 
     use super::*;
+
+    #[test]
+    fn no_session_begins_with_a_password_that_was_changed_meanwhile() {
+        let identity = Identity::open(None, crate::identity::Rules::default()).unwrap();
+        let shown = Account {
+            name: "ann".to_owned(),
+            role: Role::Viewer,
+            password: "old hash".to_owned(),
+            created_ms: 0,
+        };
+        let set = |account: &Account| {
+            let account = account.clone();
+            let changed = identity.store().change(move |book| {
+                book.accounts = vec![account];
+                Ok(())
+            });
+            changed.unwrap();
+        };
+        set(&shown);
+        assert!(identity.begin_session(&shown).is_ok());
+        set(&Account {
+            password: "new hash".to_owned(),
+            ..shown.clone()
+        });
+        assert!(identity.begin_session(&shown).is_err());
+    }
 
     #[test]
     fn an_unknown_name_costs_what_a_known_one_does() {
