@@ -159,3 +159,50 @@ fn streams_end_with_the_credentials_of_their_caller() {
     assert_eq!(admin.ask("DELETE", &path, "").status, 204);
     assert!(ends(live), "without a token");
 }
+
+#[test]
+fn no_name_uses_up_the_attempts_of_the_first_link() {
+    let broker = start();
+    let stranger = Admin::stranger(&broker);
+    for _ in 0..6 {
+        assert_eq!(sign_in(&stranger, "link:", "a guess").status, 401);
+    }
+    let _root = stranger.with_first_account(&broker);
+}
+
+#[test]
+fn a_caller_without_a_password_cannot_lock_its_address() {
+    let broker = start();
+    let admin = Admin::of(&broker);
+    for _ in 0..6 {
+        let own = r#"{"old":"a guess","new":"another guess"}"#;
+        assert_eq!(admin.post("/api/v1/me/password", own).status, 409);
+    }
+    assert_eq!(sign_in(&admin, "root", "root's password").status, 200);
+}
+
+#[test]
+fn a_token_makes_only_tokens_within_its_scope() {
+    let broker = start();
+    let admin = Admin::of(&broker);
+    let new = json!({"name": "maker", "role": "admin",
+        "scope": ["/api/v1/tokens", "GET /api/v1/clients"]});
+    let made = admin.post("/api/v1/tokens", &new.to_string());
+    assert_eq!(made.status, 201, "{made:?}");
+    let maker = admin.with_headers(&format!(
+        "Authorization: Bearer {}\r\n",
+        made.field("secret")
+    ));
+    for (name, scope, status) in [
+        ("a", json!([]), 403),
+        ("b", json!(["/api/v1/accounts"]), 403),
+        ("c", json!(["/api/v1/clients"]), 403),
+        ("d", json!(["GET /api/v1/clients", "/"]), 403),
+        ("e", json!(["GET /api/v1/clients"]), 201),
+        ("f", json!(["GET /api/v1/clients/one"]), 201),
+    ] {
+        let new = json!({"name": name, "role": "admin", "scope": scope});
+        let answer = maker.post("/api/v1/tokens", &new.to_string());
+        assert_eq!(answer.status, status, "{scope}: {answer:?}");
+    }
+}

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::short_list::{Asked, Page};
 use crate::identity::book;
+use crate::identity::guard::Proof;
 use crate::identity::history::Target;
 use crate::identity::{Caller, Identity, Role, Scope};
 use crate::problem::Problem;
@@ -101,6 +102,7 @@ pub(crate) async fn list(
     post, path = "/tokens", request_body = NewToken,
     responses(
         (status = 201, body = MadeToken),
+        (status = 403, description = "The caller's own scope does not include the token's"),
         (status = 409, description = "There is a token of this name already, or too many"),
         (status = 422, description = "Name, scope or time are not as they must be"),
     )
@@ -108,21 +110,27 @@ pub(crate) async fn list(
 pub(crate) async fn add(
     State(identity): State<Identity>,
     Extension(caller): Extension<Caller>,
+    Extension(proof): Extension<Proof>,
     Json(new): Json<NewToken>,
 ) -> Response {
     let target = Target(format!("{} ({})", new.name, new.role));
-    (Extension(target), make(&identity, &caller, new).await).into_response()
+    (
+        Extension(target),
+        make(&identity, (&caller, &proof), new).await,
+    )
+        .into_response()
 }
 
 async fn make(
     identity: &Identity,
-    caller: &Caller,
+    (caller, proof): (&Caller, &Proof),
     new: NewToken,
 ) -> Result<(StatusCode, Json<MadeToken>), Problem> {
     let wrong = |detail: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail);
     let scope = new.scope.iter().map(|text| text.parse());
     let scope = scope.collect::<Result<Vec<Scope>, String>>();
     let scope = scope.map_err(|why| wrong(format!("`scope`: {why}")))?;
+    check_scope(&scope, proof)?;
     let expires = new
         .expires
         .map(|text| text.parse::<Timestamp>())
@@ -134,6 +142,22 @@ async fn make(
     let (token, secret) = made.await?;
     let token = Token::new(identity, &token);
     Ok((StatusCode::CREATED, Json(MadeToken { secret, token })))
+}
+
+/// A token whose scope is not whole makes none that is good for more.
+fn check_scope(scope: &[Scope], proof: &Proof) -> Result<(), Problem> {
+    let Proof::Token(caller) = proof else {
+        return Ok(());
+    };
+    let is_within = |new: &Scope| caller.scope.iter().any(|own| new.is_within(own));
+    if caller.scope.is_empty() || (!scope.is_empty() && scope.iter().all(is_within)) {
+        return Ok(());
+    }
+    let detail = format!(
+        "token {} has a scope, and makes only tokens with a scope within it",
+        caller.name
+    );
+    Err(Problem::new(StatusCode::FORBIDDEN, detail))
 }
 
 /// Revoke a token
