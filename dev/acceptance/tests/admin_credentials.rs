@@ -206,3 +206,32 @@ fn a_token_makes_only_tokens_within_its_scope() {
         assert_eq!(answer.status, status, "{scope}: {answer:?}");
     }
 }
+
+#[test]
+fn a_page_continues_behind_an_entry_that_was_removed() {
+    let broker = start();
+    let admin = Admin::of(&broker);
+    for name in ["a", "b", "c"] {
+        let body = json!({"name": name, "role": "viewer", "password": "a password"});
+        let added = admin.post("/api/v1/accounts", &body.to_string());
+        assert_eq!(added.status, 201, "{added:?}");
+    }
+    let first = json_of(&admin.get("/api/v1/accounts?limit=2"));
+    assert_eq!(first["items"][1]["name"], "b", "{first}");
+    for name in ["a", "b"] {
+        let removed = admin.ask("DELETE", &format!("/api/v1/accounts/{name}"), "");
+        assert_eq!(removed.status, 204, "{removed:?}");
+    }
+    let next = first["next"].as_str().expect("a cursor");
+    let rest = json_of(&admin.get(&format!("/api/v1/accounts?limit=2&cursor={next}")));
+    assert_eq!(rest["items"][0]["name"], "c", "{rest}");
+
+    let log = |cursor: &str| json_of(&admin.get(&format!("/api/v1/logs?limit=1{cursor}")));
+    let first = log("");
+    let _client = broker.connect("logs a line");
+    broker.wait_for_log("logs a line");
+    let next = first["next"].as_str().expect("a cursor");
+    let second = log(&format!("&cursor={next}"));
+    let number = |page: &Value| page["items"][0]["number"].as_u64().expect("a number");
+    assert_eq!(number(&second) + 1, number(&first), "{first} {second}");
+}

@@ -9,7 +9,7 @@ use unbroken_broker::handle::ConfigValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{Query, text};
-use super::listing::{Page, part};
+use super::listing::{Page, behind_named, part};
 use crate::broker::Broker;
 use crate::limits::CHANGE_TIMEOUT;
 use crate::problem::Problem;
@@ -90,7 +90,12 @@ pub(crate) async fn list(
             .is_none_or(|part| setting.name.contains(part))
             && !(search.changed && setting.source == "default")
     });
-    let page = part(settings.collect(), search.limit, search.cursor.as_deref())?;
+    let page = part(
+        settings,
+        (search.limit, search.cursor.as_deref()),
+        |setting| setting.name.clone(),
+        behind_named(|setting: &Setting, last| setting.name == *last),
+    )?;
     Ok(Json(page))
 }
 

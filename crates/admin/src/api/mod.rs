@@ -33,7 +33,6 @@ mod publish;
 mod roles;
 mod series;
 mod sessions;
-mod short_list;
 mod sign_in;
 mod subscriptions;
 mod tokens;

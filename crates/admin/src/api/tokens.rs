@@ -1,14 +1,15 @@
 //! Tokens of programs.
 
-use axum::extract::{Path, Query, State};
+use axum::Extension;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::short_list::{Asked, Page};
+use super::extract::{Json, Path, Query};
+use super::listing::{Page, Part, part};
 use crate::identity::book;
 use crate::identity::guard::Proof;
 use crate::identity::history::Target;
@@ -30,15 +31,6 @@ pub(crate) struct Token {
     expires: Option<String>,
     is_expired: bool,
     last_used: Option<String>,
-}
-
-/// A page of tokens.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Tokens {
-    items: Vec<Token>,
-    /// The cursor of the next page.
-    next: Option<String>,
-    as_of: String,
 }
 
 /// A token to be made.
@@ -83,18 +75,21 @@ impl Token {
 }
 
 /// List tokens
-#[utoipa::path(get, path = "/tokens", params(Asked), responses((status = 200, body = Tokens)))]
+#[utoipa::path(get, path = "/tokens", params(Part), responses((status = 200, body = Page<Token>)))]
 pub(crate) async fn list(
     State(identity): State<Identity>,
-    Query(asked): Query<Asked>,
-) -> Result<Json<Tokens>, Problem> {
+    Query(asked): Query<Part>,
+) -> Result<Json<Page<Token>>, Problem> {
     let book = identity.store().book();
-    let Page { items, next } = asked.page(&book.tokens)?;
-    Ok(Json(Tokens {
-        items: items.iter().map(|it| Token::new(&identity, it)).collect(),
-        next,
-        as_of: time::now_text(),
-    }))
+    let mut tokens: Vec<_> = book.tokens.iter().collect();
+    tokens.sort_by(|a, b| a.name.cmp(&b.name));
+    let page = part(
+        tokens,
+        (asked.limit, asked.cursor.as_deref()),
+        |token| token.name.clone(),
+        |token, last| token.name > *last,
+    )?;
+    Ok(Json(page.map(|token| Token::new(&identity, token))))
 }
 
 /// Make a token
