@@ -89,6 +89,8 @@ pub(crate) const THROTTLE_FORGETS: Duration = Duration::from_hours(1);
 
 /// Entries of the admin history in memory, about 400 bytes each.
 pub(crate) const HISTORY_MAX: usize = 5_000;
+/// Entries of the history a minute of what one caller was refused.
+pub(crate) const REFUSED_MAX: u32 = 10;
 /// Bytes of the file of the history. There are two: a full one is kept until the next is full.
 pub(crate) const HISTORY_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Bytes of the target of an entry; more are cut off.
