@@ -33,6 +33,10 @@ pub(crate) const EVENTS_WAITING: usize = 1_000;
 pub(crate) const ROLE_CHANGES_MAX: usize = 1_000;
 /// Requests that wait for the broker, each on a thread of its own.
 pub(crate) const ASKING_MAX: usize = 4;
+/// The same for counters: probes, metrics and the recorder.
+pub(crate) const COUNTING_MAX: usize = 2;
+/// The same for changes, which may wait for a disk.
+pub(crate) const CHANGES_MAX: usize = 4;
 /// For a connection on which a caller has shown credentials: its requests may be streams.
 pub(crate) const CALLER_TIME_MAX: Duration = Duration::from_mins(10);
 /// Bytes of the body of a request.

@@ -256,7 +256,7 @@ impl Denial {
 /// Makes changes one after another; the first that cannot be made ends it.
 pub(super) async fn change(broker: &Broker, changes: Vec<Change>) -> Result<(), Problem> {
     let count = changes.len();
-    let made = broker.answer(move |handle| {
+    let made = broker.change(move |handle| {
         for (done, change) in changes.iter().enumerate() {
             if let Err(error) = handle.change_access(change) {
                 return Ok(Err((done, error)));

@@ -167,7 +167,7 @@ pub(crate) async fn disconnect(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let asked = id.clone();
-    let ended = broker.answer(move |handle| handle.disconnect(&asked, ANSWER_TIMEOUT));
+    let ended = broker.change(move |handle| handle.disconnect(&asked, ANSWER_TIMEOUT));
     if ended.await? {
         Ok(StatusCode::NO_CONTENT)
     } else {

@@ -108,7 +108,7 @@ pub(crate) async fn list(
     responses((status = 200, body = Reloaded))
 )]
 pub(crate) async fn reload(State(broker): State<Broker>) -> Result<Json<Reloaded>, Problem> {
-    let reloaded = broker.answer(|handle| Ok(handle.read_config_again(CHANGE_TIMEOUT)));
+    let reloaded = broker.change(|handle| Ok(handle.read_config_again(CHANGE_TIMEOUT)));
     match reloaded.await? {
         Ok(changes) => Ok(Json(Reloaded { changes })),
         Err(why) => Err(Problem::new(StatusCode::CONFLICT, why)),
