@@ -249,8 +249,11 @@ impl Written {
 
     fn append(&mut self, entry: &Entry) -> io::Result<()> {
         if self.bytes >= HISTORY_BYTES_MAX {
-            fs::rename(&self.path, self.path.with_file_name(OLD_FILE))?;
-            *self = Self::open(&self.path)?;
+            // It may be done already, if opening the new one failed.
+            match fs::rename(&self.path, self.path.with_file_name(OLD_FILE)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => *self = Self::open(&self.path)?,
+            }
         }
         let mut line = serde_json::to_vec(entry)?;
         if self.is_torn {
