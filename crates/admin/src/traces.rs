@@ -66,12 +66,6 @@ pub(crate) struct Running {
     asked: NewTrace,
 }
 
-/// All that go on.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct List {
-    pub(crate) items: Vec<Running>,
-}
-
 impl Traces {
     /// Those whose time is not over.
     pub(crate) fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Open>>> {

@@ -225,7 +225,7 @@ fn a_trace_is_read_as_server_sent_events() {
     assert_eq!(exchange(admin, "DELETE", &path, "").0, 404);
     assert!(lines.any(|line| line == "event: end"), "it is not read on");
     for (body, part) in [
-        ("", "JSON"),
+        ("", "needs a client"),
         ("[]", "needs a client"),
         (r#"{"client": 5}"#, "JSON"),
         (r#"{"client": "c", "until": 5}"#, "until"),

@@ -23,7 +23,6 @@ mod document;
 mod extract;
 mod history;
 mod incidents;
-mod input;
 mod lanes;
 mod listing;
 mod live;

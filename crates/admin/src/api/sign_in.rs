@@ -1,12 +1,13 @@
 //! Signing in and out, and the caller's own account.
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::extract::Json;
 use crate::identity::guard::Proof;
 use crate::identity::sessions::Session;
 use crate::identity::{Caller, Identity, Refusal, Role};

@@ -7,24 +7,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::Extension;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
 use futures_util::stream::{self, Stream};
 use tokio::time::sleep;
 use unbroken_broker::handle::HandleError;
 use unbroken_broker::trace::{TRACE_PAYLOAD_MAX, TraceEnd, TraceFilter, TraceLine};
 
+use super::extract::{Json, Path};
+use super::listing::Page;
 use crate::app::App;
 use crate::broker::Broker;
 use crate::identity::guard::Proof;
 use crate::identity::{Role, Standing};
 use crate::limits::{STREAM_KEEP_ALIVE, TRACE_STEPS_AT_ONCE};
 use crate::problem::Problem;
-use crate::traces::{List, NewTrace, Open, Running};
+use crate::traces::{NewTrace, Open, Running};
 
 /// Begin a trace of a client, a user or a topic filter
 #[utoipa::path(
@@ -37,13 +38,13 @@ use crate::traces::{List, NewTrace, Open, Running};
         (status = 503, description = "8 traces go on")
     )
 )]
-pub(crate) async fn begin(State(app): State<App>, body: Bytes) -> Result<Response, Problem> {
-    let bad = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
-    let asked: NewTrace = serde_json::from_slice(&body)
-        .map_err(|error| bad(format!("the body is not the JSON of a trace: {error}")))?;
+pub(crate) async fn begin(
+    State(app): State<App>,
+    Json(asked): Json<NewTrace>,
+) -> Result<Response, Problem> {
     if asked.payload_bytes > TRACE_PAYLOAD_MAX {
         let detail = format!("payload_bytes is at most {TRACE_PAYLOAD_MAX}");
-        return Err(bad(detail));
+        return Err(Problem::bad(detail));
     }
     let text = |text: &Option<String>| text.as_deref().map(Into::into);
     let filter = TraceFilter {
@@ -57,7 +58,7 @@ pub(crate) async fn begin(State(app): State<App>, body: Bytes) -> Result<Respons
     let begun = broker.ask(move |handle| handle.trace(&filter, time)).await;
     let begun = begun.map_err(|why| Problem::new(StatusCode::SERVICE_UNAVAILABLE, why))?;
     let trace = begun.map_err(|error| match error {
-        HandleError::Trace(_) => bad(error.to_string()),
+        HandleError::Trace(_) => Problem::bad(error.to_string()),
         other => Problem::new(StatusCode::SERVICE_UNAVAILABLE, other.to_string()),
     })?;
     let (id, until) = (trace.number(), trace.until());
@@ -73,13 +74,11 @@ pub(crate) async fn begin(State(app): State<App>, body: Bytes) -> Result<Respons
 }
 
 /// The traces that go on
-#[utoipa::path(get, path = "/traces", responses((status = 200, body = List)))]
-pub(crate) async fn list(State(app): State<App>) -> Json<List> {
+#[utoipa::path(get, path = "/traces", responses((status = 200, body = Page<Running>)))]
+pub(crate) async fn list(State(app): State<App>) -> Json<Page<Running>> {
     let traces = app.traces.open();
     let items = traces.iter().map(|(id, open)| open.running(*id));
-    Json(List {
-        items: items.collect(),
-    })
+    Json(Page::new(items.collect(), None))
 }
 
 /// End a trace
