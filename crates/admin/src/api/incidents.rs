@@ -15,9 +15,9 @@ use crate::delivery::incident::State as IncidentState;
 use crate::delivery::incidents::Counts;
 use crate::delivery::{Incident, Incidents, repair as repairs};
 use crate::identity::Caller;
-use crate::moment::Moment;
 use crate::problem::Problem;
 use crate::recorder::Recorder;
+use crate::time::Moment;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -10,8 +10,8 @@ use super::extract::{Json, Path, Query, text};
 use super::listing::{Page, cursor, within, wrong_cursor};
 use crate::broker::Broker;
 use crate::limits::ANSWER_TIMEOUT;
-use crate::moment::Moment;
 use crate::problem::Problem;
+use crate::time::Moment;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

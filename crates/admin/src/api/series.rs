@@ -7,11 +7,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{Json, Query};
 use crate::limits::{POINTS_MAX, SERIES_MAX};
-use crate::moment::Moment;
 use crate::problem::Problem;
 use crate::recorder::Recorder;
 use crate::recorder::rings::Point;
 use crate::recorder::series::SERIES;
+use crate::time::Moment;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
