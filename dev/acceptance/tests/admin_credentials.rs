@@ -235,3 +235,28 @@ fn a_page_continues_behind_an_entry_that_was_removed() {
     let number = |page: &Value| page["items"][0]["number"].as_u64().expect("a number");
     assert_eq!(number(&second) + 1, number(&first), "{first} {second}");
 }
+
+#[test]
+fn the_history_has_what_known_callers_were_refused_and_no_questions() {
+    let broker = start();
+    let admin = Admin::of(&broker);
+    let new = r#"{"name":"reader","role":"viewer","scope":["GET /metrics"]}"#;
+    let made = admin.post("/api/v1/tokens", new);
+    let bearer = format!("Authorization: Bearer {}\r\n", made.field("secret"));
+    for _ in 0..30 {
+        let refused = admin
+            .with_headers(&bearer)
+            .post("/api/v1/publish", r#"{"topic":"t"}"#);
+        assert_eq!(refused.status, 403, "{refused:?}");
+    }
+    let asked = r#"{"action":"connect"}"#;
+    assert_eq!(admin.post("/api/v1/access/explain", asked).status, 200);
+    let history = json_of(&admin.get("/api/v1/history?limit=1000"));
+    let entries = history["items"].as_array().expect("entries");
+    let of_reader = entries
+        .iter()
+        .filter(|entry| entry["caller"] == "token:reader")
+        .count();
+    assert!((10..=20).contains(&of_reader), "{of_reader}: {history}");
+    assert!(!history.to_string().contains("explain"), "{history}");
+}
