@@ -25,9 +25,9 @@ use self::line::Line;
 use crate::broker::Broker;
 use crate::delivery::incident::State;
 use crate::limits::DEMONSTRATION_FAULTS_MAX;
-use crate::moment::Moment;
 use crate::problem::Problem;
 use crate::recorder::Recorder;
+use crate::time::Moment;
 
 /// What the topics begin with.
 pub(crate) const PREFIX: &str = "unbroken/demonstration";

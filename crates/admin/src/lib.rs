@@ -37,7 +37,6 @@ mod hosts;
 mod identity;
 mod limits;
 mod metrics;
-mod moment;
 mod page;
 mod peer;
 mod problem;

@@ -33,6 +33,10 @@ pub(crate) const EVENTS_WAITING: usize = 1_000;
 pub(crate) const ROLE_CHANGES_MAX: usize = 1_000;
 /// Requests that wait for the broker, each on a thread of its own.
 pub(crate) const ASKING_MAX: usize = 4;
+/// The same for counters: probes, metrics and the recorder.
+pub(crate) const COUNTING_MAX: usize = 2;
+/// The same for changes, which may wait for a disk.
+pub(crate) const CHANGES_MAX: usize = 4;
 /// For a connection on which a caller has shown credentials: its requests may be streams.
 pub(crate) const CALLER_TIME_MAX: Duration = Duration::from_mins(10);
 /// Bytes of the body of a request.
@@ -42,6 +46,9 @@ pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
 pub(crate) const HASHING_MAX: usize = 2;
 /// Changes of accounts and tokens that wait for the disk, each on a thread.
 pub(crate) const CHANGING_MAX: usize = 1;
+/// Requests that may change something, while they run: of callers, and as many of others. One goes
+/// on when its connection has ended.
+pub(crate) const WRITES_MAX: usize = 2 * CONNECTIONS_MAX;
 /// For a turn to hash or to change.
 pub(crate) const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -86,6 +93,8 @@ pub(crate) const THROTTLE_FORGETS: Duration = Duration::from_hours(1);
 
 /// Entries of the admin history in memory, about 400 bytes each.
 pub(crate) const HISTORY_MAX: usize = 5_000;
+/// Entries of the history a minute of what one caller was refused.
+pub(crate) const REFUSED_MAX: u32 = 10;
 /// Bytes of the file of the history. There are two: a full one is kept until the next is full.
 pub(crate) const HISTORY_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Bytes of the target of an entry; more are cut off.
@@ -95,6 +104,8 @@ pub(crate) const PAGE_MAX: usize = 1_000;
 
 /// Between two signs of life of a stream of events that has none.
 pub(crate) const STREAM_KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// A stream whose caller has lost its credentials or role ends within this time.
+pub(crate) const STREAM_CHECK_EVERY: Duration = Duration::from_secs(2);
 /// Steps of a trace that a stream takes at once; up to about 500 bytes each, and the payload that
 /// is shown.
 pub(crate) const TRACE_STEPS_AT_ONCE: usize = 256;

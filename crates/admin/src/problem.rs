@@ -1,5 +1,7 @@
 //! Errors, as `application/problem+json` (RFC 9457).
 
+use std::fmt;
+
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -24,6 +26,11 @@ impl Problem {
     /// The request is wrong.
     pub(crate) fn bad(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// The broker gives no answer.
+    pub(crate) fn unavailable(why: impl fmt::Display) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
     }
 
     /// There is no such thing.

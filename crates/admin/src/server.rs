@@ -27,7 +27,9 @@ use crate::hosts::{self, Hosts};
 use crate::identity::guard;
 use crate::identity::history::record_writes;
 use crate::identity::{Identity, Rules};
-use crate::limits::{ASKING_MAX, BODY_BYTES_MAX, CHANGING_MAX, HASHING_MAX};
+use crate::limits::{
+    ASKING_MAX, BODY_BYTES_MAX, CHANGES_MAX, CHANGING_MAX, COUNTING_MAX, HASHING_MAX,
+};
 use crate::problem::Problem;
 use crate::recorder::Recorder;
 use crate::traces::Traces;
@@ -118,7 +120,9 @@ impl Admin {
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(ASKING_MAX + HASHING_MAX + CHANGING_MAX)
+            .max_blocking_threads(
+                ASKING_MAX + COUNTING_MAX + CHANGES_MAX + HASHING_MAX + CHANGING_MAX,
+            )
             .build()?;
         let broker = Broker::new(broker, &options.version);
         let recorder = Recorder::start(broker.clone());

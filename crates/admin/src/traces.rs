@@ -1,7 +1,8 @@
 //! The traces that were begun through the API.
 //!
 //! Invariants:
-//! - A trace ends with its time, whether it is read or not; its steps wait in a bounded queue.
+//! - A trace ends with its time, or when it is ended, whether it is read or not; its steps wait in a
+//!   bounded queue.
 //! - One stream at a time reads a trace.
 
 use std::collections::BTreeMap;
@@ -25,7 +26,8 @@ pub(crate) struct Open {
     pub(crate) asked: NewTrace,
     pub(crate) until: Instant,
     pub(crate) is_read: AtomicBool,
-    pub(crate) trace: Mutex<Trace>,
+    /// `None`: it was ended.
+    pub(crate) trace: Mutex<Option<Trace>>,
 }
 
 /// What to trace: everything for which all of these hold.
@@ -64,12 +66,6 @@ pub(crate) struct Running {
     asked: NewTrace,
 }
 
-/// All that go on.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct List {
-    pub(crate) items: Vec<Running>,
-}
-
 impl Traces {
     /// Those whose time is not over.
     pub(crate) fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Open>>> {
@@ -89,8 +85,13 @@ impl Traces {
 }
 
 impl Open {
-    pub(crate) fn trace(&self) -> MutexGuard<'_, Trace> {
+    pub(crate) fn trace(&self) -> MutexGuard<'_, Option<Trace>> {
         self.trace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The broker traces no more, though a stream may still read.
+    pub(crate) fn end(&self) {
+        *self.trace() = None;
     }
 
     pub(crate) fn running(&self, id: u64) -> Running {

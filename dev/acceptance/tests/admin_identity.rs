@@ -221,7 +221,7 @@ fn tokens_have_a_scope_and_an_end() {
     for (rest, status) in [
         ("\"scope\":[\"metrics\"]", 422),
         ("\"scope\":[\"FETCH /metrics\"]", 422),
-        ("\"scope\":7", 422),
+        ("\"scope\":7", 400),
         ("\"expires\":\"2020-01-01T00:00:00Z\"", 422),
         ("\"expires\":\"soon\"", 422),
     ] {
@@ -241,11 +241,9 @@ fn tokens_have_a_scope_and_an_end() {
         "both were used: {list:?}"
     );
     let first = admin.get("/api/v1/tokens?limit=1");
-    assert_eq!(first.field("next"), "1");
-    assert_eq!(
-        admin.get("/api/v1/tokens?limit=1&cursor=1").field("name"),
-        "prometheus"
-    );
+    assert_eq!(first.field("name"), "prometheus");
+    let next = format!("/api/v1/tokens?limit=1&cursor={}", first.field("next"));
+    assert_eq!(admin.get(&next).field("name"), "test");
     for query in ["limit=0", "limit=1001", "limit=x", "cursor=x"] {
         let answer = admin.get(&format!("/api/v1/tokens?{query}"));
         assert_eq!(answer.status, 400, "{query}");
@@ -293,11 +291,11 @@ fn wrong_bodies_are_problems() {
     let admin = Admin::of(&broker);
     for (body, status) in [
         ("{", 400),
-        ("[]", 422),
-        ("{\"name\":1}", 422),
+        ("[]", 400),
+        ("{\"name\":1}", 400),
         (
             "{\"name\":\"a\",\"role\":\"emperor\",\"password\":\"12345678\"}",
-            422,
+            400,
         ),
     ] {
         let answer = admin.post("/api/v1/accounts", body);
@@ -312,7 +310,7 @@ fn wrong_bodies_are_problems() {
     let answer = admin.post("/api/v1/accounts", &long);
     assert!(matches!(answer.status, 0 | 413), "{answer:?}");
     let answer = admin.ask("POST", "/api/v1/tokens", "");
-    assert_eq!(answer.status, 415, "{answer:?}");
+    assert_eq!(answer.status, 400, "an empty body is {{}}: {answer:?}");
     let answer = admin.ask("PUT", "/api/v1/tokens", "{}");
     assert_eq!(answer.status, 405, "{answer:?}");
     assert!(answer.header("allow").is_some(), "{answer:?}");

@@ -1,15 +1,13 @@
 //! Traces of the real broker: on the terminal, and through the API.
 
-use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 use unbroken_acceptance::process::binary;
 use unbroken_acceptance::raw::{Connect, Publish};
-use unbroken_acceptance::{Broker, DEADLINE, Launch};
-
-const ADMIN: &str = "admin server on http://";
+use unbroken_acceptance::{Admin, Broker, DEADLINE, Launch};
 
 /// A running `unbroken trace --json`.
 struct Trace {
@@ -200,25 +198,9 @@ fn traces_leave_room_for_other_commands() {
     assert!(ran.status.success(), "{said}");
 }
 
-fn admin_of(broker: &Broker) -> SocketAddr {
-    let line = broker.wait_for_log(ADMIN);
-    let (_, address) = line.split_once(ADMIN).expect("it was waited for");
-    address.trim().parse().expect("an address")
-}
-
-fn exchange(admin: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
-    let mut socket = TcpStream::connect(admin).expect("it listens");
-    let length = body.len();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
-    socket.write_all(request.as_bytes()).expect("it reads");
-    let mut answer = String::new();
-    let _ = socket.read_to_string(&mut answer);
-    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    (status.unwrap_or_default(), body.to_owned())
+fn exchange(admin: &Admin, method: &str, path: &str, body: &str) -> (u16, String) {
+    let answer = admin.ask(method, path, body);
+    (answer.status, answer.body)
 }
 
 #[test]
@@ -227,15 +209,18 @@ fn a_trace_is_read_as_server_sent_events() {
         .argument("--admin")
         .argument("127.0.0.1:0");
     let broker = launch.start();
-    let admin = admin_of(&broker);
+    let admin = &Admin::of(&broker);
     let ask = r#"{"client": "one", "for_s": 60}"#;
     let (status, body) = exchange(admin, "POST", "/api/v1/traces", ask);
     assert_eq!(status, 201, "{body}");
     let begun: Value = serde_json::from_str(&body).expect("JSON");
     let id = begun["id"].as_u64().expect("a number");
     let events = format!("/api/v1/traces/{id}/events");
-    let mut stream = TcpStream::connect(admin).expect("it listens");
-    let request = format!("GET {events} HTTP/1.1\r\nHost: {admin}\r\n\r\n");
+    let viewer = admin.with_token("viewer", "viewer");
+    assert_eq!(exchange(&viewer, "GET", &events, "").0, 403);
+    let (address, headers) = (admin.address, &admin.headers);
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let request = format!("GET {events} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     let mut lines = BufReader::new(stream)
@@ -262,8 +247,9 @@ fn a_trace_is_read_as_server_sent_events() {
     let path = format!("/api/v1/traces/{id}");
     assert_eq!(exchange(admin, "DELETE", &path, "").0, 204);
     assert_eq!(exchange(admin, "DELETE", &path, "").0, 404);
+    assert!(lines.any(|line| line == "event: end"), "it is not read on");
     for (body, part) in [
-        ("", "JSON"),
+        ("", "needs a client"),
         ("[]", "needs a client"),
         (r#"{"client": 5}"#, "JSON"),
         (r#"{"client": "c", "until": 5}"#, "until"),
@@ -287,7 +273,7 @@ fn traces_are_limited_and_make_room_when_they_end() {
         .argument("--admin")
         .argument("127.0.0.1:0");
     let broker = launch.start();
-    let admin = admin_of(&broker);
+    let admin = &Admin::of(&broker);
     let begin = || exchange(admin, "POST", "/api/v1/traces", r#"{"client": "c"}"#);
     let ids: Vec<_> = (0..8)
         .map(|_| {

@@ -75,7 +75,8 @@ function Traces() {
     {
       head: "Trace",
       isMain: true,
-      cell: (row) => html`<a href=${href(["logs", "traces", row.id])}>${subject(row)}</a>`,
+      cell: (row) =>
+        may("operator") ? html`<a href=${href(["logs", "traces", row.id])}>${subject(row)}</a>` : subject(row),
     },
     { head: "Ends in", isNumber: true, cell: (row) => format.span(row.left_s) },
   ];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::State;
@@ -14,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::clients::listener_of;
 use super::extract::{self, Query, text};
-use super::listing::{Page, part};
+use super::listing::{Page, behind_named, part};
 use crate::broker::Broker;
 use crate::denials::{Denials, Denied};
 use crate::problem::Problem;
@@ -214,10 +215,22 @@ pub(crate) async fn denied(
 ) -> Result<Json<DenialPage>, Problem> {
     let wanted = text("search", search.search)?;
     let (newest, missed) = denials.newest();
-    let newest = newest.iter().map(|denied| Denial::new(denied));
-    let found = newest.filter(|denial| wanted.as_deref().is_none_or(|part| denial.has(part)));
-    let page = part(found.collect(), search.limit, search.cursor.as_deref())?;
+    let newest = newest.iter().map(|denied| (denied.at, Denial::new(denied)));
+    let found = newest.filter(|(_, it)| wanted.as_deref().is_none_or(|part| it.has(part)));
+    // A clock may be set back, so the list's own order counts.
+    let page = part(
+        found,
+        (search.limit, search.cursor.as_deref()),
+        |(at, _)| nanoseconds(*at),
+        behind_named(|(at, _): &(SystemTime, Denial), last| nanoseconds(*at) == *last),
+    )?;
+    let page = page.map(|(_, denial)| denial);
     Ok(Json(DenialPage { page, missed }))
+}
+
+/// The name of a denial: no two are of the same nanosecond, as one thread remembers them.
+fn nanoseconds(at: SystemTime) -> u128 {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()
 }
 
 impl Denial {
@@ -243,7 +256,7 @@ impl Denial {
 /// Makes changes one after another; the first that cannot be made ends it.
 pub(super) async fn change(broker: &Broker, changes: Vec<Change>) -> Result<(), Problem> {
     let count = changes.len();
-    let made = broker.answer(move |handle| {
+    let made = broker.change(move |handle| {
         for (done, change) in changes.iter().enumerate() {
             if let Err(error) = handle.change_access(change) {
                 return Ok(Err((done, error)));

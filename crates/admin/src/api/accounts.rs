@@ -1,13 +1,14 @@
 //! Accounts of the admin server. They are not users of MQTT.
 
-use axum::extract::{Path, Query, State};
+use axum::Extension;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::short_list::{Asked, Page};
+use super::extract::{Json, Path, Query};
+use super::listing::{Page, Part, part};
 use crate::identity::book;
 use crate::identity::history::Target;
 use crate::identity::{AccountChange, Identity, Role};
@@ -23,17 +24,9 @@ pub(crate) struct Account {
     created: String,
 }
 
-/// A page of accounts.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Accounts {
-    items: Vec<Account>,
-    /// The cursor of the next page.
-    next: Option<String>,
-    as_of: String,
-}
-
 /// A new account.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct NewAccount {
     /// 1 to 64 of the characters `A-Z a-z 0-9 . _ @ -`.
     name: String,
@@ -44,6 +37,7 @@ pub(crate) struct NewAccount {
 
 /// What is to be changed.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Change {
     role: Option<Role>,
     /// Ends the sessions of the account.
@@ -61,18 +55,19 @@ impl From<&book::Account> for Account {
 }
 
 /// List accounts
-#[utoipa::path(get, path = "/accounts", params(Asked), responses((status = 200, body = Accounts)))]
+#[utoipa::path(get, path = "/accounts", params(Part), responses((status = 200, body = Page<Account>)))]
 pub(crate) async fn list(
     State(identity): State<Identity>,
-    Query(asked): Query<Asked>,
-) -> Result<Json<Accounts>, Problem> {
+    Query(asked): Query<Part>,
+) -> Result<Json<Page<Account>>, Problem> {
     let book = identity.store().book();
-    let Page { items, next } = asked.page(&book.accounts)?;
-    Ok(Json(Accounts {
-        items: items.iter().map(Account::from).collect(),
-        next,
-        as_of: time::now_text(),
-    }))
+    let page = part(
+        &book.accounts,
+        (asked.limit, asked.cursor.as_deref()),
+        |account| account.name.clone(),
+        |account, last| account.name > *last,
+    )?;
+    Ok(Json(page.map(Account::from)))
 }
 
 /// Add an account

@@ -1,7 +1,8 @@
 //! Who may not connect: bans of the store, and addresses whose logins have failed too often.
 
+use std::net::IpAddr;
 use std::ops::Bound;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use axum::Json;
 use axum::extract::State;
@@ -13,22 +14,10 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::access::change;
 use super::extract::{self, Query};
-use super::listing::{Page, cursor, limit, wrong_cursor};
+use super::listing::{Page, Part, cursor, limit, wrong_cursor};
 use crate::broker::Broker;
 use crate::problem::Problem;
 use crate::time;
-
-/// A part of the bans.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Part {
-    /// Items of a page, 1 to 1,000
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u16>,
-    /// The `next` of the page before
-    cursor: Option<String>,
-}
 
 /// Which ban: exactly one of the three.
 #[derive(Deserialize, IntoParams)]
@@ -94,7 +83,7 @@ impl BanItem {
         }
     }
 
-    fn automatic(address: std::net::IpAddr, left: std::time::Duration) -> Self {
+    fn automatic((address, left): (IpAddr, Duration)) -> Self {
         Self {
             kind: "address",
             target: address.to_string(),
@@ -192,8 +181,8 @@ enum From {
     Start,
     /// Behind this ban of the store.
     Behind(Banned),
-    /// Behind so many automatic bans.
-    Automatic(usize),
+    /// Behind the automatic ban of this address, or with `None` all stored ones.
+    Automatic(Option<IpAddr>),
 }
 
 impl From {
@@ -207,7 +196,8 @@ impl From {
             "client" => Self::Behind(Banned::Client(name)),
             "user" => Self::Behind(Banned::User(name)),
             "address" => Self::Behind(Banned::Address(name)),
-            "automatic" => Self::Automatic(name.parse().map_err(|_| wrong_cursor())?),
+            "automatic" if name.is_empty() => Self::Automatic(None),
+            "automatic" => Self::Automatic(Some(name.parse().map_err(|_| wrong_cursor())?)),
             _ => return Err(wrong_cursor()),
         })
     }
@@ -218,10 +208,10 @@ fn page(handle: &BrokerHandle, from: From, limit: usize) -> (Vec<BanItem>, Optio
         From::Behind(banned) => Bound::Excluded(banned.clone()),
         From::Start | From::Automatic(_) => Bound::Unbounded,
     };
-    let mut skipped = 0;
     let mut items = Vec::new();
-    if let From::Automatic(behind) = from {
-        skipped = behind;
+    let mut behind = None;
+    if let From::Automatic(address) = from {
+        behind = address;
     } else {
         let (stored, last) = handle.stored_access(|stored| {
             let mut bans = stored.bans().range((start, Bound::Unbounded));
@@ -241,11 +231,16 @@ fn page(handle: &BrokerHandle, from: From, limit: usize) -> (Vec<BanItem>, Optio
             return (items, last);
         }
     }
-    let automatic = handle.automatic_bans();
-    let count = automatic.len();
+    let mut automatic = handle.automatic_bans();
+    automatic.sort_unstable();
+    automatic.retain(|(address, _)| Some(*address) > behind);
     let room = limit - items.len();
-    let more = automatic.into_iter().skip(skipped).take(room);
-    items.extend(more.map(|(address, left)| BanItem::automatic(address, left)));
-    let next = skipped.saturating_add(room);
-    (items, (next < count).then(|| format!("automatic {next}")))
+    let has_more = automatic.len() > room;
+    automatic.truncate(room);
+    if let Some((last, _)) = automatic.last() {
+        behind = Some(*last);
+    }
+    items.extend(automatic.into_iter().map(BanItem::automatic));
+    let name = behind.map_or_else(String::new, |address| address.to_string());
+    (items, has_more.then(|| format!("automatic {name}")))
 }

@@ -1,5 +1,7 @@
 //! Clients that are connected.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -83,7 +85,7 @@ impl Client {
             protocol: info.version.to_string(),
             connected_since: info.since.map(time::of_instant),
             // Its patience is one and a half times as long [MQTT-3.1.2-22].
-            keep_alive_s: info.patience.map(|patience| patience.as_secs() * 2 / 3),
+            keep_alive_s: info.patience.map(keep_alive_s),
             is_bridge: info.is_bridge,
             mount: info.mount.as_deref().map(str::to_owned),
             output_bytes: info.output_bytes,
@@ -96,6 +98,12 @@ impl Client {
             will_topic: session.will_topic.as_deref().map(str::to_owned),
         }
     }
+}
+
+/// Whole seconds, as CONNECT has them.
+fn keep_alive_s(patience: Duration) -> u64 {
+    let twice_ms = 2 * u64::try_from(patience.as_millis()).unwrap_or(u64::MAX / 4);
+    (twice_ms + 1_500) / 3_000
 }
 
 /// Clients that are connected
@@ -167,7 +175,7 @@ pub(crate) async fn disconnect(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let asked = id.clone();
-    let ended = broker.answer(move |handle| handle.disconnect(&asked, ANSWER_TIMEOUT));
+    let ended = broker.change(move |handle| handle.disconnect(&asked, ANSWER_TIMEOUT));
     if ended.await? {
         Ok(StatusCode::NO_CONTENT)
     } else {
@@ -186,4 +194,17 @@ pub(super) fn listener_of(config: &Config, name: &str) -> Option<u16> {
 
 fn missing(id: &str) -> Problem {
     Problem::missing(format!("no client with the id {id:?} is connected"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keep_alive_is_as_the_client_said_it() {
+        for seconds in [1, 2, 3, 5, 60, 65_535] {
+            let patience = Duration::from_millis(seconds * 1_500);
+            assert_eq!(keep_alive_s(patience), seconds);
+        }
+    }
 }

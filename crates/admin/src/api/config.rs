@@ -9,7 +9,7 @@ use unbroken_broker::handle::ConfigValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{Query, text};
-use super::listing::{Page, part};
+use super::listing::{Page, behind_named, part};
 use crate::broker::Broker;
 use crate::limits::CHANGE_TIMEOUT;
 use crate::problem::Problem;
@@ -90,7 +90,12 @@ pub(crate) async fn list(
             .is_none_or(|part| setting.name.contains(part))
             && !(search.changed && setting.source == "default")
     });
-    let page = part(settings.collect(), search.limit, search.cursor.as_deref())?;
+    let page = part(
+        settings,
+        (search.limit, search.cursor.as_deref()),
+        |setting| setting.name.clone(),
+        behind_named(|setting: &Setting, last| setting.name == *last),
+    )?;
     Ok(Json(page))
 }
 
@@ -103,7 +108,7 @@ pub(crate) async fn list(
     responses((status = 200, body = Reloaded))
 )]
 pub(crate) async fn reload(State(broker): State<Broker>) -> Result<Json<Reloaded>, Problem> {
-    let reloaded = broker.answer(|handle| Ok(handle.read_config_again(CHANGE_TIMEOUT)));
+    let reloaded = broker.change(|handle| Ok(handle.read_config_again(CHANGE_TIMEOUT)));
     match reloaded.await? {
         Ok(changes) => Ok(Json(Reloaded { changes })),
         Err(why) => Err(Problem::new(StatusCode::CONFLICT, why)),

@@ -1,12 +1,11 @@
 //! The demonstration inside the broker.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::input::Body;
+use super::extract::Json;
 use crate::demonstration::{Demonstration, FaultKind, Progress};
 use crate::problem::Problem;
 
@@ -34,9 +33,8 @@ pub(crate) struct Order {
 )]
 pub(crate) async fn start(
     State(demonstration): State<Demonstration>,
-    Body(start): Body<Start>,
+    Json(start): Json<Start>,
 ) -> Result<Json<Progress>, Problem> {
-    // history
     let progress = demonstration.start().await?;
     match start.fault {
         Some(kind) => demonstration.inject(kind).map(Json),
@@ -65,7 +63,6 @@ pub(crate) async fn show(
 pub(crate) async fn stop(
     State(demonstration): State<Demonstration>,
 ) -> Result<Json<Progress>, Problem> {
-    // history
     demonstration.stop().map(Json).ok_or_else(none)
 }
 
@@ -78,9 +75,8 @@ pub(crate) async fn stop(
 )]
 pub(crate) async fn inject(
     State(demonstration): State<Demonstration>,
-    Body(order): Body<Order>,
+    Json(order): Json<Order>,
 ) -> Result<Json<Progress>, Problem> {
-    // history
     demonstration.inject(order.kind).map(Json)
 }
 

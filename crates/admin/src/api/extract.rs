@@ -1,7 +1,11 @@
 //! What requests say, each part with a [`Problem`] where it is wrong.
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::limits::TEXT_BYTES_MAX;
@@ -13,7 +17,7 @@ pub(crate) struct Query<T>(pub(crate) T);
 /// The variable parts of its path.
 pub(crate) struct Path<T>(pub(crate) T);
 
-/// Its body.
+/// Its body; an empty one is `{}`.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
@@ -41,10 +45,37 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let body = axum::Json::from_request(request, state).await;
-        body.map(|axum::Json(body)| Self(body))
-            .map_err(|error| Problem::new(error.status(), error.body_text()))
+        let kind = request.headers().get(header::CONTENT_TYPE).cloned();
+        let bytes = Bytes::from_request(request, state).await;
+        let bytes = bytes.map_err(|error| Problem::new(error.status(), error.body_text()))?;
+        if bytes.is_empty() {
+            return Self::read(b"{}");
+        }
+        if !kind.is_some_and(|kind| is_json(kind.as_bytes())) {
+            let detail = "a body is JSON, with the header `Content-Type: application/json`";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        Self::read(&bytes)
     }
+}
+
+impl<T: DeserializeOwned> Json<T> {
+    fn read(bytes: &[u8]) -> Result<Self, Problem> {
+        let body = axum::Json::from_bytes(bytes);
+        body.map(|axum::Json(body)| Self(body))
+            .map_err(|error| Problem::bad(error.body_text()))
+    }
+}
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+fn is_json(kind: &[u8]) -> bool {
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default();
+    kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 
 /// A text of a request that is not too long to be looked for; an empty one asks for nothing.

@@ -1,24 +1,26 @@
 //! Incidents: which message did not arrive as it was sent, where, and why.
 
-use axum::extract::{Path, State};
+use axum::Extension;
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use unbroken_broker::handle::LaneInfo;
 use utoipa::{IntoParams, ToSchema};
 
-use super::input::{Body, Params, bad, limit};
+use super::extract::{Json, Path, Query};
 use super::lanes::{Lane, find};
+use super::listing::{Page, cursor_of, limit};
 use crate::broker::Broker;
 use crate::delivery::incident::State as IncidentState;
 use crate::delivery::incidents::Counts;
 use crate::delivery::{Incident, Incidents, repair as repairs};
 use crate::identity::Caller;
-use crate::moment::Moment;
 use crate::problem::Problem;
 use crate::recorder::Recorder;
+use crate::time::Moment;
 
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
     /// Of this kind.
     kind: Option<String>,
@@ -26,20 +28,19 @@ pub(crate) struct ListParams {
     state: Option<String>,
     /// Named last at or after this time.
     since: Option<String>,
-    /// From 1 to 1,000.
-    limit: Option<u64>,
+    /// Items of a page, 1 to 1,000
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u16>,
     /// `next` of the page before.
     cursor: Option<String>,
 }
 
 /// Incidents, the newest first.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Page {
-    items: Vec<Incident>,
-    next: Option<String>,
+pub(crate) struct IncidentPage {
+    #[serde(flatten)]
+    page: Page<Incident>,
     counts: Counts,
-    #[schema(value_type = String)]
-    as_of: Moment,
 }
 
 /// Incidents, the newest first
@@ -47,17 +48,17 @@ pub(crate) struct Page {
     get,
     path = "/incidents",
     params(ListParams),
-    responses((status = 200, body = Page))
+    responses((status = 200, body = IncidentPage))
 )]
 pub(crate) async fn list(
     State(recorder): State<Recorder>,
-    Params(params): Params<ListParams>,
-) -> Result<Json<Page>, Problem> {
+    Query(params): Query<ListParams>,
+) -> Result<Json<IncidentPage>, Problem> {
     let most = limit(params.limit)?;
-    let below = params.cursor.as_deref().map(str::parse).transpose();
-    let below = below.map_err(|_| bad("`cursor` is none that was answered before"))?;
+    let below = cursor_of(params.cursor.as_deref())?;
     let since = params.since.as_deref().map(|text| {
-        Moment::parse(text).ok_or_else(|| bad("`since` is no time: write 2026-11-30T09:30:00Z"))
+        Moment::parse(text)
+            .ok_or_else(|| Problem::bad("`since` is no time: write 2026-11-30T09:30:00Z"))
     });
     let since = since.transpose()?.unwrap_or_default();
     let state = match params.state.as_deref() {
@@ -65,7 +66,7 @@ pub(crate) async fn list(
         Some("open") => Some(IncidentState::Open),
         Some("repaired") => Some(IncidentState::Repaired),
         Some("ignored") => Some(IncidentState::Ignored),
-        Some(_) => return Err(bad("`state` is open, repaired or ignored")),
+        Some(_) => return Err(Problem::bad("`state` is open, repaired or ignored")),
     };
     let wanted = |incident: &&Incident| {
         params
@@ -82,12 +83,8 @@ pub(crate) async fn list(
         let next = more.map(|last| last.id.to_string());
         (items, next, all.counts())
     });
-    Ok(Json(Page {
-        items,
-        next,
-        counts,
-        as_of: Moment::now(),
-    }))
+    let page = Page::new(items, next);
+    Ok(Json(IncidentPage { page, counts }))
 }
 
 /// The message before or behind those of an incident.
@@ -211,7 +208,6 @@ pub(crate) async fn repair(
         let detail = "the publisher has no session any more, so it cannot be asked";
         return Err(Problem::new(StatusCode::CONFLICT, detail));
     }
-    // history
     let (sent_again, gone) = repairs::ask(&broker, &incident).await?;
     let incident = of(&recorder, &id)?;
     Ok(Json(Repair {
@@ -242,13 +238,14 @@ pub(crate) async fn note(
     State(recorder): State<Recorder>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-    Body(note): Body<Note>,
+    Json(note): Json<Note>,
 ) -> Result<Json<Incident>, Problem> {
     if note.ignore == Some(true) && note.text.as_deref().is_none_or(str::is_empty) {
-        return Err(bad("an incident is ignored with a note: say why in `text`"));
+        return Err(Problem::bad(
+            "an incident is ignored with a note: say why in `text`",
+        ));
     }
     let number = number(&id)?;
-    // history
     let text = note.text.as_deref().filter(|text| !text.is_empty());
     let noted = recorder.with_incidents(|all: &mut Incidents| {
         all.note(number, text, &caller.name, note.ignore).cloned()

@@ -1,24 +1,26 @@
 //! Lanes: the messages of one publisher, numbered without gaps.
 
-use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use unbroken_broker::handle::{LaneCursor, LaneFilter, LaneInfo, Within};
+use unbroken_broker::handle::{LaneCursor, LaneFilter, LaneInfo};
 use utoipa::{IntoParams, ToSchema};
 
-use super::input::{Params, bad, limit, unavailable};
+use super::extract::{Json, Path, Query, text};
+use super::listing::{Page, cursor, within, wrong_cursor};
 use crate::broker::Broker;
 use crate::limits::ANSWER_TIMEOUT;
-use crate::moment::Moment;
 use crate::problem::Problem;
+use crate::time::Moment;
 
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
     /// Lanes whose id, client or user has this in it.
     search: Option<String>,
-    /// From 1 to 1,000; a page may have fewer with more behind it.
-    limit: Option<u64>,
+    /// Items of a page, 1 to 1,000; it may have fewer with more behind it
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u16>,
     /// `next` of the page before.
     cursor: Option<String>,
 }
@@ -68,54 +70,35 @@ pub(crate) struct Windows {
     unproven: u64,
 }
 
-/// A page of lanes.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Lanes {
-    items: Vec<Lane>,
-    next: Option<String>,
-    #[schema(value_type = String)]
-    as_of: Moment,
-}
-
 /// Lanes, page by page
 #[utoipa::path(
     get,
     path = "/lanes",
     params(ListParams),
-    responses((status = 200, body = Lanes))
+    responses((status = 200, body = Page<Lane>))
 )]
 pub(crate) async fn list(
     State(broker): State<Broker>,
-    Params(params): Params<ListParams>,
-) -> Result<Json<Lanes>, Problem> {
-    let within = Within {
-        entries: limit(params.limit)?,
-        timeout: ANSWER_TIMEOUT,
+    Query(params): Query<ListParams>,
+) -> Result<Json<Page<Lane>>, Problem> {
+    let within = within(params.limit)?;
+    let from = match cursor(params.cursor.as_deref())? {
+        Some(from) => LaneCursor::parse(&from).ok_or_else(wrong_cursor)?,
+        None => LaneCursor::default(),
     };
-    let from = params
-        .cursor
-        .as_deref()
-        .map_or(Some(LaneCursor::default()), LaneCursor::parse);
-    let from = from.ok_or_else(|| bad("`cursor` is none that was answered before"))?;
     let filter = LaneFilter {
         lane: None,
-        text: params
-            .search
-            .filter(|text| !text.is_empty())
-            .map(Into::into),
+        text: text("search", params.search)?.map(Into::into),
     };
     let asked = broker.ask(move |handle| handle.lanes(&filter, from, within));
-    let listing = asked.await.map_err(unavailable)?.map_err(unavailable)?;
+    let listing = asked
+        .await
+        .map_err(Problem::unavailable)?
+        .map_err(Problem::unavailable)?;
     let as_of = Moment::now();
-    Ok(Json(Lanes {
-        items: listing
-            .entries
-            .iter()
-            .map(|info| Lane::of(info, as_of))
-            .collect(),
-        next: listing.next.map(LaneCursor::to_text),
-        as_of,
-    }))
+    let lanes = listing.entries.iter().map(|info| Lane::of(info, as_of));
+    let next = listing.next.map(LaneCursor::to_text);
+    Ok(Json(Page::new(lanes.collect(), next)))
 }
 
 /// The epochs of a lane.
@@ -140,7 +123,8 @@ pub(crate) async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<LaneDetail>, Problem> {
     let lane = u64::from_str_radix(&id, 16);
-    let lane = lane.map_err(|_| bad(format!("{id:?} is no lane: it has 16 hexadecimal digits")))?;
+    let lane =
+        lane.map_err(|_| Problem::bad(format!("{id:?} is no lane: it has 16 hexadecimal digits")))?;
     let epochs = find(&broker, lane).await?;
     if epochs.is_empty() {
         let detail = format!("lane {id} is not open: its publisher has no session, or never came");
@@ -156,7 +140,10 @@ pub(crate) async fn show(
 
 pub(crate) async fn find(broker: &Broker, lane: u64) -> Result<Vec<LaneInfo>, Problem> {
     let asked = broker.ask(move |handle| handle.lane(lane, ANSWER_TIMEOUT));
-    asked.await.map_err(unavailable)?.map_err(unavailable)
+    asked
+        .await
+        .map_err(Problem::unavailable)?
+        .map_err(Problem::unavailable)
 }
 
 impl Lane {

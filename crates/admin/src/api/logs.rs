@@ -95,12 +95,13 @@ pub(crate) async fn list(Query(search): Query<Search>) -> Result<Json<Page<Log>>
         level.is_none_or(|level| event.level <= level)
             && wanted.as_deref().is_none_or(|part| has(event, part))
     });
-    let page = part(found, search.limit, search.cursor.as_deref())?;
-    Ok(Json(Page {
-        items: page.items.iter().map(|event| Log::from(&**event)).collect(),
-        next: page.next,
-        as_of: page.as_of,
-    }))
+    let page = part(
+        found,
+        (search.limit, search.cursor.as_deref()),
+        |event| event.number,
+        |event, last| event.number < *last,
+    )?;
+    Ok(Json(page.map(|event| Log::from(&*event))))
 }
 
 fn has(event: &LogEvent, part: &str) -> bool {

@@ -23,7 +23,6 @@ mod document;
 mod extract;
 mod history;
 mod incidents;
-mod input;
 mod lanes;
 mod listing;
 mod live;
@@ -33,7 +32,6 @@ mod publish;
 mod roles;
 mod series;
 mod sessions;
-mod short_list;
 mod sign_in;
 mod subscriptions;
 mod tokens;
@@ -107,7 +105,6 @@ fn for_viewers() -> OpenApiRouter<App> {
         .routes(routes!(sign_in::own_password))
         .routes(routes!(sign_in::sign_out))
         .routes(routes!(traces::list))
-        .routes(routes!(traces::events))
         .merge(delivery_for_viewers())
         .routes(routes!(node::listeners))
         .routes(routes!(node::certificates))
@@ -133,6 +130,7 @@ fn for_operators() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(traces::begin))
         .routes(routes!(traces::end))
+        .routes(routes!(traces::events))
         .routes(routes!(incidents::repair))
         .routes(routes!(incidents::note))
         .routes(routes!(demonstration::start, demonstration::stop))

@@ -69,7 +69,7 @@ pub(crate) async fn publish(
     Json(publish): Json<Publish>,
 ) -> Result<StatusCode, Problem> {
     let message = publish.message()?;
-    let published = broker.answer(move |handle| handle.publish(message, CHANGE_TIMEOUT));
+    let published = broker.change(move |handle| handle.publish(message, CHANGE_TIMEOUT));
     published.await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,20 +1,20 @@
 //! Series of the last seven days.
 
-use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
 
-use super::input::{Params, bad};
+use super::extract::{Json, Query};
 use crate::limits::{POINTS_MAX, SERIES_MAX};
-use crate::moment::Moment;
 use crate::problem::Problem;
 use crate::recorder::Recorder;
 use crate::recorder::rings::Point;
 use crate::recorder::series::SERIES;
+use crate::time::Moment;
 
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct SeriesParams {
     /// Names with commas between them; all if it is left out.
     names: Option<String>,
@@ -58,7 +58,7 @@ pub(crate) struct Points {
 )]
 pub(crate) async fn show(
     State(recorder): State<Recorder>,
-    Params(params): Params<SeriesParams>,
+    Query(params): Query<SeriesParams>,
 ) -> Result<Json<Series>, Problem> {
     let as_of = Moment::now();
     let to = time("to", params.to.as_deref())?
@@ -67,12 +67,12 @@ pub(crate) async fn show(
     let from = time("from", params.from.as_deref())?;
     let from = from.unwrap_or(Moment(to.0.saturating_sub(DEFAULT_MS)));
     if from > to {
-        return Err(bad("`from` is after `to`, or in the future"));
+        return Err(Problem::bad("`from` is after `to`, or in the future"));
     }
     let from = from.max(Moment(as_of.0.saturating_sub(KEPT_MS)));
     let points = params.points.unwrap_or(300);
     if points == 0 || points > POINTS_MAX {
-        return Err(bad(format!("`points` is from 1 to {POINTS_MAX}")));
+        return Err(Problem::bad(format!("`points` is from 1 to {POINTS_MAX}")));
     }
     let wanted = wanted(params.names.as_deref())?;
     let part = recorder.series(&wanted, (from.seconds(), to.seconds()), points);
@@ -91,7 +91,7 @@ pub(crate) async fn show(
 fn time(name: &str, text: Option<&str>) -> Result<Option<Moment>, Problem> {
     let parse = |text: &str| {
         let detail = || format!("`{name}` is no time: write it as 2026-11-30T09:30:00Z");
-        Moment::parse(text).ok_or_else(|| bad(detail()))
+        Moment::parse(text).ok_or_else(|| Problem::bad(detail()))
     };
     text.map(parse).transpose()
 }
@@ -103,7 +103,7 @@ fn wanted(names: Option<&str>) -> Result<Vec<usize>, Problem> {
     let find = |name: &str| {
         let at = SERIES.iter().position(|known| *known == name);
         at.ok_or_else(|| {
-            bad(format!(
+            Problem::bad(format!(
                 "there is no series {name:?}; `names` of an answer has all"
             ))
         })

@@ -158,7 +158,7 @@ pub(crate) async fn remove(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let client_id: Arc<str> = id.as_str().into();
-    let removed = broker.answer(move |handle| {
+    let removed = broker.change(move |handle| {
         if handle.session(&client_id, ANSWER_TIMEOUT)?.is_none() {
             return Ok(false);
         }

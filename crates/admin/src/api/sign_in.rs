@@ -1,12 +1,13 @@
 //! Signing in and out, and the caller's own account.
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::extract::Json;
 use crate::identity::guard::Proof;
 use crate::identity::sessions::Session;
 use crate::identity::{Caller, Identity, Refusal, Role};
@@ -16,6 +17,7 @@ use crate::time;
 
 /// A name and its password.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct SignIn {
     /// Of the account.
     name: String,
@@ -25,6 +27,7 @@ pub(crate) struct SignIn {
 
 /// The first account.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct UseLink {
     /// What the link has after `#link=`.
     token: String,
@@ -36,6 +39,7 @@ pub(crate) struct UseLink {
 
 /// A new password of the caller's own account.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct OwnPassword {
     /// The password until now.
     old: String,
@@ -164,7 +168,7 @@ pub(crate) async fn me(
 ) -> Json<Me> {
     let expires = match proof {
         Proof::Session(session) => return Json(Me::of_session(&session, caller.role)),
-        Proof::Token { expires_ms } => expires_ms.map(time::text),
+        Proof::Token(token) => token.expires_ms.map(time::text),
         Proof::Socket | Proof::Nothing => None,
     };
     Json(Me {

@@ -1,15 +1,17 @@
 //! Tokens of programs.
 
-use axum::extract::{Path, Query, State};
+use axum::Extension;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::short_list::{Asked, Page};
+use super::extract::{Json, Path, Query};
+use super::listing::{Page, Part, part};
 use crate::identity::book;
+use crate::identity::guard::Proof;
 use crate::identity::history::Target;
 use crate::identity::{Caller, Identity, Role, Scope};
 use crate::problem::Problem;
@@ -31,17 +33,9 @@ pub(crate) struct Token {
     last_used: Option<String>,
 }
 
-/// A page of tokens.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Tokens {
-    items: Vec<Token>,
-    /// The cursor of the next page.
-    next: Option<String>,
-    as_of: String,
-}
-
 /// A token to be made.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct NewToken {
     /// 1 to 64 of the characters `A-Z a-z 0-9 . _ @ -`.
     name: String,
@@ -81,18 +75,21 @@ impl Token {
 }
 
 /// List tokens
-#[utoipa::path(get, path = "/tokens", params(Asked), responses((status = 200, body = Tokens)))]
+#[utoipa::path(get, path = "/tokens", params(Part), responses((status = 200, body = Page<Token>)))]
 pub(crate) async fn list(
     State(identity): State<Identity>,
-    Query(asked): Query<Asked>,
-) -> Result<Json<Tokens>, Problem> {
+    Query(asked): Query<Part>,
+) -> Result<Json<Page<Token>>, Problem> {
     let book = identity.store().book();
-    let Page { items, next } = asked.page(&book.tokens)?;
-    Ok(Json(Tokens {
-        items: items.iter().map(|it| Token::new(&identity, it)).collect(),
-        next,
-        as_of: time::now_text(),
-    }))
+    let mut tokens: Vec<_> = book.tokens.iter().collect();
+    tokens.sort_by(|a, b| a.name.cmp(&b.name));
+    let page = part(
+        tokens,
+        (asked.limit, asked.cursor.as_deref()),
+        |token| token.name.clone(),
+        |token, last| token.name > *last,
+    )?;
+    Ok(Json(page.map(|token| Token::new(&identity, token))))
 }
 
 /// Make a token
@@ -100,6 +97,7 @@ pub(crate) async fn list(
     post, path = "/tokens", request_body = NewToken,
     responses(
         (status = 201, body = MadeToken),
+        (status = 403, description = "The caller's own scope does not include the token's"),
         (status = 409, description = "There is a token of this name already, or too many"),
         (status = 422, description = "Name, scope or time are not as they must be"),
     )
@@ -107,21 +105,27 @@ pub(crate) async fn list(
 pub(crate) async fn add(
     State(identity): State<Identity>,
     Extension(caller): Extension<Caller>,
+    Extension(proof): Extension<Proof>,
     Json(new): Json<NewToken>,
 ) -> Response {
     let target = Target(format!("{} ({})", new.name, new.role));
-    (Extension(target), make(&identity, &caller, new).await).into_response()
+    (
+        Extension(target),
+        make(&identity, (&caller, &proof), new).await,
+    )
+        .into_response()
 }
 
 async fn make(
     identity: &Identity,
-    caller: &Caller,
+    (caller, proof): (&Caller, &Proof),
     new: NewToken,
 ) -> Result<(StatusCode, Json<MadeToken>), Problem> {
     let wrong = |detail: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail);
     let scope = new.scope.iter().map(|text| text.parse());
     let scope = scope.collect::<Result<Vec<Scope>, String>>();
     let scope = scope.map_err(|why| wrong(format!("`scope`: {why}")))?;
+    check_scope(&scope, proof)?;
     let expires = new
         .expires
         .map(|text| text.parse::<Timestamp>())
@@ -133,6 +137,22 @@ async fn make(
     let (token, secret) = made.await?;
     let token = Token::new(identity, &token);
     Ok((StatusCode::CREATED, Json(MadeToken { secret, token })))
+}
+
+/// A token whose scope is not whole makes none that is good for more.
+fn check_scope(scope: &[Scope], proof: &Proof) -> Result<(), Problem> {
+    let Proof::Token(caller) = proof else {
+        return Ok(());
+    };
+    let is_within = |new: &Scope| caller.scope.iter().any(|own| new.is_within(own));
+    if caller.scope.is_empty() || (!scope.is_empty() && scope.iter().all(is_within)) {
+        return Ok(());
+    }
+    let detail = format!(
+        "token {} has a scope, and makes only tokens with a scope within it",
+        caller.name
+    );
+    Err(Problem::new(StatusCode::FORBIDDEN, detail))
 }
 
 /// Revoke a token

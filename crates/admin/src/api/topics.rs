@@ -305,7 +305,7 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, Problem> {
     valid_topic(&topic)?;
     let asked = topic.clone();
-    let removed = broker.answer(move |handle| {
+    let removed = broker.change(move |handle| {
         if handle.retained_message(&asked, ANSWER_TIMEOUT)?.is_none() {
             return Ok(false);
         }

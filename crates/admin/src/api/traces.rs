@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::Extension;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
@@ -18,11 +17,15 @@ use tokio::time::sleep;
 use unbroken_broker::handle::HandleError;
 use unbroken_broker::trace::{TRACE_PAYLOAD_MAX, TraceEnd, TraceFilter, TraceLine};
 
+use super::extract::{Json, Path};
+use super::listing::Page;
 use crate::app::App;
 use crate::broker::Broker;
+use crate::identity::guard::Proof;
+use crate::identity::{Role, Standing};
 use crate::limits::{STREAM_KEEP_ALIVE, TRACE_STEPS_AT_ONCE};
 use crate::problem::Problem;
-use crate::traces::{List, NewTrace, Open, Running};
+use crate::traces::{NewTrace, Open, Running};
 
 /// Begin a trace of a client, a user or a topic filter
 #[utoipa::path(
@@ -35,13 +38,13 @@ use crate::traces::{List, NewTrace, Open, Running};
         (status = 503, description = "8 traces go on")
     )
 )]
-pub(crate) async fn begin(State(app): State<App>, body: Bytes) -> Result<Response, Problem> {
-    let bad = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
-    let asked: NewTrace = serde_json::from_slice(&body)
-        .map_err(|error| bad(format!("the body is not the JSON of a trace: {error}")))?;
+pub(crate) async fn begin(
+    State(app): State<App>,
+    Json(asked): Json<NewTrace>,
+) -> Result<Response, Problem> {
     if asked.payload_bytes > TRACE_PAYLOAD_MAX {
         let detail = format!("payload_bytes is at most {TRACE_PAYLOAD_MAX}");
-        return Err(bad(detail));
+        return Err(Problem::bad(detail));
     }
     let text = |text: &Option<String>| text.as_deref().map(Into::into);
     let filter = TraceFilter {
@@ -55,7 +58,7 @@ pub(crate) async fn begin(State(app): State<App>, body: Bytes) -> Result<Respons
     let begun = broker.ask(move |handle| handle.trace(&filter, time)).await;
     let begun = begun.map_err(|why| Problem::new(StatusCode::SERVICE_UNAVAILABLE, why))?;
     let trace = begun.map_err(|error| match error {
-        HandleError::Trace(_) => bad(error.to_string()),
+        HandleError::Trace(_) => Problem::bad(error.to_string()),
         other => Problem::new(StatusCode::SERVICE_UNAVAILABLE, other.to_string()),
     })?;
     let (id, until) = (trace.number(), trace.until());
@@ -63,7 +66,7 @@ pub(crate) async fn begin(State(app): State<App>, body: Bytes) -> Result<Respons
         asked,
         until,
         is_read: AtomicBool::new(false),
-        trace: Mutex::new(trace),
+        trace: Mutex::new(Some(trace)),
     });
     let running = open.running(id);
     app.traces.open().insert(id, open);
@@ -71,13 +74,11 @@ pub(crate) async fn begin(State(app): State<App>, body: Bytes) -> Result<Respons
 }
 
 /// The traces that go on
-#[utoipa::path(get, path = "/traces", responses((status = 200, body = List)))]
-pub(crate) async fn list(State(app): State<App>) -> Json<List> {
+#[utoipa::path(get, path = "/traces", responses((status = 200, body = Page<Running>)))]
+pub(crate) async fn list(State(app): State<App>) -> Json<Page<Running>> {
     let traces = app.traces.open();
     let items = traces.iter().map(|(id, open)| open.running(*id));
-    Json(List {
-        items: items.collect(),
-    })
+    Json(Page::new(items.collect(), None))
 }
 
 /// End a trace
@@ -92,14 +93,15 @@ pub(crate) async fn end(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let id = number(&id)?;
-    app.traces.find(id)?;
+    app.traces.find(id)?.end();
     app.traces.open().remove(&id);
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// The steps of a trace, as server-sent events
 ///
-/// Each event `step` is a step as JSON; `end` comes last.
+/// Each event `step` is a step as JSON; `end` comes last. A stream whose caller has lost credentials or
+/// role ends without it.
 #[utoipa::path(
     get,
     path = "/traces/{id}/events",
@@ -113,6 +115,7 @@ pub(crate) async fn end(
 )]
 pub(crate) async fn events(
     State(app): State<App>,
+    Extension(proof): Extension<Proof>,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = number(&id)?;
@@ -123,6 +126,7 @@ pub(crate) async fn events(
     }
     let reader = Reader {
         open,
+        standing: Standing::new(app.identity, proof, Role::Operator),
         is_over: false,
     };
     let events = Sse::new(steps(reader));
@@ -140,6 +144,7 @@ fn number(id: &str) -> Result<u64, Problem> {
 /// The only one of its trace, until it is dropped.
 struct Reader {
     open: Arc<Open>,
+    standing: Standing,
     is_over: bool,
 }
 
@@ -153,6 +158,9 @@ impl Reader {
     /// The steps that are there, as far as some are sent at once, and whether more may come.
     fn take(&self) -> (Vec<TraceLine>, bool) {
         let trace = self.open.trace();
+        let Some(trace) = &*trace else {
+            return (Vec::new(), false);
+        };
         let mut lines = Vec::new();
         let missed = trace.take_missed();
         if missed > 0 {
@@ -171,23 +179,22 @@ impl Reader {
 fn steps(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> {
     let begin = (Some(reader), Vec::new().into_iter());
     stream::unfold(begin, async move |(reader, mut waiting)| {
-        if let Some(line) = waiting.next() {
-            let event = step(&line);
-            return Some((Ok(event), (reader, waiting)));
-        }
-        let mut reader = reader?;
+        let mut reader: Reader = reader?;
         loop {
+            if !reader.standing.holds() {
+                return None;
+            }
+            if let Some(line) = waiting.next() {
+                return Some((Ok(step(&line)), (Some(reader), waiting)));
+            }
             if reader.is_over {
                 let end = Event::default().event("end").data("{}");
                 return Some((Ok(end), (None, waiting)));
             }
             let (lines, goes_on) = reader.take();
             reader.is_over = !goes_on;
-            let mut lines = lines.into_iter();
-            if let Some(line) = lines.next() {
-                return Some((Ok(step(&line)), (Some(reader), lines)));
-            }
-            if goes_on {
+            waiting = lines.into_iter();
+            if goes_on && waiting.len() == 0 {
                 sleep(LOOK_EVERY).await;
             }
         }

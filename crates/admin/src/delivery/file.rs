@@ -68,7 +68,7 @@ const INCIDENTS: &str = "incidents.json";
 mod tests {
     use super::*;
     use crate::delivery::{Incident, Incidents};
-    use crate::moment::Moment;
+    use crate::time::Moment;
 
     #[test]
     fn incidents_come_back_and_a_damaged_file_is_an_error() {

@@ -5,7 +5,7 @@ use unbroken_broker::handle::{DropPlace, DropReason, Event, FaultPlace, Numbers}
 use utoipa::ToSchema;
 
 use crate::limits::INCIDENT_TEXT_MAX;
-use crate::moment::Moment;
+use crate::time::Moment;
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]

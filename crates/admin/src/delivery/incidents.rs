@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::incident::{Incident, Severity, State, hex, text};
 use crate::limits::{INCIDENT_GROUP_MS, INCIDENTS_MAX};
-use crate::moment::Moment;
+use crate::time::Moment;
 
 /// All of them, by id.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use unbroken_broker::handle::{Began, DropReason, Stats};
 use utoipa::ToSchema;
 
 use super::incidents::Counts;
-use crate::moment::Moment;
+use crate::time::Moment;
 
 /// Whether all is well, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::flow::Flow;
 use super::now::Windows;
 use crate::limits::CELLS_MAX;
-use crate::moment::Moment;
+use crate::time::Moment;
 
 /// What is known of the messages of a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]

@@ -18,9 +18,9 @@ use super::{FaultKind, PREFIX, Progress, held};
 use crate::broker::Broker;
 use crate::delivery::inside::Inside;
 use crate::limits::DEMONSTRATION_TIME_MAX;
-use crate::moment::Moment;
 use crate::problem::Problem;
 use crate::recorder::Recorder;
+use crate::time::Moment;
 
 pub(super) struct Line {
     relay: Relay,

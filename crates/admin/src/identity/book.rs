@@ -216,9 +216,16 @@ fn write(path: &Path, book: &Book) -> io::Result<()> {
     file.write_all(&text)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
-    // The name is safe once its directory is.
-    path.parent()
-        .map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    // The name is safe once its directory is. The change is made in any case: it would be read at the
+    // next start.
+    let synced = path
+        .parent()
+        .map_or(Ok(()), |directory| File::open(directory)?.sync_all());
+    if let Err(error) = synced {
+        let file = path.display();
+        tracing::warn!(%error, %file, "a power cut may undo the last change of accounts and tokens");
+    }
+    Ok(())
 }
 
 const FILE: &str = "admin.json";

@@ -16,7 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use super::book::Token;
 use super::secret::digest;
 use super::sessions::Session;
-use super::{Caller, Identity, Role};
+use super::{Caller, Identity, Role, history};
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::time::now_ms;
@@ -26,12 +26,19 @@ use crate::time::now_ms;
 pub(crate) enum Proof {
     /// A cookie.
     Session(Session),
-    /// A bearer token; when it expires.
-    Token { expires_ms: Option<i64> },
+    /// A bearer token.
+    Token(Token),
     /// The permission to connect to the unix socket.
     Socket,
     /// None, where that is enough to read.
     Nothing,
+}
+
+/// Why a request has no caller.
+struct Refused {
+    /// Who it would be, if its credentials were enough.
+    caller: Option<String>,
+    problem: Problem,
 }
 
 /// Adds [`Caller`] and [`Proof`] to a request, or answers 401.
@@ -45,7 +52,10 @@ pub(crate) async fn check(
     }
     let (caller, proof) = match identity.caller(&request) {
         Ok(found) => found,
-        Err(problem) => {
+        Err(Refused { caller, problem }) => {
+            if let Some(caller) = caller {
+                history::record_refusal(&identity, &caller, &request, problem.status);
+            }
             let mut response = problem.into_response();
             if response.status() == StatusCode::UNAUTHORIZED {
                 let bearer = HeaderValue::from_static("Bearer");
@@ -73,8 +83,14 @@ impl Identity {
         }
     }
 
-    fn caller(&self, request: &Request) -> Result<(Caller, Proof), Problem> {
-        let refused = |detail: &str| Err(Problem::new(StatusCode::UNAUTHORIZED, detail));
+    fn caller(&self, request: &Request) -> Result<(Caller, Proof), Refused> {
+        let refused = |detail: &str| {
+            let problem = Problem::new(StatusCode::UNAUTHORIZED, detail);
+            Err(Refused {
+                caller: None,
+                problem,
+            })
+        };
         if let Some(user) = request.extensions().get::<Peer>().and_then(Peer::user) {
             let role = Role::Admin;
             return Ok((Caller { name: user, role }, Proof::Socket));
@@ -95,7 +111,10 @@ impl Identity {
             let book = self.store().book();
             let account = session.as_ref().and_then(|it| book.account(&it.account));
             if let Some((session, account)) = session.as_ref().zip(account) {
-                check_origin(session, request)?;
+                check_origin(session, request).map_err(|problem| Refused {
+                    caller: Some(account.name.clone()),
+                    problem,
+                })?;
                 let caller = Caller {
                     name: account.name.as_str().into(),
                     role: account.role,
@@ -110,20 +129,23 @@ impl Identity {
         refused("sign in, or send a token: `Authorization: Bearer TOKEN`")
     }
 
-    fn of_token(&self, token: &Token, request: &Request) -> Result<(Caller, Proof), Problem> {
+    fn of_token(&self, token: &Token, request: &Request) -> Result<(Caller, Proof), Refused> {
+        let name = format!("token:{}", token.name);
         let (method, path) = (request.method(), request.uri().path());
         let mut scope = token.scope.iter();
         if !token.scope.is_empty() && !scope.any(|scope| scope.includes(method, path)) {
             let detail = format!("the scope of token {} has not {method} {path}", token.name);
-            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+            return Err(Refused {
+                caller: Some(name),
+                problem: Problem::new(StatusCode::FORBIDDEN, detail),
+            });
         }
         self.store().note_use(token, now_ms());
         let caller = Caller {
-            name: format!("token:{}", token.name).into(),
+            name: name.into(),
             role: token.role,
         };
-        let expires_ms = token.expires_ms;
-        Ok((caller, Proof::Token { expires_ms }))
+        Ok((caller, Proof::Token(token.clone())))
     }
 
     /// The value of the session's cookie.

@@ -4,26 +4,31 @@
 //! forget it. The newest entries are in memory, and all of them are appended to a file of the data
 //! directory with mode 0600; when it is full it takes the place of the one before.
 //!
+//! Of what is refused, each caller has a limited number of entries a minute; a caller without
+//! credentials, and what only asks by POST, have none.
+//!
 //! Deliberately absent: bodies of requests (they have passwords), and the disk's promise for each
 //! entry: a power cut may take the last ones, a crash of the process none.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::guard::Proof;
 use super::{Caller, Identity};
-use crate::limits::{HISTORY_BYTES_MAX, HISTORY_MAX, TARGET_BYTES_MAX};
+use crate::limits::{HISTORY_BYTES_MAX, HISTORY_MAX, REFUSED_MAX, TARGET_BYTES_MAX, WRITES_MAX};
 use crate::peer::Peer;
+use crate::problem::Problem;
 use crate::time;
 
 /// What was done, or tried.
@@ -72,6 +77,17 @@ struct Kept {
     entries: VecDeque<Entry>,
     last_id: u64,
     file: Option<Written>,
+    limited: Limited,
+}
+
+/// Entries of a minute that callers make without changing anything. Without a limit they would push
+/// out those of changes.
+#[derive(Debug, Default)]
+struct Limited {
+    /// Minutes since 1970.
+    minute: i64,
+    /// By caller; at most as many as there are accounts and tokens.
+    counts: HashMap<String, u32>,
 }
 
 /// The file that is appended to.
@@ -114,6 +130,9 @@ impl History {
             _ => Outcome::Done,
         };
         let mut kept = self.lock();
+        if outcome == Outcome::Refused && !kept.limited.has_room(caller, time::now_ms()) {
+            return;
+        }
         kept.last_id += 1;
         let entry = Entry {
             id: kept.last_id,
@@ -147,6 +166,25 @@ impl History {
 impl Entry {
     pub(crate) const fn id(&self) -> u64 {
         self.id
+    }
+}
+
+impl Limited {
+    fn has_room(&mut self, caller: &str, now_ms: i64) -> bool {
+        let minute = now_ms / 60_000;
+        if minute != self.minute {
+            self.minute = minute;
+            self.counts.clear();
+        }
+        let count = self.counts.entry(caller.to_owned()).or_default();
+        *count = count.saturating_add(1);
+        if *count == REFUSED_MAX + 1 {
+            tracing::warn!(
+                caller,
+                "many requests of this caller are refused; the admin history has no more of them this minute"
+            );
+        }
+        *count <= REFUSED_MAX
     }
 }
 
@@ -211,8 +249,11 @@ impl Written {
 
     fn append(&mut self, entry: &Entry) -> io::Result<()> {
         if self.bytes >= HISTORY_BYTES_MAX {
-            fs::rename(&self.path, self.path.with_file_name(OLD_FILE))?;
-            *self = Self::open(&self.path)?;
+            // It may be done already, if opening the new one failed.
+            match fs::rename(&self.path, self.path.with_file_name(OLD_FILE)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => *self = Self::open(&self.path)?,
+            }
         }
         let mut line = serde_json::to_vec(entry)?;
         if self.is_torn {
@@ -226,29 +267,83 @@ impl Written {
 }
 
 /// Records requests that are no reads, with the caller that the request has.
+///
+/// A write is a task of its own, which goes on when its connection ends: what was changed is
+/// recorded, and what belongs to the change is done.
 pub(crate) async fn record_writes(
     State(identity): State<Identity>,
     request: Request,
     next: Next,
 ) -> Response {
-    let caller = request.extensions().get::<Caller>();
-    let (false, Some(caller)) = (request.method().is_safe(), caller) else {
+    if request.method().is_safe() {
         return next.run(request).await;
+    }
+    let caller = request.extensions().get::<Caller>().cloned();
+    let room = match caller {
+        Some(_) => &identity.0.writing,
+        None => &identity.0.signing_in,
     };
-    let caller = caller.name.to_string();
-    let address = request.extensions().get::<Peer>().and_then(Peer::address);
-    let path = request.extensions().get::<MatchedPath>();
-    let path = path.map_or_else(|| request.uri().path(), MatchedPath::as_str);
-    let action = format!("{} {path}", request.method());
-    let asked = request.uri().path_and_query();
-    let asked = asked.map_or_else(String::new, ToString::to_string);
-    let response = next.run(request).await;
-    let target = response.extensions().get::<Target>();
-    let target = target.map_or(&*asked, |target| &target.0);
-    let address = address.map(|address| address.to_string());
-    let history = identity.history();
-    history.record((&caller, address), action, target, response.status());
-    response
+    let Ok(permit) = Arc::clone(room).try_acquire_owned() else {
+        let detail = format!("{WRITES_MAX} changes are being made; try again later");
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
+    };
+    let write = tokio::spawn(async move {
+        let _held = permit;
+        let asked = Asked::of(&request);
+        let response = next.run(request).await;
+        if let Some(caller) = caller.filter(|_| asked.is_recorded) {
+            let target = response.extensions().get::<Target>();
+            let target = target.map_or(&*asked.target, |target| &target.0);
+            let by = (&*caller.name, asked.address);
+            let history = identity.history();
+            history.record(by, asked.action, target, response.status());
+        }
+        response
+    });
+    write.await.unwrap_or_else(|error| {
+        let detail = format!("the request failed: {error}");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response()
+    })
+}
+
+/// Records that a write was refused before it had a caller.
+pub(super) fn record_refusal(
+    identity: &Identity,
+    caller: &str,
+    request: &Request,
+    status: StatusCode,
+) {
+    let asked = Asked::of(request);
+    if !request.method().is_safe() && asked.is_recorded {
+        let by = (caller, asked.address);
+        let history = identity.history();
+        history.record(by, asked.action, &asked.target, status);
+    }
+}
+
+/// What an entry says of a request.
+struct Asked {
+    address: Option<String>,
+    action: String,
+    target: String,
+    is_recorded: bool,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let address = request.extensions().get::<Peer>().and_then(Peer::address);
+        let path = request.extensions().get::<MatchedPath>();
+        let path = path.map_or_else(|| request.uri().path(), MatchedPath::as_str);
+        let target = request.uri().path_and_query();
+        let action = format!("{} {path}", request.method());
+        let proof = request.extensions().get::<Proof>();
+        Self {
+            address: address.map(|address| address.to_string()),
+            is_recorded: action != QUESTION && !matches!(proof, Some(Proof::Nothing)),
+            action,
+            target: target.map_or_else(String::new, ToString::to_string),
+        }
+    }
 }
 
 fn shortened(text: &str) -> String {
@@ -258,6 +353,8 @@ fn shortened(text: &str) -> String {
     format!("{}…", &text[..text.floor_char_boundary(TARGET_BYTES_MAX)])
 }
 
+/// A POST that changes nothing.
+const QUESTION: &str = "POST /api/v1/access/explain";
 const FILE: &str = "admin-history.jsonl";
 const OLD_FILE: &str = "admin-history.1.jsonl";
 
@@ -298,6 +395,24 @@ mod tests {
         );
         let rest = ["POST /3", "POST /2", "POST /1"].map(str::to_owned);
         assert_eq!(actions(&history, Some(4), 10), (rest.to_vec(), false));
+    }
+
+    #[test]
+    fn refused_requests_of_a_caller_push_out_no_changes() {
+        let mut limited = Limited::default();
+        for number in 0..3 * REFUSED_MAX {
+            assert_eq!(limited.has_room("ann", 0), number < REFUSED_MAX);
+        }
+        assert!(limited.has_room("bob", 59_999));
+        assert!(limited.has_room("ann", 60_000), "a minute later");
+        let history = History::open(None).unwrap();
+        record(&history, 1);
+        for _ in 0..HISTORY_MAX {
+            let action = "POST /x".to_owned();
+            history.record(("ann", None), action, "x", StatusCode::FORBIDDEN);
+        }
+        let (all, _) = history.page(None, HISTORY_MAX);
+        assert_eq!(all.last().map(|entry| &*entry.action), Some("POST /1"));
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod scope;
 mod secret;
 pub(crate) mod sessions;
 mod sign_in;
+mod standing;
 mod throttle;
 mod tokens;
 
@@ -50,8 +51,9 @@ use self::link::Link;
 pub(crate) use self::scope::Scope;
 use self::sessions::Sessions;
 pub(crate) use self::sign_in::Refusal;
+pub(crate) use self::standing::Standing;
 use self::throttle::Throttle;
-use crate::limits::{CHANGING_MAX, HASHING_MAX, TURN_TIMEOUT};
+use crate::limits::{CHANGING_MAX, HASHING_MAX, TURN_TIMEOUT, WRITES_MAX};
 use crate::problem::Problem;
 
 /// What a caller may do; each role may do what those before it may.
@@ -111,6 +113,10 @@ struct Parts {
     rules: Rules,
     hashing: Arc<Semaphore>,
     changing: Arc<Semaphore>,
+    /// Writes of callers …
+    writing: Arc<Semaphore>,
+    /// … and of those who have no credentials yet.
+    signing_in: Arc<Semaphore>,
 }
 
 impl Identity {
@@ -125,6 +131,8 @@ impl Identity {
             rules,
             hashing: Arc::new(Semaphore::new(HASHING_MAX)),
             changing: Arc::new(Semaphore::new(CHANGING_MAX)),
+            writing: Arc::new(Semaphore::new(WRITES_MAX)),
+            signing_in: Arc::new(Semaphore::new(WRITES_MAX)),
         })))
     }
 

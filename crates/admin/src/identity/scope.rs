@@ -25,6 +25,15 @@ impl Scope {
     }
 }
 
+impl Scope {
+    /// Whether it allows nothing that the other one does not.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        let rest = self.path.strip_prefix(other.path.trim_end_matches('/'));
+        (other.method.is_none() || other.method == self.method)
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
 impl FromStr for Scope {
     type Err = String;
 
@@ -97,6 +106,17 @@ mod tests {
         ] {
             let scope: Scope = scope.parse().unwrap();
             assert_eq!(scope.includes(&method, path), expected, "{scope} {path}");
+        }
+        for (inner, outer, expected) in [
+            ("GET /api/v1/clients/a", "/api/v1/clients", true),
+            ("/api/v1/clients", "GET /api/v1/clients", false),
+            ("POST /api/v1", "GET /api/v1", false),
+            ("/api/v1/clients", "/api/v1/clients/", true),
+            ("/api/v1/clientsx", "/api/v1/clients", false),
+            ("/", "/api", false),
+        ] {
+            let (inner, outer): (Scope, Scope) = (inner.parse().unwrap(), outer.parse().unwrap());
+            assert_eq!(inner.is_within(&outer), expected, "{inner} in {outer}");
         }
         for wrong in ["", "metrics", "get /metrics", "GET", "GET  /a", "GET /a b"] {
             assert!(wrong.parse::<Scope>().is_err(), "{wrong}");

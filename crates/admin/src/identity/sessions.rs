@@ -18,6 +18,8 @@ pub(crate) struct Session {
     /// What writes must repeat in a header, which no other site can read.
     pub(crate) csrf: String,
     pub(crate) expires_ms: i64,
+    /// Its key.
+    digest: String,
     began: Instant,
     used: Instant,
 }
@@ -36,15 +38,18 @@ impl Session {
 }
 
 impl Sessions {
-    /// Begins one; returns it with the cookie's value.
+    /// Begins one, if its account is current in a moment in which none of its sessions can be ended;
+    /// returns it with the cookie's value.
     pub(crate) fn begin(
         &self,
         account: &str,
         (now, now_ms): (Instant, i64),
-    ) -> Result<(Session, String), getrandom::Error> {
+        is_current: impl FnOnce() -> bool,
+    ) -> Result<Option<(Session, String)>, getrandom::Error> {
         let secret = new_secret()?;
         let length_ms = i64::try_from(SESSION_TIME_MAX.as_millis()).unwrap_or(i64::MAX);
         let session = Session {
+            digest: digest(&secret),
             account: account.to_owned(),
             csrf: new_secret()?,
             expires_ms: now_ms.saturating_add(length_ms),
@@ -52,6 +57,9 @@ impl Sessions {
             used: now,
         };
         let mut all = self.lock();
+        if !is_current() {
+            return Ok(None);
+        }
         all.retain(|_, session| !session.is_over(now));
         while all.values().filter(|it| it.account == account).count() >= SESSIONS_OF_ACCOUNT_MAX {
             remove_oldest(&mut all, |it| it.account == account);
@@ -59,8 +67,8 @@ impl Sessions {
         if all.len() >= SESSIONS_MAX {
             remove_oldest(&mut all, |_| true);
         }
-        all.insert(digest(&secret), session.clone());
-        Ok((session, secret))
+        all.insert(session.digest.clone(), session.clone());
+        Ok(Some((session, secret)))
     }
 
     /// The session of a cookie, which is used now.
@@ -74,6 +82,12 @@ impl Sessions {
         }
         session.used = now;
         Some(session.clone())
+    }
+
+    /// Whether it has not ended; this is no use of it.
+    pub(crate) fn has(&self, session: &Session, now: Instant) -> bool {
+        let all = self.lock();
+        all.get(&session.digest).is_some_and(|it| !it.is_over(now))
     }
 
     pub(crate) fn end(&self, secret: &str) {
@@ -105,17 +119,22 @@ mod tests {
 
     use super::*;
 
+    fn begin(sessions: &Sessions, account: &str, now: Instant) -> (Session, String) {
+        let begun = sessions.begin(account, (now, 0), || true);
+        begun.unwrap().expect("its account is current")
+    }
+
     #[test]
     fn a_session_ends_when_it_is_idle_or_old() {
-        let (sessions, begin) = (Sessions::default(), Instant::now());
-        let (_, idle) = sessions.begin("ann", (begin, 0)).unwrap();
-        let used = begin + SESSION_IDLE_MAX / 2;
+        let (sessions, start) = (Sessions::default(), Instant::now());
+        let (_, idle) = begin(&sessions, "ann", start);
+        let used = start + SESSION_IDLE_MAX / 2;
         assert!(sessions.find(&idle, used).is_some());
         assert!(sessions.find(&idle, used + SESSION_IDLE_MAX).is_none());
         assert!(sessions.find(&idle, used).is_none(), "it is gone");
-        let (_, busy) = sessions.begin("ann", (begin, 0)).unwrap();
-        let mut now = begin;
-        while now < begin + SESSION_TIME_MAX {
+        let (_, busy) = begin(&sessions, "ann", start);
+        let mut now = start;
+        while now < start + SESSION_TIME_MAX {
             assert!(sessions.find(&busy, now).is_some());
             now += SESSION_IDLE_MAX / 2;
         }
@@ -125,11 +144,11 @@ mod tests {
     #[test]
     fn an_account_has_so_many_sessions_at_most() {
         let (sessions, now) = (Sessions::default(), Instant::now());
-        let (_, first) = sessions.begin("ann", (now, 0)).unwrap();
-        let (_, other) = sessions.begin("bob", (now, 0)).unwrap();
+        let (_, first) = begin(&sessions, "ann", now);
+        let (_, other) = begin(&sessions, "bob", now);
         let later = now + Duration::from_secs(1);
         for _ in 0..SESSIONS_OF_ACCOUNT_MAX {
-            sessions.begin("ann", (later, 0)).unwrap();
+            begin(&sessions, "ann", later);
         }
         assert!(sessions.find(&first, later).is_none());
         assert!(sessions.find(&other, later).is_some());

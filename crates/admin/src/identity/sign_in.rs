@@ -10,7 +10,7 @@ use super::accounts::{check_name, check_password};
 use super::book::Account;
 use super::sessions::Session;
 use super::{Identity, Role, no_random};
-use crate::limits::{NAME_BYTES_MAX, PASSWORD_BYTES_MAX, SESSION_TIME_MAX};
+use crate::limits::{PASSWORD_BYTES_MAX, SESSION_TIME_MAX};
 use crate::problem::Problem;
 use crate::time::now_ms;
 
@@ -69,7 +69,7 @@ impl Identity {
         (name, password): (String, String),
         address: Option<IpAddr>,
     ) -> Result<(Session, Role, String), Refusal> {
-        if name.len() > NAME_BYTES_MAX || password.len() > PASSWORD_BYTES_MAX {
+        if check_name(&name).is_err() || password.len() > PASSWORD_BYTES_MAX {
             return Err(wrong().into()); // no account has such a name or password
         }
         let throttle = &self.0.throttle;
@@ -125,13 +125,13 @@ impl Identity {
         (old, new): (String, String),
         address: Option<IpAddr>,
     ) -> Result<(), Refusal> {
-        let begun = self.0.throttle.begin(address, name, Instant::now());
-        begun.map_err(Refusal::Wait)?;
         let book = self.store().book();
         let Some(account) = book.account(name) else {
             let detail = "only an account has a password, and no account made this request";
             return Err(Problem::new(StatusCode::CONFLICT, detail).into());
         };
+        let begun = self.0.throttle.begin(address, name, Instant::now());
+        begun.map_err(Refusal::Wait)?;
         if old.len() > PASSWORD_BYTES_MAX || !self.matches(account.password.clone(), old).await? {
             let detail = "the old password is wrong; nothing was changed";
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).into());
@@ -167,10 +167,17 @@ impl Identity {
         Ok(account)
     }
 
+    /// Of an account whose password was shown. If it has another one by now, or is removed, all its
+    /// sessions have ended or will, and none begins.
     fn begin_session(&self, account: &Account) -> Result<(Session, Role, String), Problem> {
         let now = (Instant::now(), now_ms());
-        let begun = self.0.sessions.begin(&account.name, now);
-        let (session, secret) = begun.map_err(no_random)?;
+        let is_current = || {
+            let book = self.store().book();
+            let found = book.account(&account.name);
+            found.is_some_and(|found| found.password == account.password)
+        };
+        let begun = self.0.sessions.begin(&account.name, now, is_current);
+        let (session, secret) = begun.map_err(no_random)?.ok_or_else(wrong)?;
         Ok((session, account.role, secret))
     }
 }
@@ -180,7 +187,8 @@ fn wrong() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, detail)
 }
 
-/// The throttle's name for attempts with a link; no account has a `:` in its name.
+/// The throttle's name for attempts with a link; no account has a `:` in its name, and no name with
+/// one is tried.
 const LINK: &str = "link:";
 
 /// The hash of an account that does not exist: no password fits it, and it costs as much as a new
@@ -193,6 +201,32 @@ mod tests {
     use unbroken_broker::passwords::{Scheme, check_hash, make_hash};
 
     use super::*;
+
+    #[test]
+    fn no_session_begins_with_a_password_that_was_changed_meanwhile() {
+        let identity = Identity::open(None, crate::identity::Rules::default()).unwrap();
+        let shown = Account {
+            name: "ann".to_owned(),
+            role: Role::Viewer,
+            password: "old hash".to_owned(),
+            created_ms: 0,
+        };
+        let set = |account: &Account| {
+            let account = account.clone();
+            let changed = identity.store().change(move |book| {
+                book.accounts = vec![account];
+                Ok(())
+            });
+            changed.unwrap();
+        };
+        set(&shown);
+        assert!(identity.begin_session(&shown).is_ok());
+        set(&Account {
+            password: "new hash".to_owned(),
+            ..shown.clone()
+        });
+        assert!(identity.begin_session(&shown).is_err());
+    }
 
     #[test]
     fn an_unknown_name_costs_what_a_known_one_does() {

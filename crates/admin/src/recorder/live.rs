@@ -10,7 +10,7 @@ use super::rings::Point;
 use super::series::{Reading, SERIES};
 use crate::broker::Broker;
 use crate::delivery::{Delivery, Incident};
-use crate::moment::Moment;
+use crate::time::Moment;
 
 /// One event of a stream.
 #[derive(Clone, Debug)]

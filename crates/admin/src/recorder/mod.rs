@@ -37,8 +37,8 @@ use crate::delivery::now::{self, Beside};
 use crate::delivery::strip::{Cell, Strip};
 use crate::delivery::{Delivery, Incident, Incidents, file as files};
 use crate::limits::{IDLE_TICKS_MAX, INCIDENT_EVENTS_MAX, LIVE_WAITING_MAX, SAVE_INCIDENTS_EVERY};
-use crate::moment::Moment;
 use crate::process::Process;
+use crate::time::Moment;
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]
