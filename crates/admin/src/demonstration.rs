@@ -203,20 +203,16 @@ fn settle(recorder: &Recorder, progress: &Progress) {
     let Some(lane) = &progress.lane else {
         return;
     };
-    let noted = recorder.with_incidents(|all| {
+    recorder.with_incidents(|all| {
         let own = all.newest_first(None).filter(|incident| {
             incident.state == State::Open && incident.lane.as_ref() == Some(lane)
         });
         let own: Vec<u64> = own.map(|incident| incident.id).collect();
         let note = Some("made by the demonstration");
-        let noted = own
-            .iter()
-            .filter_map(|id| all.note(*id, note, "demonstration", Some(true)).cloned());
-        noted.collect::<Vec<_>>()
+        for id in own {
+            all.note(id, note, "demonstration", Some(true));
+        }
     });
-    for incident in &noted {
-        recorder.announce(incident);
-    }
 }
 
 impl FaultKind {

@@ -27,7 +27,7 @@ use crate::hosts::{self, Hosts};
 use crate::identity::guard;
 use crate::identity::history::record_writes;
 use crate::identity::{Identity, Rules};
-use crate::limits::{ASKING_MAX, BODY_BYTES_MAX, CHANGING_MAX, HASHING_MAX};
+use crate::limits::{ASKING_MAX, BODY_BYTES_MAX, CHANGING_MAX, HASHING_MAX, SAVING_MAX};
 use crate::problem::Problem;
 use crate::recorder::Recorder;
 use crate::traces::Traces;
@@ -118,11 +118,20 @@ impl Admin {
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(ASKING_MAX + HASHING_MAX + CHANGING_MAX)
+            .max_blocking_threads(ASKING_MAX + HASHING_MAX + CHANGING_MAX + SAVING_MAX)
             .build()?;
         let broker = Broker::new(broker, &options.version);
-        let recorder = Recorder::start(broker.clone());
-        let app = routes(&options, broker, identity.clone(), recorder.clone());
+        let denials = Denials::start(broker.handle());
+        let recorder = Recorder::start(broker.clone(), denials.clone());
+        let app = App {
+            demonstration: Demonstration::new(broker.clone(), recorder.clone()),
+            denials,
+            broker,
+            identity: identity.clone(),
+            recorder: recorder.clone(),
+            traces: Traces::default(),
+        };
+        let app = routes(&options, app);
         let listeners = Listeners::new(network, tls, socket, &runtime)?;
         let (stop, stopping) = oneshot::channel::<()>();
         let thread = thread::Builder::new()
@@ -257,16 +266,8 @@ fn open_socket(directory: &Path) -> Result<UnixListener, StartError> {
     })
 }
 
-fn routes(options: &Options, broker: Broker, identity: Identity, recorder: Recorder) -> Router {
-    let denials = Denials::start(broker.handle());
-    let app = App {
-        demonstration: Demonstration::new(broker.clone(), recorder.clone()),
-        denials,
-        broker,
-        identity: identity.clone(),
-        recorder,
-        traces: Traces::default(),
-    };
+fn routes(options: &Options, app: App) -> Router {
+    let identity = app.identity.clone();
     let (api, _) = api::router();
     let not_found = async || {
         let detail = "there is no such page: /api/v1/openapi.json lists what there is, beside \

@@ -211,7 +211,6 @@ pub(crate) async fn repair(
         let detail = "the publisher has no session any more, so it cannot be asked";
         return Err(Problem::new(StatusCode::CONFLICT, detail));
     }
-    // history
     let (sent_again, gone) = repairs::ask(&broker, &incident).await?;
     let incident = of(&recorder, &id)?;
     Ok(Json(Repair {
@@ -248,13 +247,11 @@ pub(crate) async fn note(
         return Err(bad("an incident is ignored with a note: say why in `text`"));
     }
     let number = number(&id)?;
-    // history
     let text = note.text.as_deref().filter(|text| !text.is_empty());
     let noted = recorder.with_incidents(|all: &mut Incidents| {
         all.note(number, text, &caller.name, note.ignore).cloned()
     });
     let incident = noted.ok_or_else(|| missing(&id))?;
-    recorder.announce(&incident);
     Ok(Json(incident))
 }
 

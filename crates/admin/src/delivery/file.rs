@@ -41,7 +41,16 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     )?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&next, path)
+    fs::rename(&next, path)?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}
+
+/// Keeps the file of incidents, which cannot be read, under another name. Answers that.
+pub(crate) fn set_aside(directory: &Path) -> io::Result<PathBuf> {
+    let aside = directory.join("incidents.unreadable");
+    fs::rename(directory.join(INCIDENTS), &aside)?;
+    Ok(aside)
 }
 
 pub(crate) fn save_incidents(directory: &Path, saved: &Saved) -> io::Result<()> {
@@ -103,5 +112,7 @@ mod tests {
         }
         fs::write(directory.join(INCIDENTS), b"{").unwrap();
         assert!(load_incidents(&directory).is_err());
+        assert_eq!(fs::read(set_aside(&directory).unwrap()).unwrap(), b"{");
+        assert!(load_incidents(&directory).is_ok());
     }
 }

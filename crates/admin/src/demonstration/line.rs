@@ -203,11 +203,11 @@ impl Line {
                     fault
                         .kind
                         .is_called(&incident.kind)
-                        .then(|| (incident.id, incident.kind.clone()))
+                        .then(|| (number, incident.id, incident.kind.clone()))
                 });
                 found.next()
             });
-            if let Some((id, kind)) = named {
+            if let Some((number, id, kind)) = named {
                 fault.incident = Some(id);
                 fault.named_at.get_or_insert(now);
                 fault.named.get_or_insert(kind);
