@@ -21,6 +21,7 @@ use unbroken_broker::{BrokerHandle, ServerTls, TlsError, local_socket};
 use crate::app::App;
 use crate::broker::Broker;
 use crate::connection::{serve_network, serve_socket};
+use crate::delivery::inside::remove_leftovers;
 use crate::demonstration::Demonstration;
 use crate::denials::Denials;
 use crate::hosts::{self, Hosts};
@@ -121,6 +122,7 @@ impl Admin {
             .max_blocking_threads(ASKING_MAX + HASHING_MAX + CHANGING_MAX + SAVING_MAX)
             .build()?;
         let broker = Broker::new(broker, &options.version);
+        remove_leftovers(broker.handle());
         let denials = Denials::start(broker.handle());
         let recorder = Recorder::start(broker.clone(), denials.clone());
         let app = App {

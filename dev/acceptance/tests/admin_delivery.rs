@@ -34,6 +34,19 @@ impl Admin {
         (answer.status, body)
     }
 
+    /// Lines of the stream.
+    fn live(&self) -> impl Iterator<Item = String> + use<> {
+        let mut socket = TcpStream::connect(self.0.address).expect("it listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let head = format!(
+            "GET /api/v1/live HTTP/1.1\r\nHost: {}\r\n{}\r\n",
+            self.0.address, self.0.headers
+        );
+        socket.write_all(head.as_bytes()).expect("it reads");
+        let lines = BufReader::new(socket).lines();
+        lines.map(|line| line.expect("it goes on"))
+    }
+
     #[track_caller]
     fn get(&self, path: &str) -> Value {
         let (status, body) = self.ask("GET", path, "");
@@ -107,6 +120,8 @@ fn a_dropped_message_is_red_and_named() {
         .with_admin()
         .start();
     let admin = admin_of(&broker);
+    let mut live = admin.live();
+    assert!(live.any(|line| line == "event: snapshot"));
     let mut subscriber = broker.accept(&Connect::v5("sleeper").persistent());
     subscriber.subscribe_to("plant/#", 1);
     subscriber.disconnect();
@@ -116,6 +131,7 @@ fn a_dropped_message_is_red_and_named() {
     }
     let red = admin.wait("/delivery", NAMED_WITHIN, |it| it["state"] == "red");
     assert_eq!(red["dropped"], 1, "{red:#}");
+    assert!(live.any(|line| line == "event: incident"));
     assert_eq!(red["dropped_by_reason"]["queue-full"], 1, "{red:#}");
     let incidents = admin.get("/incidents");
     let [incident] = &incidents["items"].as_array().expect("a list")[..] else {
@@ -241,16 +257,7 @@ fn an_incident_and_its_note_are_there_after_a_restart() {
 fn a_stream_has_a_snapshot_and_the_series_have_points() {
     let broker = Launch::config("").with_admin().start();
     let admin = admin_of(&broker);
-    let mut socket = TcpStream::connect(admin.0.address).expect("it listens");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let head = format!(
-        "GET /api/v1/live HTTP/1.1\r\nHost: {}\r\n{}\r\n",
-        admin.0.address, admin.0.headers
-    );
-    socket.write_all(head.as_bytes()).expect("it reads");
-    let mut lines = BufReader::new(socket)
-        .lines()
-        .map(|line| line.expect("it goes on"));
+    let mut lines = admin.live();
     assert!(lines.any(|line| line.starts_with("content-type: text/event-stream")));
     assert!(lines.any(|line| line == "event: snapshot"));
     let data = lines.find_map(|line| line.strip_prefix("data: ").map(ToOwned::to_owned));
@@ -316,6 +323,7 @@ fn lanes_are_listed_page_by_page() {
     let lane = admin.get(&format!("/lanes/{id}"));
     assert_eq!(lane["epochs"][0]["next"], 1, "{lane:#}");
     assert_eq!(lane["epochs"][0]["state"], "counted", "{lane:#}");
+    assert_eq!(admin.get("/demonstration")["state"], "none");
     for (path, status) in [
         ("/lanes/0000000000000001", 404),
         ("/lanes/xyz", 400),
@@ -325,7 +333,6 @@ fn lanes_are_listed_page_by_page() {
         ("/incidents/99", 404),
         ("/incidents/x", 404),
         ("/incidents?cursor=x", 400),
-        ("/demonstration", 404),
     ] {
         assert_eq!(admin.ask("GET", path, "").0, status, "{path}");
     }
@@ -355,6 +362,25 @@ fn the_demonstration_runs_where_clients_need_a_name() {
     demonstrate(&admin_of(&launch.durable().start()));
 }
 
+#[test]
+fn a_user_that_a_killed_broker_has_left_is_removed() {
+    let config = "[[listeners]]\nbind = \"127.0.0.1\"\nport = 0\nallow_anonymous = false\n\
+                  stored_users = true\n";
+    let mut broker = Launch::listeners(config).with_admin().durable().start();
+    let admin = admin_of(&broker);
+    admin.post("/demonstration", &json!({}));
+    let users = admin.get("/users");
+    assert_ne!(users["items"], json!([]), "{users:#}");
+    broker.kill();
+    broker.start_again();
+    let admin = admin.again(&broker);
+    for list in ["/users", "/roles"] {
+        admin.wait(list, PATIENCE, |it| {
+            !it["items"].to_string().contains("unbroken-inside-")
+        });
+    }
+}
+
 #[track_caller]
 fn demonstrate(admin: &Admin) {
     let started = admin.post("/demonstration", &json!({}));
@@ -377,6 +403,9 @@ fn demonstrate(admin: &Admin) {
             "{fault:#}"
         );
     }
+    admin.wait("/delivery/checkpoints?limit=1", PATIENCE, |it| {
+        it["items"][0]["state"] == "proven"
+    });
     let lane = admin.get("/demonstration")["lane"].clone();
     let incidents = admin.wait("/incidents", PATIENCE, |it| {
         let all = it["items"].as_array().expect("a list");
@@ -395,6 +424,9 @@ fn demonstrate(admin: &Admin) {
         (200, &json!("ended")),
         "{ended:#}"
     );
-    let open = admin.get("/incidents?state=open");
-    assert_eq!(open["items"], json!([]), "{open:#}");
+    // Also what the broker names when its clients have ended.
+    admin.wait("/incidents?state=open", PATIENCE, |it| {
+        it["items"] == json!([])
+    });
+    assert_eq!(admin.get("/delivery")["state"], "green");
 }

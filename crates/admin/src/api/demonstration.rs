@@ -36,7 +36,6 @@ pub(crate) async fn start(
     State(demonstration): State<Demonstration>,
     Body(start): Body<Start>,
 ) -> Result<Json<Progress>, Problem> {
-    // history
     let progress = demonstration.start().await?;
     match start.fault {
         Some(kind) => demonstration.inject(kind).map(Json),
@@ -45,15 +44,9 @@ pub(crate) async fn start(
 }
 
 /// How far the demonstration is
-#[utoipa::path(
-    get,
-    path = "/demonstration",
-    responses((status = 200, body = Progress), (status = 404, description = "there was none"))
-)]
-pub(crate) async fn show(
-    State(demonstration): State<Demonstration>,
-) -> Result<Json<Progress>, Problem> {
-    demonstration.progress().map(Json).ok_or_else(none)
+#[utoipa::path(get, path = "/demonstration", responses((status = 200, body = Progress)))]
+pub(crate) async fn show(State(demonstration): State<Demonstration>) -> Json<Progress> {
+    Json(demonstration.progress())
 }
 
 /// Ends the demonstration
@@ -65,8 +58,7 @@ pub(crate) async fn show(
 pub(crate) async fn stop(
     State(demonstration): State<Demonstration>,
 ) -> Result<Json<Progress>, Problem> {
-    // history
-    demonstration.stop().map(Json).ok_or_else(none)
+    demonstration.stop().await.map(Json).ok_or_else(none)
 }
 
 /// Injects a fault into the next message of the demonstration
@@ -80,7 +72,6 @@ pub(crate) async fn inject(
     State(demonstration): State<Demonstration>,
     Body(order): Body<Order>,
 ) -> Result<Json<Progress>, Problem> {
-    // history
     demonstration.inject(order.kind).map(Json)
 }
 

@@ -155,10 +155,8 @@ impl Recorder {
             if !is_watched {
                 idle.ask(&self.broker, is_quiet);
             }
-            let pause = match idle.is_resting() && !is_watched {
-                true => IDLE_TICK,
-                false => Duration::from_secs(1),
-            };
+            let is_resting = idle.is_resting() && !is_watched;
+            let pause = if is_resting { IDLE_TICK } else { TICK };
             tokio::select! {
                 () = sleep(pause) => {}
                 () = self.looked.notified(), if !is_watched => {}
@@ -212,9 +210,10 @@ impl Recorder {
     fn write(&self, save: Save) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let is_newest = save.number > *written;
-        let result = match is_newest {
-            true => files::save_incidents(&save.directory, &save.saved),
-            false => Ok(()),
+        let result = if is_newest {
+            files::save_incidents(&save.directory, &save.saved)
+        } else {
+            Ok(())
         };
         if is_newest && result.is_ok() {
             *written = save.number;
@@ -381,8 +380,9 @@ impl Kept {
         let is_due = self
             .saved
             .is_none_or(|saved| now - saved >= SAVE_INCIDENTS_EVERY);
-        let is_due = is_last || is_due && !self.is_saving;
-        if !self.incidents.is_changed && !(is_last && self.is_saving) || !is_due {
+        let is_free = is_last || is_due && !self.is_saving;
+        let is_wanted = self.incidents.is_changed || is_last && self.is_saving;
+        if !(is_free && is_wanted) {
             return None;
         }
         let directory = self.directory.clone()?;
@@ -418,6 +418,8 @@ fn restore(directory: &Path) -> Incidents {
 fn unsaved(error: &io::Error) -> String {
     format!("incidents are not on disk and end with this run: {error}")
 }
+
+const TICK: Duration = Duration::from_secs(1);
 
 /// The result, or a line in the log.
 fn logged<T, E: std::fmt::Display>(what: &str, result: Result<T, E>) -> Option<T> {
