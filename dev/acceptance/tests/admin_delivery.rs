@@ -231,11 +231,11 @@ fn an_incident_and_its_note_are_there_after_a_restart() {
         .durable()
         .start();
     let admin = admin_of(&broker);
-    let mut subscriber = broker.accept(&Connect::v5("sleeper").persistent());
+    let one_at_a_time = Connect::v5("slow").property(id::RECEIVE_MAXIMUM, 1);
+    let mut subscriber = broker.accept(&one_at_a_time);
     subscriber.subscribe_to("plant/#", 1);
-    subscriber.disconnect();
     let mut publisher = broker.connect("pump-7");
-    for _ in 0..2 {
+    for _ in 0..3 {
         publisher.publish(Publish::new("plant/1", "x").qos(1));
     }
     admin.wait("/delivery", NAMED_WITHIN, |it| it["state"] == "red");
