@@ -7,17 +7,20 @@
 //!
 //! Invariants:
 //! - One at a time; it ends after [`DEMONSTRATION_TIME_MAX`], and nothing that it started outlives
-//!   it. Its incidents are then noted as the demonstration's.
+//!   it. Its parts end in their order, so that no message is left. Its incidents are then noted as
+//!   the demonstration's, also those that the broker names a little later.
 //! - All its topics begin with [`PREFIX`].
 
 mod line;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use unbroken_demo::Injection;
 use utoipa::ToSchema;
 
@@ -31,6 +34,8 @@ use crate::time::Moment;
 
 /// What the topics begin with.
 pub(crate) const PREFIX: &str = "unbroken/demonstration";
+/// What the names of its clients begin with.
+const CLIENT_PREFIX: &str = "unbroken-demonstration-";
 
 /// A fault that can be injected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -70,12 +75,12 @@ pub(crate) struct Fault {
 /// How far the demonstration is.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Progress {
-    /// `running`, or `ended`.
+    /// `none`, `running`, or `ended`.
     pub(crate) state: &'static str,
-    #[schema(value_type = String)]
-    pub(crate) started_at: Moment,
-    #[schema(value_type = String)]
-    pub(crate) ends_at: Moment,
+    #[schema(value_type = Option<String>)]
+    pub(crate) started_at: Option<Moment>,
+    #[schema(value_type = Option<String>)]
+    pub(crate) ends_at: Option<Moment>,
     pub(crate) topic: String,
     pub(crate) lane: Option<String>,
     pub(crate) sent: u64,
@@ -93,12 +98,17 @@ pub(crate) struct Demonstration {
     broker: Broker,
     recorder: Recorder,
     current: Arc<Mutex<Option<Current>>>,
+    /// Held while one starts.
+    starting: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
 struct Current {
     progress: Arc<Mutex<Progress>>,
-    orders: mpsc::Sender<FaultKind>,
+    /// `None` once it is to end.
+    orders: Option<mpsc::Sender<FaultKind>>,
+    /// Closed when it has ended.
+    ended: watch::Receiver<()>,
     task: JoinHandle<()>,
 }
 
@@ -108,43 +118,51 @@ impl Demonstration {
             broker,
             recorder,
             current: Arc::default(),
+            starting: Arc::default(),
         }
     }
 
     /// Starts it. One that runs goes on.
     pub(crate) async fn start(&self) -> Result<Progress, Problem> {
+        let _one = self.starting.lock().await;
         if let Some(running) = self.running() {
             return Ok(running);
         }
         let (line, progress) = Line::start(&self.broker, self.recorder.clone()).await?;
         let mut current = held(&self.current);
-        if let Some(running) = current.as_ref().filter(|it| !it.task.is_finished()) {
-            return Ok(held(&running.progress).clone()); // another request was faster
-        }
         let started = held(&progress).clone();
         let (orders, ordered) = mpsc::channel(DEMONSTRATION_FAULTS_MAX);
         let (recorder, shared) = (self.recorder.clone(), Arc::clone(&progress));
+        let (has_ended, ended) = watch::channel(());
         let task = tokio::spawn(async move {
-            let ended = line.run(ordered).await;
-            let mut progress = held(&shared);
-            progress.state = "ended";
-            progress.error = ended.err();
-            settle(&recorder, &progress);
+            let result = line.run(ordered).await;
+            let lane = {
+                let mut progress = held(&shared);
+                progress.state = "ended";
+                progress.error = result.err();
+                progress.lane.clone()
+            };
+            settle(&recorder, lane.as_deref());
+            tokio::spawn(async move {
+                sleep(SETTLES_AFTER).await;
+                settle(&recorder, lane.as_deref());
+            });
+            drop(has_ended);
         });
         *current = Some(Current {
             progress,
-            orders,
+            orders: Some(orders),
+            ended,
             task,
         });
         Ok(started)
     }
 
-    /// How far the last one is; `None` if there was none.
-    pub(crate) fn progress(&self) -> Option<Progress> {
+    /// How far the last one is.
+    pub(crate) fn progress(&self) -> Progress {
         let current = held(&self.current);
-        current
-            .as_ref()
-            .map(|current| held(&current.progress).clone())
+        let progress = current.as_ref().map(|it| held(&it.progress).clone());
+        progress.unwrap_or_else(Progress::none)
     }
 
     /// Orders a fault for the next message.
@@ -161,8 +179,10 @@ impl Demonstration {
                 "as many faults were injected as one demonstration has",
             ));
         }
-        let order = running.orders.try_send(kind);
-        order.map_err(|_| conflict("the demonstration ends; start it again"))?;
+        let order = running.orders.as_ref().map(|it| it.try_send(kind));
+        if !matches!(order, Some(Ok(()))) {
+            return Err(conflict("the demonstration ends; start it again"));
+        }
         progress.faults.push(Fault {
             kind,
             asked_at: Moment::now(),
@@ -178,15 +198,16 @@ impl Demonstration {
         Ok(progress.clone())
     }
 
-    /// Ends it, if it runs.
-    pub(crate) fn stop(&self) -> Option<Progress> {
-        let current = held(&self.current);
-        let current = current.as_ref()?;
-        current.task.abort();
-        let mut progress = held(&current.progress);
-        progress.state = "ended";
-        settle(&self.recorder, &progress);
-        Some(progress.clone())
+    /// Ends it, if it runs; `None` if there was none.
+    pub(crate) async fn stop(&self) -> Option<Progress> {
+        let mut ended = {
+            let mut current = held(&self.current);
+            let current = current.as_mut()?;
+            current.orders = None;
+            current.ended.clone()
+        };
+        while ended.changed().await.is_ok() {}
+        Some(self.progress())
     }
 
     fn running(&self) -> Option<Progress> {
@@ -199,23 +220,41 @@ impl Demonstration {
 }
 
 /// Its incidents were made on purpose.
-fn settle(recorder: &Recorder, progress: &Progress) {
-    let Some(lane) = &progress.lane else {
-        return;
+fn settle(recorder: &Recorder, lane: Option<&str>) {
+    let is_client = |client: &Option<String>| {
+        let client = client.as_deref();
+        client.is_some_and(|client| client.starts_with(CLIENT_PREFIX))
     };
-    let noted = recorder.with_incidents(|all| {
+    recorder.with_incidents(|all| {
         let own = all.newest_first(None).filter(|incident| {
-            incident.state == State::Open && incident.lane.as_ref() == Some(lane)
+            let is_own = lane.is_some() && incident.lane.as_deref() == lane
+                || is_client(&incident.publisher)
+                || is_client(&incident.subscriber);
+            incident.state == State::Open && is_own
         });
         let own: Vec<u64> = own.map(|incident| incident.id).collect();
         let note = Some("made by the demonstration");
-        let noted = own
-            .iter()
-            .filter_map(|id| all.note(*id, note, "demonstration", Some(true)).cloned());
-        noted.collect::<Vec<_>>()
+        for id in own {
+            all.note(id, note, "demonstration", Some(true));
+        }
     });
-    for incident in &noted {
-        recorder.announce(incident);
+}
+
+impl Progress {
+    /// Before the first one.
+    fn none() -> Self {
+        Self {
+            state: "none",
+            started_at: None,
+            ends_at: None,
+            topic: String::new(),
+            lane: None,
+            sent: 0,
+            received: 0,
+            verified: 0,
+            faults: Vec::new(),
+            error: None,
+        }
     }
 }
 
@@ -234,6 +273,9 @@ impl FaultKind {
         matches!(self, Self::Drop | Self::Alter)
     }
 }
+
+/// What the broker names of the end of its clients, it names within this time.
+const SETTLES_AFTER: Duration = Duration::from_secs(3);
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

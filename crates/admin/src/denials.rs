@@ -1,16 +1,15 @@
 //! The newest attempts that the broker has denied, found among its events.
 //!
-//! Shards send denials only, so that other events cost nothing. A thread remembers a bounded number
-//! of them; those that come too fast for it are counted as missed. It ends with the server, or with
-//! the broker.
+//! Shards send denials only, so that other events cost nothing. They wait in a bounded queue until
+//! the recorder's next tick, or a request, takes them; those without room are counted as missed. A
+//! bounded number is remembered.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use unbroken_broker::BrokerHandle;
-use unbroken_broker::handle::{Disconnection, DropReason, Event, Events, EventsError, ReasonCode};
+use unbroken_broker::handle::{Disconnection, DropReason, Event, Events, ReasonCode};
 
 use crate::limits::{DENIALS_MAX, EVENTS_WAITING};
 
@@ -39,55 +38,53 @@ struct Kept {
     /// The oldest first.
     denied: VecDeque<Arc<Denied>>,
     missed: u64,
+    /// `None` if the broker could not be asked for them.
+    events: Option<Events>,
 }
 
 impl Denials {
     /// Watches the broker from now on.
     pub(crate) fn start(broker: &BrokerHandle) -> Self {
-        let denials = Self::default();
-        let events = match broker.events_of(EVENTS_WAITING, is_denied) {
-            Ok(events) => events,
-            Err(error) => {
-                tracing::warn!(%error, "the admin server shows no denied attempts");
-                return denials;
-            }
-        };
-        let kept = Arc::downgrade(&denials.0);
-        let thread = thread::Builder::new().name("admin-denials".to_owned());
-        if let Err(error) = thread.spawn(move || watch(&events, &kept)) {
+        let events = broker.events_of(EVENTS_WAITING, is_denied);
+        let events = events.inspect_err(|error| {
             tracing::warn!(%error, "the admin server shows no denied attempts");
-        }
-        denials
+        });
+        Self(Arc::new(Mutex::new(Kept {
+            events: events.ok(),
+            ..Kept::default()
+        })))
+    }
+
+    /// Remembers what has come.
+    pub(crate) fn take(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// The newest first, and how many were missed.
     pub(crate) fn newest(&self) -> (Vec<Arc<Denied>>, u64) {
-        let kept = lock(&self.0);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.take();
         (kept.denied.iter().rev().cloned().collect(), kept.missed)
     }
 }
 
-/// Until nobody asks any more, or the broker has ended.
-fn watch(events: &Events, kept: &Weak<Mutex<Kept>>) {
-    loop {
-        let event = events.next(PATIENCE);
-        let Some(kept) = kept.upgrade() else {
+impl Kept {
+    fn take(&mut self) {
+        let Some(events) = &self.events else {
             return;
         };
-        let mut kept = lock(&kept);
-        kept.missed += events.take_missed();
-        match event {
-            Err(EventsError::Stopped) => return,
-            Err(EventsError::Timeout) => {}
-            Ok(event) => {
-                if let Some(denied) = denied(event) {
-                    if kept.denied.len() >= DENIALS_MAX {
-                        kept.denied.pop_front();
-                    }
-                    kept.denied.push_back(Arc::new(denied));
+        for _ in 0..EVENTS_WAITING {
+            let Ok(event) = events.next(Duration::ZERO) else {
+                break;
+            };
+            if let Some(denied) = denied(event) {
+                if self.denied.len() >= DENIALS_MAX {
+                    self.denied.pop_front();
                 }
+                self.denied.push_back(Arc::new(denied));
             }
         }
+        self.missed += events.take_missed();
     }
 }
 
@@ -180,10 +177,3 @@ const fn is_denial(reason: ReasonCode) -> bool {
             | ReasonCode::ClientIdentifierNotValid
     )
 }
-
-fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How long the thread goes on after the server has ended.
-const PATIENCE: Duration = Duration::from_millis(500);

@@ -49,6 +49,8 @@ pub(crate) const CHANGING_MAX: usize = 1;
 /// Requests that may change something, while they run: of callers, and as many of others. One goes
 /// on when its connection has ended.
 pub(crate) const WRITES_MAX: usize = 2 * CONNECTIONS_MAX;
+/// Threads that write incidents.
+pub(crate) const SAVING_MAX: usize = 1;
 /// For a turn to hash or to change.
 pub(crate) const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -118,12 +120,19 @@ pub(crate) const INCIDENT_TEXT_MAX: usize = 512;
 pub(crate) const INCIDENT_GROUP_MS: u64 = 60_000;
 /// Events that wait to become incidents; about 300 bytes each. Those without room are counted.
 pub(crate) const INCIDENT_EVENTS_MAX: usize = 4_096;
+/// Runs of missing numbers of one incident, 16 bytes each; what has no room is counted.
+pub(crate) const MISSING_RUNS_MAX: usize = 128;
 /// The file of incidents: all of them at their longest.
 pub(crate) const INCIDENT_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Between two times that it is written.
 pub(crate) const SAVE_INCIDENTS_EVERY: Duration = Duration::from_secs(10);
-/// Seconds at most between two readings of the counters while nothing changes and no one looks.
-pub(crate) const IDLE_TICKS_MAX: u32 = 8;
+/// Between two looks for events while nothing changes and no one looks; a timer of this length
+/// wakes its thread twice.
+pub(crate) const IDLE_TICK: Duration = Duration::from_secs(2);
+/// Such ticks at most between two readings of the counters.
+pub(crate) const IDLE_TICKS_MAX: u32 = 4;
+/// Seconds between two readings, if the broker answers: the ticks, the question and the answer.
+pub(crate) const IDLE_GAP_S_MAX: u64 = 14;
 /// Cells of the strip, about 150 bytes each: an hour of traffic.
 pub(crate) const CELLS_MAX: usize = 3_600;
 /// Points of a series in one answer.

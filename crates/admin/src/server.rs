@@ -21,6 +21,7 @@ use unbroken_broker::{BrokerHandle, ServerTls, TlsError, local_socket};
 use crate::app::App;
 use crate::broker::Broker;
 use crate::connection::{serve_network, serve_socket};
+use crate::delivery::inside::remove_leftovers;
 use crate::demonstration::Demonstration;
 use crate::denials::Denials;
 use crate::hosts::{self, Hosts};
@@ -28,7 +29,7 @@ use crate::identity::guard;
 use crate::identity::history::record_writes;
 use crate::identity::{Identity, Rules};
 use crate::limits::{
-    ASKING_MAX, BODY_BYTES_MAX, CHANGES_MAX, CHANGING_MAX, COUNTING_MAX, HASHING_MAX,
+    ASKING_MAX, BODY_BYTES_MAX, CHANGES_MAX, CHANGING_MAX, COUNTING_MAX, HASHING_MAX, SAVING_MAX,
 };
 use crate::problem::Problem;
 use crate::recorder::Recorder;
@@ -121,12 +122,22 @@ impl Admin {
             .enable_io()
             .enable_time()
             .max_blocking_threads(
-                ASKING_MAX + COUNTING_MAX + CHANGES_MAX + HASHING_MAX + CHANGING_MAX,
+                ASKING_MAX + COUNTING_MAX + CHANGES_MAX + HASHING_MAX + CHANGING_MAX + SAVING_MAX,
             )
             .build()?;
         let broker = Broker::new(broker, &options.version);
-        let recorder = Recorder::start(broker.clone());
-        let app = routes(&options, broker, identity.clone(), recorder.clone());
+        remove_leftovers(broker.handle());
+        let denials = Denials::start(broker.handle());
+        let recorder = Recorder::start(broker.clone(), denials.clone());
+        let app = App {
+            demonstration: Demonstration::new(broker.clone(), recorder.clone()),
+            denials,
+            broker,
+            identity: identity.clone(),
+            recorder: recorder.clone(),
+            traces: Traces::default(),
+        };
+        let app = routes(&options, app);
         let listeners = Listeners::new(network, tls, socket, &runtime)?;
         let (stop, stopping) = oneshot::channel::<()>();
         let thread = thread::Builder::new()
@@ -261,16 +272,8 @@ fn open_socket(directory: &Path) -> Result<UnixListener, StartError> {
     })
 }
 
-fn routes(options: &Options, broker: Broker, identity: Identity, recorder: Recorder) -> Router {
-    let denials = Denials::start(broker.handle());
-    let app = App {
-        demonstration: Demonstration::new(broker.clone(), recorder.clone()),
-        denials,
-        broker,
-        identity: identity.clone(),
-        recorder,
-        traces: Traces::default(),
-    };
+fn routes(options: &Options, app: App) -> Router {
+    let identity = app.identity.clone();
     let (api, _) = api::router();
     let not_found = async || {
         let detail = "there is no such page: /api/v1/openapi.json lists what there is, beside \

@@ -12,6 +12,8 @@
 //! DIR/reserve      room that a start gives free if there is not enough
 //! DIR/control      the broker's own, and of its last run
 //! DIR/failed
+//! DIR/admin        socket of the admin server
+//! DIR/delivery/    its incidents and series
 //! ```
 //!
 //! Invariants:
@@ -48,8 +50,9 @@ const RESERVE: &str = "reserve";
 /// What a broker that was killed, or whose store has failed, leaves beside the store.
 const CONTROL: &str = "control";
 const FAILED: &str = "failed";
-/// Files of the admin server.
+/// The socket of the admin server, and its incidents and series.
 const ADMIN: &str = "admin";
+const DELIVERY: &str = "delivery";
 
 /// The first versions wrote no such line; their lock files can be read too.
 const LOCK_FORMAT: &str = "unbroken-lock 1";
@@ -160,7 +163,7 @@ pub(crate) fn damaged_stores(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
 /// file system.
 pub(crate) fn foreign_entry(path: &Path) -> Result<Option<PathBuf>, StoreError> {
     let parts = [
-        LOCK, RESERVE, MAKING, EXAMINING, RESTORING, CONTROL, FAILED, ADMIN,
+        LOCK, RESERVE, MAKING, EXAMINING, RESTORING, CONTROL, FAILED, ADMIN, DELIVERY,
     ];
     let is_ours = |name: &str| parts.contains(&name) || is_set_aside(name);
     let look = || -> io::Result<_> {

@@ -10,51 +10,52 @@ use serde_json::{Value, json};
 use unbroken_acceptance::raw::{Connect, Publish, Version, disconnect, id};
 use unbroken_acceptance::{Broker, Launch};
 
-const ADMIN: &str = "admin server on http://";
-
-fn launch(config: &str) -> Launch {
-    Launch::config(config)
-        .argument("--admin")
-        .argument("127.0.0.1:0")
-}
+/// An admin server, asked with a token.
+struct Admin(unbroken_acceptance::Admin);
 
 #[track_caller]
 fn admin_of(broker: &Broker) -> Admin {
-    let line = broker.wait_for_log(ADMIN);
-    let (_, address) = line.split_once(ADMIN).expect("it was waited for");
-    Admin(address.trim().parse().expect("an address"))
+    Admin(unbroken_acceptance::Admin::of(broker))
 }
 
-#[derive(Clone, Copy)]
-struct Admin(SocketAddr);
-
 impl Admin {
-    fn ask(self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        let mut socket = TcpStream::connect(self.0).expect("it listens");
+    /// Of the same broker after a restart.
+    fn again(self, broker: &Broker) -> Self {
+        Self(unbroken_acceptance::Admin {
+            headers: self.0.headers,
+            ..unbroken_acceptance::Admin::stranger(broker)
+        })
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let answer = self.0.ask(method, &format!("/api/v1{path}"), body);
+        let text = &answer.body;
+        let body = serde_json::from_str(text).unwrap_or_else(|_| Value::from(&**text));
+        (answer.status, body)
+    }
+
+    /// Lines of the stream.
+    fn live(&self) -> impl Iterator<Item = String> + use<> {
+        let mut socket = TcpStream::connect(self.0.address).expect("it listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let head = format!(
-            "{method} /api/v1{path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            self.0,
-            body.len()
+            "GET /api/v1/live HTTP/1.1\r\nHost: {}\r\n{}\r\n",
+            self.0.address, self.0.headers
         );
         socket.write_all(head.as_bytes()).expect("it reads");
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).expect("it answers");
-        let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        let body = serde_json::from_str(body).unwrap_or_else(|_| Value::from(body));
-        (status.unwrap_or_default(), body)
+        let lines = BufReader::new(socket).lines();
+        lines.map(|line| line.expect("it goes on"))
     }
 
     #[track_caller]
-    fn get(self, path: &str) -> Value {
+    fn get(&self, path: &str) -> Value {
         let (status, body) = self.ask("GET", path, "");
         assert_eq!(status, 200, "{path}: {body}");
         body
     }
 
     #[track_caller]
-    fn post(self, path: &str, body: &Value) -> Value {
+    fn post(&self, path: &str, body: &Value) -> Value {
         let (status, answer) = self.ask("POST", path, &body.to_string());
         assert_eq!(status, 200, "{path}: {answer}");
         answer
@@ -62,7 +63,7 @@ impl Admin {
 
     /// Asks until the answer is like that.
     #[track_caller]
-    fn wait(self, path: &str, within: Duration, is_it: impl Fn(&Value) -> bool) -> Value {
+    fn wait(&self, path: &str, within: Duration, is_it: impl Fn(&Value) -> bool) -> Value {
         let begin = Instant::now();
         loop {
             let answer = self.get(path);
@@ -80,7 +81,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn without_traffic_it_is_empty_and_with_it_green() {
-    let broker = launch("").start();
+    let broker = Launch::config("").with_admin().start();
     let admin = admin_of(&broker);
     let empty = admin.get("/delivery");
     assert_eq!(empty["state"], "empty", "{empty:#}");
@@ -115,8 +116,12 @@ fn without_traffic_it_is_empty_and_with_it_green() {
 
 #[test]
 fn a_dropped_message_is_red_and_named() {
-    let broker = launch("[limits]\nqueue_messages_max = 2\n").start();
+    let broker = Launch::config("[limits]\nqueue_messages_max = 2\n")
+        .with_admin()
+        .start();
     let admin = admin_of(&broker);
+    let mut live = admin.live();
+    assert!(live.any(|line| line == "event: snapshot"));
     let mut subscriber = broker.accept(&Connect::v5("sleeper").persistent());
     subscriber.subscribe_to("plant/#", 1);
     subscriber.disconnect();
@@ -126,6 +131,7 @@ fn a_dropped_message_is_red_and_named() {
     }
     let red = admin.wait("/delivery", NAMED_WITHIN, |it| it["state"] == "red");
     assert_eq!(red["dropped"], 1, "{red:#}");
+    assert!(live.any(|line| line == "event: incident"));
     assert_eq!(red["dropped_by_reason"]["queue-full"], 1, "{red:#}");
     let incidents = admin.get("/incidents");
     let [incident] = &incidents["items"].as_array().expect("a list")[..] else {
@@ -170,7 +176,8 @@ fn a_dropped_message_is_red_and_named() {
 
 #[test]
 fn after_a_kill_totals_say_since_when_and_red_stays_red() {
-    let mut broker = launch("[limits]\nqueue_messages_max = 1\n")
+    let mut broker = Launch::config("[limits]\nqueue_messages_max = 1\n")
+        .with_admin()
         .durable()
         .start();
     let admin = admin_of(&broker);
@@ -183,7 +190,7 @@ fn after_a_kill_totals_say_since_when_and_red_stays_red() {
         publisher.publish(Publish::new(&format!("plant/{number}"), "x").qos(1));
     }
     let red = admin.wait("/delivery", NAMED_WITHIN, |it| it["state"] == "red");
-    let file = broker.data().join("admin").join("incidents.json");
+    let file = broker.data().join("delivery").join("incidents.json");
     let begin = Instant::now();
     while !file.exists() {
         assert!(
@@ -195,7 +202,7 @@ fn after_a_kill_totals_say_since_when_and_red_stays_red() {
     }
     broker.kill();
     broker.start_again();
-    let admin = admin_of(&broker);
+    let admin = admin.again(&broker);
     let after = admin.get("/delivery");
     assert_eq!(after["state"], "red", "{after:#}");
     assert_eq!(after["after_crash"], true, "{after:#}");
@@ -218,16 +225,39 @@ fn after_a_kill_totals_say_since_when_and_red_stays_red() {
 }
 
 #[test]
-fn a_stream_has_a_snapshot_and_the_series_have_points() {
-    let broker = launch("").start();
+fn an_incident_and_its_note_are_there_after_a_restart() {
+    let mut broker = Launch::config("[limits]\nqueue_messages_max = 1\n")
+        .with_admin()
+        .durable()
+        .start();
     let admin = admin_of(&broker);
-    let mut socket = TcpStream::connect(admin.0).expect("it listens");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let head = format!("GET /api/v1/live HTTP/1.1\r\nHost: {}\r\n\r\n", admin.0);
-    socket.write_all(head.as_bytes()).expect("it reads");
-    let mut lines = BufReader::new(socket)
-        .lines()
-        .map(|line| line.expect("it goes on"));
+    let one_at_a_time = Connect::v5("slow").property(id::RECEIVE_MAXIMUM, 1);
+    let mut subscriber = broker.accept(&one_at_a_time);
+    subscriber.subscribe_to("plant/#", 1);
+    let mut publisher = broker.connect("pump-7");
+    for _ in 0..3 {
+        publisher.publish(Publish::new("plant/1", "x").qos(1));
+    }
+    admin.wait("/delivery", NAMED_WITHIN, |it| it["state"] == "red");
+    let note = json!({"text": "pump-7 is new"});
+    let noted = admin.post("/incidents/0/note", &note);
+    broker.ask_to_end();
+    broker.wait();
+    broker.start_again();
+    let admin = admin.again(&broker);
+    let after = admin.get("/incidents/0");
+    for field in ["note", "publisher", "subscriber", "first", "words"] {
+        assert_eq!(after[field], noted[field], "{field} in {after:#}");
+    }
+    let log = broker.log();
+    assert!(!log.contains("it continues without"), "{log}");
+}
+
+#[test]
+fn a_stream_has_a_snapshot_and_the_series_have_points() {
+    let broker = Launch::config("").with_admin().start();
+    let admin = admin_of(&broker);
+    let mut lines = admin.live();
     assert!(lines.any(|line| line.starts_with("content-type: text/event-stream")));
     assert!(lines.any(|line| line == "event: snapshot"));
     let data = lines.find_map(|line| line.strip_prefix("data: ").map(ToOwned::to_owned));
@@ -260,7 +290,7 @@ fn a_stream_has_a_snapshot_and_the_series_have_points() {
 #[test]
 fn lanes_are_listed_page_by_page() {
     const CLIENTS: usize = 10_000;
-    let broker = launch("").start();
+    let broker = Launch::config("").with_admin().start();
     let admin = admin_of(&broker);
     let address = broker.address();
     thread::scope(|scope| {
@@ -293,6 +323,7 @@ fn lanes_are_listed_page_by_page() {
     let lane = admin.get(&format!("/lanes/{id}"));
     assert_eq!(lane["epochs"][0]["next"], 1, "{lane:#}");
     assert_eq!(lane["epochs"][0]["state"], "counted", "{lane:#}");
+    assert_eq!(admin.get("/demonstration")["state"], "none");
     for (path, status) in [
         ("/lanes/0000000000000001", 404),
         ("/lanes/xyz", 400),
@@ -302,7 +333,6 @@ fn lanes_are_listed_page_by_page() {
         ("/incidents/99", 404),
         ("/incidents/x", 404),
         ("/incidents?cursor=x", 400),
-        ("/demonstration", 404),
     ] {
         assert_eq!(admin.ask("GET", path, "").0, status, "{path}");
     }
@@ -320,22 +350,39 @@ fn leave_lane(address: SocketAddr, at: usize) {
 
 #[test]
 fn the_demonstration_names_and_repairs_what_it_is_told_to_break() {
-    let broker = launch("").start();
-    demonstrate(admin_of(&broker));
+    let broker = Launch::config("").with_admin().start();
+    demonstrate(&admin_of(&broker));
 }
 
 #[test]
 fn the_demonstration_runs_where_clients_need_a_name() {
     let config = "[[listeners]]\nbind = \"127.0.0.1\"\nport = 0\nallow_anonymous = false\n\
                   stored_users = true\n";
-    let launch = Launch::listeners(config)
-        .argument("--admin")
-        .argument("127.0.0.1:0");
-    demonstrate(admin_of(&launch.durable().start()));
+    let launch = Launch::listeners(config).with_admin();
+    demonstrate(&admin_of(&launch.durable().start()));
+}
+
+#[test]
+fn a_user_that_a_killed_broker_has_left_is_removed() {
+    let config = "[[listeners]]\nbind = \"127.0.0.1\"\nport = 0\nallow_anonymous = false\n\
+                  stored_users = true\n";
+    let mut broker = Launch::listeners(config).with_admin().durable().start();
+    let admin = admin_of(&broker);
+    admin.post("/demonstration", &json!({}));
+    let users = admin.get("/users");
+    assert_ne!(users["items"], json!([]), "{users:#}");
+    broker.kill();
+    broker.start_again();
+    let admin = admin.again(&broker);
+    for list in ["/users", "/roles"] {
+        admin.wait(list, PATIENCE, |it| {
+            !it["items"].to_string().contains("unbroken-inside-")
+        });
+    }
 }
 
 #[track_caller]
-fn demonstrate(admin: Admin) {
+fn demonstrate(admin: &Admin) {
     let started = admin.post("/demonstration", &json!({}));
     assert_eq!(started["state"], "running", "{started:#}");
     admin.wait("/demonstration", PATIENCE, |it| {
@@ -356,6 +403,9 @@ fn demonstrate(admin: Admin) {
             "{fault:#}"
         );
     }
+    admin.wait("/delivery/checkpoints?limit=1", PATIENCE, |it| {
+        it["items"][0]["state"] == "proven"
+    });
     let lane = admin.get("/demonstration")["lane"].clone();
     let incidents = admin.wait("/incidents", PATIENCE, |it| {
         let all = it["items"].as_array().expect("a list");
@@ -374,6 +424,9 @@ fn demonstrate(admin: Admin) {
         (200, &json!("ended")),
         "{ended:#}"
     );
-    let open = admin.get("/incidents?state=open");
-    assert_eq!(open["items"], json!([]), "{open:#}");
+    // Also what the broker names when its clients have ended.
+    admin.wait("/incidents?state=open", PATIENCE, |it| {
+        it["items"] == json!([])
+    });
+    assert_eq!(admin.get("/delivery")["state"], "green");
 }

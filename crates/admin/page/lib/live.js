@@ -5,6 +5,8 @@ import { address, identify, me } from "./api.js";
 export const live = {
   snapshot: signal(null),
   isConnected: signal(false),
+  /** The newest incident that is new or not as before. */
+  incident: signal(null),
   error: signal(""),
 };
 
@@ -25,6 +27,9 @@ function open() {
   source.addEventListener("snapshot", (event) => {
     live.isConnected.value = true;
     live.snapshot.value = JSON.parse(event.data);
+  });
+  source.addEventListener("incident", (event) => {
+    live.incident.value = JSON.parse(event.data);
   });
   source.addEventListener("error", () => {
     live.isConnected.value = false;

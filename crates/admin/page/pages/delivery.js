@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "../lib/view.js";
 import { get } from "../lib/api.js";
 import { useAnswer, useLive, usePage } from "../lib/data.js";
 import { Icon } from "../lib/icons.js";
+import { live } from "../lib/live.js";
 import { AsOf, Command, Failure, Panel, Term } from "../lib/parts.js";
 import { Demonstration } from "./demonstration.js";
 import { IncidentTable } from "./incident.js";
@@ -107,10 +108,10 @@ function before(publishers) {
   return kinds.reduce((sum, kind) => sum + (publishers?.[kind] ?? 0), 0);
 }
 
-/** Loaded again when the counts of the snapshot say that there is something new. */
+/** Loaded again when the stream has an incident, or the counts of the snapshot say that there is something new. */
 function Incidents({ counts }) {
   const answer = usePage("/incidents", { query: { limit: 8 } });
-  useEffect(answer.reload, [JSON.stringify(counts)]);
+  useEffect(answer.reload, [JSON.stringify(counts), live.incident.value]);
   if (!answer.error && answer.items.length === 0) return null;
   return html`<${Panel} title="Incidents" answer=${answer} actions=${html`<a href="#/incidents">All incidents</a>`}>
     <${IncidentTable} rows=${answer.items} />

@@ -23,7 +23,7 @@ export function Demonstration({ isFirst }) {
   if (runs !== isRunning && state) setRunning(runs);
   const change = (method, path, body) => attempt(() => send(method, path, body)).then(answer.reload);
   const start = () => change("POST", "/demonstration", {}).then(() => setRunning(true));
-  if (!state) return isFirst ? html`<${Offer} start=${start} />` : null;
+  if (!state || state.state === "none") return isFirst ? html`<${Offer} start=${start} />` : null;
   const button =
     may("operator") &&
     (runs

@@ -43,15 +43,9 @@ pub(crate) async fn start(
 }
 
 /// How far the demonstration is
-#[utoipa::path(
-    get,
-    path = "/demonstration",
-    responses((status = 200, body = Progress), (status = 404, description = "there was none"))
-)]
-pub(crate) async fn show(
-    State(demonstration): State<Demonstration>,
-) -> Result<Json<Progress>, Problem> {
-    demonstration.progress().map(Json).ok_or_else(none)
+#[utoipa::path(get, path = "/demonstration", responses((status = 200, body = Progress)))]
+pub(crate) async fn show(State(demonstration): State<Demonstration>) -> Json<Progress> {
+    Json(demonstration.progress())
 }
 
 /// Ends the demonstration
@@ -63,7 +57,7 @@ pub(crate) async fn show(
 pub(crate) async fn stop(
     State(demonstration): State<Demonstration>,
 ) -> Result<Json<Progress>, Problem> {
-    demonstration.stop().map(Json).ok_or_else(none)
+    demonstration.stop().await.map(Json).ok_or_else(none)
 }
 
 /// Injects a fault into the next message of the demonstration

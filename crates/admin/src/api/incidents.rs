@@ -251,7 +251,6 @@ pub(crate) async fn note(
         all.note(number, text, &caller.name, note.ignore).cloned()
     });
     let incident = noted.ok_or_else(|| missing(&id))?;
-    recorder.announce(&incident);
     Ok(Json(incident))
 }
 

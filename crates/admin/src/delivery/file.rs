@@ -8,16 +8,21 @@ use std::path::{Path, PathBuf};
 use super::incidents::Saved;
 use crate::limits::INCIDENT_FILE_BYTES_MAX;
 
-/// The directory of the admin server's own files, made if it is missing.
+/// The directory of incidents and series, made if it is missing.
 pub(crate) fn directory(data: &Path) -> io::Result<PathBuf> {
-    let directory = data.join("admin");
+    let directory = data.join(DIRECTORY);
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     match builder.create(&directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(directory),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
     }
+    if fs::metadata(&directory)?.is_dir() {
+        return Ok(directory);
+    }
+    let why = format!("{} is not a directory: move it away", directory.display());
+    Err(io::Error::new(io::ErrorKind::NotADirectory, why))
 }
 
 /// Opens a file that only the broker's user may read.
@@ -36,7 +41,16 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     )?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&next, path)
+    fs::rename(&next, path)?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}
+
+/// Keeps the file of incidents, which cannot be read, under another name. Answers that.
+pub(crate) fn set_aside(directory: &Path) -> io::Result<PathBuf> {
+    let aside = directory.join("incidents.unreadable");
+    fs::rename(directory.join(INCIDENTS), &aside)?;
+    Ok(aside)
 }
 
 pub(crate) fn save_incidents(directory: &Path, saved: &Saved) -> io::Result<()> {
@@ -62,6 +76,8 @@ pub(crate) fn load_incidents(directory: &Path) -> io::Result<Saved> {
     }
 }
 
+/// In the data directory; the store knows the name too.
+const DIRECTORY: &str = "delivery";
 const INCIDENTS: &str = "incidents.json";
 
 #[cfg(test)]
@@ -69,6 +85,14 @@ mod tests {
     use super::*;
     use crate::delivery::{Incident, Incidents};
     use crate::time::Moment;
+
+    #[test]
+    fn a_file_in_its_place_is_an_error() {
+        let data = tempfile::tempdir().unwrap();
+        fs::write(data.path().join(DIRECTORY), b"").unwrap();
+        let error = directory(data.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+    }
 
     #[test]
     fn incidents_come_back_and_a_damaged_file_is_an_error() {
@@ -88,5 +112,7 @@ mod tests {
         }
         fs::write(directory.join(INCIDENTS), b"{").unwrap();
         assert!(load_incidents(&directory).is_err());
+        assert_eq!(fs::read(set_aside(&directory).unwrap()).unwrap(), b"{");
+        assert!(load_incidents(&directory).is_ok());
     }
 }

@@ -10,6 +10,8 @@ pub(crate) struct Flow {
     pub(crate) expected: u64,
     pub(crate) delivered: u64,
     pub(crate) dropped: u64,
+    /// Sent, and never to be acknowledged.
+    pub(crate) given_up: u64,
     pub(crate) faults: u64,
     pub(crate) open: u64,
 }
@@ -29,6 +31,10 @@ impl Flow {
             of.reordered,
             of.altered,
             of.injected,
+            of.intruded,
+            of.forged,
+            of.roots_differing,
+            of.contradicted,
         ];
         Self {
             received: audit.received.saturating_sub(aside.received),
@@ -36,6 +42,7 @@ impl Flow {
             expected: audit.expected.saturating_sub(aside.expected),
             delivered: acknowledged + audit.shown_handed_to_network(),
             dropped: dropped.iter().sum(),
+            given_up,
             faults: before
                 .iter()
                 .fold(audit.faults(), |sum, count| sum.saturating_add(*count)),

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use unbroken_broker::handle::{DropPlace, DropReason, Event, FaultPlace, Numbers};
 use utoipa::ToSchema;
 
+use super::missing::Missing;
 use crate::limits::INCIDENT_TEXT_MAX;
 use crate::time::Moment;
 
@@ -43,7 +44,7 @@ pub(crate) struct Incident {
     pub(crate) id: u64,
     /// `dropped`, `lost`, `duplicated`, `repeated`, `reordered`, `altered`, `injected`, `forged`,
     /// `root-differs`, `contradicted`, `end-contradicted`, `two-producers`, `intruded`,
-    /// `unbalanced`, `not-judged` or `crash`.
+    /// `unbalanced`, `not-judged`, `crash` or `not-known`.
     pub(crate) kind: String,
     pub(crate) severity: Severity,
     pub(crate) state: State,
@@ -76,8 +77,11 @@ pub(crate) struct Incident {
     /// The lowest and the highest number in the lane.
     pub(crate) first: Option<u64>,
     pub(crate) last: Option<u64>,
-    /// Messages that their publisher has sent again for a receiver.
+    /// Messages that their publisher has sent again for a receiver, each counted once.
     pub(crate) sent_again: u64,
+    /// What was not sent again.
+    #[serde(default)]
+    pub(crate) missing: Missing,
     #[schema(value_type = Option<String>)]
     pub(crate) repaired_at: Option<Moment>,
     pub(crate) note: Option<String>,
@@ -110,6 +114,7 @@ impl Incident {
             first: None,
             last: None,
             sent_again: 0,
+            missing: Missing::default(),
             repaired_at: None,
             note: None,
             note_by: None,
@@ -156,6 +161,16 @@ impl Incident {
             ),
             count: 0,
             ..Self::new("crash", Severity::Amber, Hop::InBroker, began)
+        }
+    }
+
+    /// Something of an earlier time cannot be known any more.
+    pub(crate) fn of_gap(reason: &str, words: String, now: Moment) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            words,
+            count: 0,
+            ..Self::new("not-known", Severity::Amber, Hop::InBroker, now)
         }
     }
 
@@ -256,11 +271,13 @@ impl Incident {
         })
     }
 
-    fn among(self, first: u64, count: u64) -> Self {
+    fn among(mut self, first: u64, count: u64) -> Self {
+        let last = first.saturating_add(count.saturating_sub(1));
+        self.missing.add(first, last);
         Self {
             count,
             first: Some(first),
-            last: Some(first.saturating_add(count.saturating_sub(1))),
+            last: Some(last),
             ..self
         }
     }
@@ -286,6 +303,7 @@ impl Incident {
     /// Adds what was named later.
     pub(crate) fn add(&mut self, later: Self) {
         self.count = self.count.saturating_add(later.count);
+        self.missing.join(&later.missing);
         self.last_at = later.last_at;
         self.severity = self.severity.max(later.severity);
         self.first = self.first.min(later.first).or(later.first);
@@ -300,6 +318,16 @@ impl Incident {
         is_lane
             && self.first.is_some_and(|first| first <= number)
             && self.last.is_some_and(|last| number <= last)
+    }
+
+    /// One of its messages was put right. Answers whether it was missing.
+    pub(crate) fn repair(&mut self, number: u64, now: Moment) -> bool {
+        let was_missing = self.missing.remove(number);
+        if was_missing && self.missing.is_empty() {
+            self.state = State::Repaired;
+            self.repaired_at = Some(now);
+        }
+        was_missing
     }
 
     fn describe(&mut self) {

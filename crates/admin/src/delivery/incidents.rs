@@ -22,9 +22,13 @@ pub(crate) struct Incidents {
     newest: HashMap<String, u64>,
     next: u64,
     evicted: u64,
+    evicted_open: u64,
     missed: u64,
     /// Not on disk as they are.
     pub(crate) is_changed: bool,
+    /// New or not as before, since streams were last sent such ones; with whether something was
+    /// named.
+    changed: BTreeMap<u64, bool>,
 }
 
 /// How many there are.
@@ -36,6 +40,8 @@ pub(crate) struct Counts {
     pub(crate) ignored: u64,
     /// Older ones that there was no room for.
     pub(crate) evicted: u64,
+    /// Of those, the ones that were open.
+    pub(crate) evicted_open: u64,
     /// Events that there was no room for on their way: some incidents may not be known.
     pub(crate) missed: u64,
 }
@@ -46,6 +52,10 @@ pub(crate) struct Saved {
     pub(crate) version: u32,
     next: u64,
     evicted: u64,
+    #[serde(default)]
+    evicted_open: u64,
+    #[serde(default)]
+    missed: u64,
     incidents: Vec<Incident>,
 }
 
@@ -62,8 +72,10 @@ impl Incidents {
             newest: HashMap::new(), // those of another run are not added to
             next: saved.next.max(last),
             evicted: saved.evicted,
-            missed: 0,
+            evicted_open: saved.evicted_open,
+            missed: saved.missed,
             is_changed: false,
+            changed: BTreeMap::new(),
             all,
         }
     }
@@ -73,12 +85,25 @@ impl Incidents {
             version: Saved::VERSION,
             next: self.next,
             evicted: self.evicted,
+            evicted_open: self.evicted_open,
+            missed: self.missed,
             incidents: self.all.values().cloned().collect(),
         }
     }
 
     pub(crate) fn miss(&mut self, events: u64) {
         self.missed += events;
+        self.is_changed |= events > 0;
+    }
+
+    /// Those that are new or not as before, since the last call; with whether something was named.
+    pub(crate) fn take_changed(&mut self) -> BTreeMap<u64, bool> {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn change(&mut self, id: u64, is_named: bool) {
+        self.is_changed = true;
+        *self.changed.entry(id).or_default() |= is_named;
     }
 
     /// Takes what an event says. Answers the incident that is new or has grown.
@@ -97,7 +122,6 @@ impl Incidents {
 
     /// Adds one, to another of its kind if that is not long ago.
     pub(crate) fn add(&mut self, incident: Incident) -> u64 {
-        self.is_changed = true;
         let key = incident.key();
         let before = self.newest.get(&key).and_then(|id| self.all.get_mut(id));
         if let Some(before) = before
@@ -105,7 +129,9 @@ impl Incidents {
             && incident.last_at.0.saturating_sub(before.last_at.0) < INCIDENT_GROUP_MS
         {
             before.add(incident);
-            return before.id;
+            let id = before.id;
+            self.change(id, true);
+            return id;
         }
         if self.all.len() >= INCIDENTS_MAX {
             self.evict();
@@ -114,6 +140,7 @@ impl Incidents {
         self.next += 1;
         self.newest.insert(key, id);
         self.all.insert(id, Incident { id, ..incident });
+        self.change(id, true);
         id
     }
 
@@ -126,8 +153,11 @@ impl Incidents {
         let quietest = self.all.values();
         let quietest = quietest.min_by_key(|incident| (rank(incident), incident.last_at));
         if let Some(id) = quietest.map(|incident| incident.id) {
-            self.all.remove(&id);
+            let quietest = self.all.remove(&id);
+            self.changed.remove(&id);
+            let is_open = quietest.is_some_and(|incident| incident.state == State::Open);
             self.evicted += 1;
+            self.evicted_open += u64::from(is_open);
             self.newest.retain(|_, newest| *newest != id);
         }
     }
@@ -141,16 +171,16 @@ impl Incidents {
                 && incident.is_repairable()
                 && incident.has(&lane, epoch, number)
         })?;
-        self.is_changed = true;
-        incident.sent_again += 1;
-        if incident.sent_again >= incident.count {
-            incident.state = State::Repaired;
-            incident.repaired_at = Some(now);
+        if !incident.repair(number, now) {
+            return None; // for another receiver
         }
-        Some(incident.id)
+        incident.sent_again += 1;
+        let id = incident.id;
+        self.change(id, false);
+        Some(id)
     }
 
-    /// Marks what is known to have been put right.
+    /// Marks a message that is known to have been put right.
     pub(crate) fn repaired(
         &mut self,
         lane: &str,
@@ -161,10 +191,11 @@ impl Incidents {
         let mut open = self.all.values_mut().rev();
         let incident = open
             .find(|incident| incident.state == State::Open && incident.has(lane, epoch, number))?;
-        self.is_changed = true;
-        incident.state = State::Repaired;
-        incident.repaired_at = Some(now);
-        Some(incident.id)
+        let (id, was_missing) = (incident.id, incident.repair(number, now));
+        if was_missing {
+            self.change(id, false);
+        }
+        Some(id)
     }
 
     /// Writes a note, and ignores the incident or looks at it again.
@@ -175,8 +206,10 @@ impl Incidents {
         by: &str,
         ignore: Option<bool>,
     ) -> Option<&Incident> {
+        if self.all.contains_key(&id) {
+            self.change(id, false);
+        }
         let incident = self.all.get_mut(&id)?;
-        self.is_changed = true;
         if let Some(note) = note {
             incident.note = Some(text(note));
             incident.note_by = Some(text(by));
@@ -207,6 +240,7 @@ impl Incidents {
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = Counts {
             evicted: self.evicted,
+            evicted_open: self.evicted_open,
             missed: self.missed,
             ..Counts::default()
         };
@@ -265,8 +299,13 @@ mod tests {
             epoch: 1,
             number,
         };
+        // Two receivers ask for the same one, and it was not the only one.
         incidents.take(&again(4), Moment(3_000));
-        assert_eq!(incidents.get(first).unwrap().state, State::Open);
+        incidents.take(&again(4), Moment(3_000));
+        let lane = hex(7);
+        incidents.repaired(&lane, 1, 4, Moment(3_000));
+        let incident = incidents.get(first).unwrap();
+        assert_eq!((incident.state, incident.sent_again), (State::Open, 1));
         incidents.take(&again(5), Moment(3_000));
         assert_eq!(incidents.get(first).unwrap().state, State::Repaired);
         assert_eq!(incidents.counts().red, 1);
@@ -283,16 +322,31 @@ mod tests {
         }
         assert!(incidents.get(kept).is_some());
         assert!(incidents.get(ignored).is_none());
-        assert_eq!(incidents.counts().evicted, 1);
+        let counts = incidents.counts();
+        assert_eq!((counts.evicted, counts.evicted_open), (1, 0));
+        incidents.take(&fault(0, 0), Moment(9_000));
+        assert_eq!(incidents.counts().evicted_open, 1);
+    }
+
+    #[test]
+    fn a_stream_gets_what_is_new_and_what_was_repaired() {
+        let mut incidents = Incidents::default();
+        let id = incidents.take(&fault(1, 7), Moment(1_000)).unwrap();
+        assert_eq!(incidents.take_changed(), [(id, true)].into());
+        incidents.repaired(&hex(1), 1, 7, Moment(2_000));
+        assert_eq!(incidents.take_changed(), [(id, false)].into());
+        assert!(incidents.take_changed().is_empty());
     }
 
     #[test]
     fn they_survive_a_restart() {
         let mut incidents = Incidents::default();
         let id = incidents.take(&fault(1, 7), Moment(1_000)).unwrap();
+        incidents.miss(3);
         let text = serde_json::to_string(&incidents.saved()).unwrap();
         let mut restored = Incidents::restore(serde_json::from_str(&text).unwrap());
         assert_eq!(restored.get(id).unwrap().first, Some(7));
+        assert_eq!(restored.counts().missed, 3);
         assert_ne!(restored.take(&fault(1, 8), Moment(1_500)), Some(id));
     }
 }

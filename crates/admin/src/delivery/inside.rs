@@ -3,6 +3,7 @@
 //! Where clients must have a name, a user of the store is added with a random password and a role
 //! for a few topics, and removed with the last use.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -110,7 +111,7 @@ fn has_rules(handle: &BrokerHandle) -> bool {
 
 impl User {
     fn add(handle: BrokerHandle, rules: &[String]) -> Result<Self, Problem> {
-        let name = format!("unbroken-inside-{}", random_lane());
+        let name = format!("{USER_PREFIX}{}", random_lane());
         let password = format!("{}{}", random_lane(), random_lane());
         let failed = |why: String| Problem::new(StatusCode::CONFLICT, why);
         let hash = make_hash(password.as_bytes(), Scheme::Pbkdf2);
@@ -147,20 +148,45 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        let (handle, name) = (self.handle.clone(), self.name.clone());
-        // It waits for the disk, and whoever drops this may not.
-        std::thread::spawn(move || {
-            for change in [
-                Change::RemoveUser { name: name.clone() },
-                Change::RemoveRole { name },
-            ] {
+        remove(self.handle.clone(), vec![self.name.clone()]);
+    }
+}
+
+/// Removes users and roles that a run has left which was killed.
+pub(crate) fn remove_leftovers(handle: &BrokerHandle) {
+    let left: BTreeSet<String> = handle.stored_access(|stored| {
+        let names = stored.users().keys().chain(stored.roles().keys());
+        let names = names.filter(|name| name.starts_with(USER_PREFIX));
+        names.cloned().collect()
+    });
+    if !left.is_empty() {
+        remove(handle.clone(), left.into_iter().collect());
+    }
+}
+
+/// On a thread: it waits for the disk, and who asks for it may not.
+fn remove(handle: BrokerHandle, names: Vec<String>) {
+    std::thread::spawn(move || {
+        for name in names {
+            let (user, role) = handle.stored_access(|stored| {
+                let has_user = stored.users().contains_key(&name);
+                (has_user, stored.roles().contains_key(&name))
+            });
+            let changes = [
+                user.then(|| Change::RemoveUser { name: name.clone() }),
+                role.then(|| Change::RemoveRole { name: name.clone() }),
+            ];
+            for change in changes.into_iter().flatten() {
                 if let Err(error) = handle.change_access(&change) {
                     tracing::warn!(%error, "a user of the admin server cannot be removed");
                 }
             }
-        });
-    }
+        }
+    });
 }
+
+/// Of users of the store that are the admin server's.
+const USER_PREFIX: &str = "unbroken-inside-";
 
 impl std::fmt::Debug for User {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

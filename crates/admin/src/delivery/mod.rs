@@ -15,6 +15,7 @@ pub(crate) mod flow;
 pub(crate) mod incident;
 pub(crate) mod incidents;
 pub(crate) mod inside;
+pub(crate) mod missing;
 pub(crate) mod now;
 pub(crate) mod repair;
 pub(crate) mod strip;

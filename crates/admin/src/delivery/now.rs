@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use unbroken_broker::handle::{Began, DropReason, Stats};
+use unbroken_broker::handle::{DropReason, Stats};
 use utoipa::ToSchema;
 
 use super::incidents::Counts;
@@ -100,9 +100,11 @@ pub(crate) struct Windows {
 }
 
 /// What is known beside the counters.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Beside {
     pub(crate) incidents: Counts,
+    /// Why incidents may not be known, or not after a restart.
+    pub(crate) blind: Vec<String>,
     /// For how long nothing has moved although something waits or is in flight.
     pub(crate) stuck_s: u64,
 }
@@ -121,7 +123,13 @@ const NOT_SEEN: [&str; 5] = [
 ];
 
 impl Delivery {
-    pub(crate) fn of(stats: &Stats, began: &Began, beside: Beside, as_of: Moment) -> Self {
+    /// `since`, `after_crash`: of the broker's start.
+    pub(crate) fn of(
+        stats: &Stats,
+        (since, after_crash): (Moment, bool),
+        beside: &Beside,
+        as_of: Moment,
+    ) -> Self {
         let audit = &stats.audit;
         let aside = &audit.aside;
         let handed_to_network = audit.shown_handed_to_network();
@@ -136,8 +144,8 @@ impl Delivery {
             sentence: String::new(),
             reasons: Vec::new(),
             not_seen: NOT_SEEN.to_vec(),
-            since: began.at.into(),
-            after_crash: began.after_crash,
+            since,
+            after_crash,
             as_of,
             published: audit.received.saturating_sub(aside.received),
             unrouted: stats.publishes_unrouted.saturating_sub(aside.unrouted),
@@ -166,7 +174,7 @@ impl Delivery {
         delivery
     }
 
-    fn judge(&mut self, stats: &Stats, beside: Beside) {
+    fn judge(&mut self, stats: &Stats, beside: &Beside) {
         let (mut red, mut amber) = (Vec::new(), Vec::new());
         let faults = stats.audit.faults();
         if faults > 0 {
@@ -189,6 +197,13 @@ impl Delivery {
             amber.push(format!(
                 "{} open: messages were left out by a policy, or their fate is not known",
                 some(counts.amber, "incident")
+            ));
+        }
+        amber.extend(beside.blind.iter().cloned());
+        if counts.evicted_open > 0 {
+            amber.push(format!(
+                "{} open and not kept: there were too many",
+                some(counts.evicted_open, "incident")
             ));
         }
         if counts.missed > 0 {
@@ -324,3 +339,31 @@ fn grouped(number: u64) -> String {
 
 /// Nothing has moved for so long: longer than a client takes to acknowledge.
 const STUCK_S: u64 = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_not_be_known_is_amber() {
+        let mut stats = Stats::default();
+        stats.audit.received = 1;
+        let of = |beside: &Beside| Delivery::of(&stats, (Moment(0), false), beside, Moment(1));
+        assert_eq!(of(&Beside::default()).state, Health::Green);
+        let blind = Beside {
+            blind: vec!["incidents cannot be stored".to_owned()],
+            ..Beside::default()
+        };
+        let delivery = of(&blind);
+        assert_eq!(delivery.state, Health::Amber);
+        assert_eq!(delivery.reasons, blind.blind);
+        let evicted = Beside {
+            incidents: Counts {
+                evicted_open: 1,
+                ..Counts::default()
+            },
+            ..Beside::default()
+        };
+        assert_eq!(of(&evicted).state, Health::Amber);
+    }
+}

@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::flow::Flow;
+use super::incident::Severity;
 use super::now::Windows;
 use crate::limits::CELLS_MAX;
 use crate::time::Moment;
@@ -14,13 +15,13 @@ use crate::time::Moment;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// Every delivery that was expected by the end of it is made, or a window of it was proven.
+    /// Every delivery that was expected by the end of it is made.
     Proven,
     /// Deliveries were under way at its end.
     Open,
-    /// Messages were dropped by name, or a window ended unproven.
+    /// Messages were dropped by name or never acknowledged, or a window ended unproven.
     Unproven,
-    /// A fault was named.
+    /// A fault or a red incident was named.
     Faulty,
     /// The broker did not run, or did not answer.
     Unknown,
@@ -37,6 +38,8 @@ pub(crate) struct Cell {
     pub(crate) expected: u64,
     pub(crate) delivered: u64,
     pub(crate) dropped: u64,
+    /// Sent, and never to be acknowledged.
+    pub(crate) given_up: u64,
     pub(crate) faults: u64,
     pub(crate) windows: Windows,
     /// Of the incident that was named last in it.
@@ -54,7 +57,7 @@ impl Strip {
         at: Moment,
         (before, now): (&Flow, &Flow),
         (windows_before, windows_now): (Windows, Windows),
-        incident: Option<u64>,
+        named: Option<(u64, Severity)>,
     ) {
         let of = |now: u64, before: u64| now.saturating_sub(before);
         let windows = Windows {
@@ -69,26 +72,29 @@ impl Strip {
             expected: of(now.expected, before.expected),
             delivered: of(now.delivered, before.delivered),
             dropped: of(now.dropped, before.dropped),
+            given_up: of(now.given_up, before.given_up),
             faults: of(now.faults, before.faults),
             windows,
-            incident,
+            incident: named.map(|(id, _)| id),
         };
         let counts = [
             cell.published,
             cell.expected,
             cell.delivered,
             cell.dropped,
+            cell.given_up,
             cell.faults,
         ];
         let is_quiet = counts.iter().all(|count| *count == 0) && windows == Windows::default();
-        if is_quiet && incident.is_none() {
+        if is_quiet && named.is_none() {
             return;
         }
+        let is_red = named.is_some_and(|(_, severity)| severity == Severity::Red);
         cell.state = match () {
             // A faulty window is reported with each of its checkpoints; its faults only once.
-            () if cell.faults > 0 => Verdict::Faulty,
-            () if cell.dropped > 0 || windows.unproven > 0 => Verdict::Unproven,
-            () if windows.proven > 0 || now.open == 0 => Verdict::Proven,
+            () if cell.faults > 0 || is_red => Verdict::Faulty,
+            () if cell.dropped + cell.given_up + windows.unproven > 0 => Verdict::Unproven,
+            () if now.open == 0 => Verdict::Proven,
             () => Verdict::Open,
         };
         self.push(cell);
@@ -103,6 +109,7 @@ impl Strip {
             expected: 0,
             delivered: 0,
             dropped: 0,
+            given_up: 0,
             faults: 0,
             windows: Windows::default(),
             incident: None,
@@ -166,11 +173,29 @@ mod tests {
             ..dropped
         };
         strip.add(Moment(5), (&dropped, &faulty), (windows, windows), None);
+        let mut add = |at, flows, proven, named| {
+            let after = Windows { proven, ..windows };
+            strip.add(Moment(at), flows, (windows, after), named);
+        };
+        // A window of one lane says nothing of deliveries of others.
+        let open = flow(6, 4, 1);
+        add(6, (&faulty, &open), 1, None);
+        let given_up = Flow {
+            given_up: 1,
+            ..flow(6, 4, 0)
+        };
+        add(7, (&open, &given_up), 0, None);
+        add(8, (&given_up, &given_up), 0, Some((1, Severity::Red)));
+        add(9, (&given_up, &given_up), 1, None);
         let expected = [
             Verdict::Proven,
             Verdict::Open,
             Verdict::Unproven,
             Verdict::Faulty,
+            Verdict::Open,
+            Verdict::Unproven,
+            Verdict::Faulty,
+            Verdict::Proven,
         ];
         assert_eq!(states(&strip), expected);
     }

@@ -1,5 +1,6 @@
 //! The parts of the demonstration at work.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,10 +12,10 @@ use unbroken_client::audit::{
     AuditedPublisher, AuditedSubscriber, Delivery, PublisherOptions, Scope, Spooled,
     SubscriberOptions,
 };
-use unbroken_client::{Client, Filter, Message};
+use unbroken_client::{Client, Filter, Message, TotalDuration};
 use unbroken_demo::{Injected, News, Place, Relay, Towards, random_lane};
 
-use super::{FaultKind, PREFIX, Progress, held};
+use super::{CLIENT_PREFIX, FaultKind, PREFIX, Progress, held};
 use crate::broker::Broker;
 use crate::delivery::inside::Inside;
 use crate::limits::DEMONSTRATION_TIME_MAX;
@@ -25,7 +26,8 @@ use crate::time::Moment;
 pub(super) struct Line {
     relay: Relay,
     producer: Client,
-    output: AuditedPublisher<Spooled>,
+    /// Until it is closed.
+    output: Option<AuditedPublisher<Spooled>>,
     consumer: Client,
     input: AuditedSubscriber,
     topic: String,
@@ -70,7 +72,7 @@ impl Line {
         let relay = Relay::start(target, Towards::Broker).await.map_err(words)?;
         let consumer = inside
             .options(inside.address)
-            .client_id("unbroken-demonstration-consumer")
+            .client_id(format!("{CLIENT_PREFIX}consumer"))
             .connect()
             .await
             .map_err(words)?;
@@ -83,7 +85,7 @@ impl Line {
         let input = input.open(&consumer).await.map_err(words)?;
         let producer = inside
             .options(relay.address())
-            .client_id("unbroken-demonstration-producer")
+            .client_id(format!("{CLIENT_PREFIX}producer"))
             .connect()
             .await
             .map_err(words)?;
@@ -96,20 +98,16 @@ impl Line {
         let time_max = u64::try_from(DEMONSTRATION_TIME_MAX.as_millis()).unwrap_or(0);
         let progress = Progress {
             state: "running",
-            started_at: now,
-            ends_at: Moment(now.0 + time_max),
+            started_at: Some(now),
+            ends_at: Some(Moment(now.0 + time_max)),
             topic: topic.clone(),
             lane: Some(lane.to_string()),
-            sent: 0,
-            received: 0,
-            verified: 0,
-            faults: Vec::new(),
-            error: None,
+            ..Progress::none()
         };
         Ok(Self {
             relay,
             producer,
-            output,
+            output: Some(output),
             consumer,
             input,
             topic,
@@ -123,7 +121,7 @@ impl Line {
         })
     }
 
-    /// Sends and receives until its time is over.
+    /// Sends and receives until its time is over, or there are no more orders.
     pub(super) async fn run(mut self, mut orders: mpsc::Receiver<FaultKind>) -> Result<(), String> {
         let mut ticks = interval(BETWEEN);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -140,9 +138,32 @@ impl Line {
                 }
             }
         }
-        self.producer.disconnect().await;
-        self.consumer.disconnect().await;
+        if timeout(END_WITHIN, self.end()).await.is_err() {
+            tracing::debug!("the demonstration did not end in its order");
+        }
         Ok(())
+    }
+
+    /// Ends its parts, the first one first, so that no message is under way to one that has ended.
+    async fn end(mut self) {
+        if let Some(output) = self.output.take() {
+            let mut closing = pin!(output.close(TotalDuration(QUIET)));
+            loop {
+                tokio::select! {
+                    _ = &mut closing => break,
+                    delivery = self.input.next() => match delivery {
+                        Ok(delivery) => self.take(&delivery),
+                        Err(_) => break,
+                    }
+                }
+            }
+        }
+        while let Ok(Ok(delivery)) = timeout(QUIET, self.input.next()).await {
+            self.take(&delivery);
+        }
+        self.producer.disconnect().await;
+        let _ = self.input.unsubscribe().await; // it ends with the connection at the latest
+        self.consumer.disconnect().await;
     }
 
     async fn send(&mut self) -> Result<(), String> {
@@ -154,8 +175,10 @@ impl Line {
         );
         let message = Message::new(self.topic.as_str(), payload.into_bytes());
         let message = message.map_err(|error| error.to_string())?;
-        if self.producer.connection().is_some() {
-            self.output
+        if self.producer.connection().is_some()
+            && let Some(output) = &mut self.output
+        {
+            output
                 .send(message)
                 .await
                 .map_err(|error| error.to_string())?;
@@ -203,11 +226,11 @@ impl Line {
                     fault
                         .kind
                         .is_called(&incident.kind)
-                        .then(|| (incident.id, incident.kind.clone()))
+                        .then(|| (number, incident.id, incident.kind.clone()))
                 });
                 found.next()
             });
-            if let Some((id, kind)) = named {
+            if let Some((number, id, kind)) = named {
                 fault.incident = Some(id);
                 fault.named_at.get_or_insert(now);
                 fault.named.get_or_insert(kind);
@@ -303,3 +326,7 @@ impl FaultKind {
 /// Between two messages.
 const BETWEEN: Duration = Duration::from_millis(50);
 const START_WITHIN: Duration = Duration::from_secs(10);
+/// For all parts to end in their order.
+const END_WITHIN: Duration = Duration::from_secs(3);
+/// Without a message for so long, none is under way.
+const QUIET: Duration = Duration::from_millis(200);

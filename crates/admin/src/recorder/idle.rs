@@ -32,6 +32,11 @@ impl Idle {
         }
     }
 
+    /// Nothing has changed for a while.
+    pub(super) fn is_resting(&self) -> bool {
+        self.pause >= IDLE_TICKS_MAX
+    }
+
     /// Asks, unless an answer is due, or nothing has changed for a while. `is_quiet`: the last
     /// reading was like the one before.
     pub(super) fn ask(&mut self, broker: &Broker, is_quiet: bool) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use unbroken_broker::handle::{DropReason, Stats};
+use unbroken_broker::handle::{DropReason, Histogram, Stats};
 
 use super::rings::Sample;
 use crate::delivery::flow::Flow;
@@ -58,13 +58,32 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// Whether no client has done anything since `before`. What the broker does to answer this
+    /// does not count.
+    pub(crate) fn is_like(&self, before: &Self) -> bool {
+        let of = |reading: &Self| {
+            let stats = &reading.stats;
+            let counts = [
+                stats.bytes_received,
+                stats.bytes_sent,
+                stats.clients_connected,
+                stats.clients_disconnected,
+                stats.subscriptions,
+                stats.retained_messages,
+                reading.connections.into(),
+            ];
+            (Flow::of(stats), counts)
+        };
+        of(self) == of(before)
+    }
+
     /// The values of the time since `before`.
     pub(crate) fn since(&self, before: &Self) -> Sample {
         let took = self.at.saturating_duration_since(before.at);
         let (now, then) = (Flow::of(&self.stats), Flow::of(&before.stats));
         let per_s = |now: u64, then: u64| rate(now.saturating_sub(then), took);
         let stats = &self.stats;
-        let [p50, p95, p99] = latency(stats).unwrap_or([f32::NAN; 3]);
+        let [p50, p95, p99] = latency(&before.stats, stats);
         let cpu = self.process.cpu.zip(before.process.cpu);
         let cpu = cpu.map(|(now, then)| now.saturating_sub(then).div_duration_f32(took));
         let mut sample = [f32::NAN; SERIES.len()];
@@ -103,9 +122,15 @@ impl Reading {
     }
 }
 
-/// Percentiles of publish-to-send in milliseconds, once the counters have them.
-fn latency(_stats: &Stats) -> Option<[f32; 3]> {
-    None
+/// Percentiles of publish-to-send in milliseconds, not a number if nothing was sent.
+fn latency(before: &Stats, now: &Stats) -> [f32; 3] {
+    let sent = now.latencies.sent.since(&before.latencies.sent);
+    [500, 950, 990].map(|per_mille| {
+        let micros = sent.quantile(per_mille);
+        // The last bucket has no end.
+        let micros = micros.map(|micros| micros.min(1 << (Histogram::BUCKETS - 1)));
+        micros.map_or(f32::NAN, |micros| value(micros) / 1_000.0)
+    })
 }
 
 fn rate(count: u64, took: Duration) -> f32 {
@@ -123,6 +148,24 @@ fn value(count: u64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn latencies_are_of_what_was_sent_since_the_last_reading() {
+        let of = |counts: [u64; 12]| {
+            let mut stats = Stats::default();
+            stats.latencies.sent = Histogram::of(counts, 0);
+            stats
+        };
+        let mut counts = [0; 12];
+        counts[10] = 1_000; // up to 1.024 ms, before
+        let before = of(counts);
+        counts[1] = 90;
+        counts[10] += 8;
+        counts[11] = 2;
+        let micros = latency(&before, &of(counts)).map(|ms| (f64::from(ms) * 1_000.0).round());
+        assert_eq!(format!("{micros:?}"), "[2.0, 1024.0, 2048.0]");
+        assert!(latency(&before, &before).iter().all(|it| it.is_nan()));
+    }
 
     #[test]
     fn drops_have_the_names_of_their_reasons() {
