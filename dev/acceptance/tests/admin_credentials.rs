@@ -108,7 +108,7 @@ fn a_change_whose_caller_has_gone_is_made_and_recorded() {
 }
 
 /// The lines of an answer that does not end by itself, behind its status.
-fn stream(admin: &Admin, path: &str) -> impl Iterator<Item = String> {
+fn stream(admin: &Admin, path: &str) -> impl Iterator<Item = String> + use<> {
     let (address, headers) = (admin.address, &admin.headers);
     let mut socket = TcpStream::connect(address).expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n");
