@@ -9,10 +9,7 @@
 //! - A reason code is logged only where it was sent or received: a client of 3.x gets a return
 //!   code, or its connection is only closed.
 //!
-//! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`,
-//! `return_code`, `detail`, `count`, `kind`; `full`: the client whose full session caused the drop;
-//! `listener`, where a connection was refused before its CONNECT; of faults `kind`, `first`,
-//! `lane`.
+//! Fields are described in docs/logs.md.
 
 mod tallies;
 

@@ -111,9 +111,7 @@ impl Deliverer<'_> {
                             }
                             self.settle(session_id, number, Fate::Sent);
                             self.telemetry.sent_publish();
-                            if let Some(message) = traced {
-                                self.trace_sent(session_id, qos, &message);
-                            }
+                            self.trace_sent(session_id, qos, traced.as_deref());
                         }
                         Err(delivery) => {
                             writer.take_back(start);
@@ -177,9 +175,7 @@ impl Deliverer<'_> {
                             self.settle(session_id, number, Fate::Sent);
                         }
                         self.telemetry.sent_publish();
-                        if let Some(message) = traced {
-                            self.trace_sent(session_id, qos, &message);
-                        }
+                        self.trace_sent(session_id, qos, traced.as_deref());
                     }
                     // The client now takes smaller packets than before: as if it had been
                     // delivered [MQTT-3.1.2-25].
@@ -197,9 +193,12 @@ impl Deliverer<'_> {
     }
 
     #[cold]
-    fn trace_sent(&mut self, session: SessionId, qos: QoS, message: &Message) {
-        let step = TraceStep::Sent { qos };
-        self.trace_copy(session, message.publisher(), &message.publication(), &step);
+    #[inline]
+    fn trace_sent(&mut self, session: SessionId, qos: QoS, traced: Option<&Message>) {
+        if let Some(message) = traced {
+            let step = TraceStep::Sent { qos };
+            self.trace_copy(session, message.publisher(), &message.publication(), &step);
+        }
     }
 }
 
