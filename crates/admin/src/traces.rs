@@ -1,8 +1,8 @@
 //! The traces that were begun through the API.
 //!
 //! Invariants:
-//! - A trace ends with its time, or when it is ended, whether it is read or not; its steps wait in a
-//!   bounded queue.
+//! - A trace ends with its time, or when it is ended, whether it is read or not; its steps wait in
+//!   a bounded queue.
 //! - One stream at a time reads a trace.
 
 use std::collections::BTreeMap;

@@ -386,8 +386,8 @@ pub(crate) const BUNDLED_FOR_MAX: u32 = 2;
 pub(crate) const BUNDLED_COST_MIN: u64 = 1_024;
 /// Bytes of a bundle beyond which nothing more is added to it.
 pub(crate) const BUNDLE_BYTES_MAX: usize = 16 * 1_024;
-/// Steps of one trace that wait for the driver, of one shard and turn. About 200 bytes each, and the
-/// payload that the trace shows.
+/// Steps of one trace that wait for the driver, of one shard and turn. About 200 bytes each, and
+/// the payload that the trace shows.
 pub(crate) const TRACED_STEPS_MAX: usize = 2_048;
 /// Clients that a trace of a user knows by their ids. 16 bytes each.
 pub(crate) const TRACED_CLIENTS_MAX: usize = 1_024;

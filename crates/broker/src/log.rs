@@ -8,8 +8,6 @@
 //! - One client causes a bounded number of records ([`Tallies`]).
 //! - A reason code is logged only where it was sent or received: a client of 3.x gets a return
 //!   code, or its connection is only closed.
-//!
-//! Fields are described in docs/logs.md.
 
 mod tallies;
 

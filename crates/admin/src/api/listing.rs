@@ -100,8 +100,8 @@ pub(crate) struct Part {
 
 /// A page of a list that is short enough to be walked whole.
 ///
-/// A cursor names the last item of its page, not a position: items that come or go before it move no
-/// others. `is_behind` compares an item with that name; it sees the items in their order.
+/// A cursor names the last item of its page, not a position: items that come or go before it move
+/// no others. `is_behind` compares an item with that name; it sees the items in their order.
 pub(crate) fn part<T, K: FromStr + ToString>(
     items: impl IntoIterator<Item = T>,
     (asked, from): (Option<u16>, Option<&str>),

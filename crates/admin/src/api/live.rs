@@ -1,8 +1,8 @@
 //! One stream of server-sent events for all that changes.
 //!
 //! Each event is made once and shared by all streams. A stream that is slow misses the oldest. Its
-//! client connects again when it ends, and begins with the next snapshot. A stream ends soon after its
-//! caller has lost credentials or role.
+//! client connects again when it ends, and begins with the next snapshot. A stream ends soon after
+//! its caller has lost credentials or role.
 
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};

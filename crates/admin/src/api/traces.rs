@@ -100,8 +100,8 @@ pub(crate) async fn end(
 
 /// The steps of a trace, as server-sent events
 ///
-/// Each event `step` is a step as JSON; `end` comes last. A stream whose caller has lost credentials or
-/// role ends without it.
+/// Each event `step` is a step as JSON; `end` comes last. A stream whose caller has lost
+/// credentials or role ends without it.
 #[utoipa::path(
     get,
     path = "/traces/{id}/events",

@@ -216,8 +216,8 @@ fn write(path: &Path, book: &Book) -> io::Result<()> {
     file.write_all(&text)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
-    // The name is safe once its directory is. The change is made in any case: it would be read at the
-    // next start.
+    // The name is safe once its directory is. The change is made in any case: it would be read at
+    // the next start.
     let synced = path
         .parent()
         .map_or(Ok(()), |directory| File::open(directory)?.sync_all());

@@ -38,8 +38,8 @@ impl Session {
 }
 
 impl Sessions {
-    /// Begins one, if its account is current in a moment in which none of its sessions can be ended;
-    /// returns it with the cookie's value.
+    /// Begins one, if its account is current in a moment in which none of its sessions can be
+    /// ended; returns it with the cookie's value.
     pub(crate) fn begin(
         &self,
         account: &str,
