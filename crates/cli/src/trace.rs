@@ -22,10 +22,11 @@ Examples:
 
 Each line is a step: a packet `received` and its answer (`answered`); the receivers of a message
 (`matched`, with the access rules' verdict); a copy `sent`, `queued`, `stored` (it waits on disk) or
-`dropped` with the reason; `connected`, `refused`, `subscribed`, `disconnected`. With several of --client, --user and --topic
-all must hold; a client is the sender or the receiver. The topic is as the broker has it, with mount
-points. On another shard than its publisher's, a message is known by its publisher's id, and not by
-its user. If steps come faster than they are printed, some are `missed`, with their number.
+`dropped` with the reason; `connected`, `refused`, `subscribed`, `disconnected`. With several of
+--client, --user and --topic all must hold; a client is the sender or the receiver. The topic is as
+the broker has it, with mount points. On another shard than its publisher's, a message is known by
+its publisher's id, and not by its user. If steps come faster than they are printed, some are
+`missed`, with their number.
 
 At most 8 traces go on at the same time. Without one, packets cost nothing more than before. The
 broker is found by its data directory.
