@@ -30,7 +30,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if !tools.install_page_driver()? {
         return Err("Chromium and its driver cannot be installed here".to_owned());
     }
-    let mut command = command(&tools, arguments.binary.as_deref());
+    let binary = arguments.binary.as_deref().map(std::path::absolute);
+    let binary = binary.transpose().map_err(|error| error.to_string())?;
+    let mut command = command(&tools, binary.as_deref());
     command.arg(format!("--only={}", arguments.only));
     if let Some(directory) = &arguments.shots {
         command.arg("--shots").arg(directory);

@@ -56,7 +56,7 @@ fn no_operation_fails_for_what_it_is_sent() {
         "POST",
         "/publish",
         &json!({"topic": "a", "no_such_key": 1}),
-        422,
+        400,
     );
 }
 
