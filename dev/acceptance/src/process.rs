@@ -466,7 +466,7 @@ mod tests {
             .is_some_and(|directory| directory.ends_with("release"))
         {
             let bytes = fs::metadata(&binary).unwrap().len();
-            assert!(bytes < 32_000_000, "{}: {bytes} bytes", binary.display());
+            assert!(bytes < 42_000_000, "{}: {bytes} bytes", binary.display());
         }
     }
 
