@@ -64,7 +64,7 @@ export async function go(tab, target, page) {
   await tab.locator("main h1").first().waitFor();
 }
 
-/** Answers that browsers report as errors, and that are none: nobody is signed in yet, no demonstration was started. */
+/** Answers that browsers report as errors, and that are none: there is no session yet, no demonstration was started. */
 const EXPECTED = [/401 .*\/api\/v1\/me$/, /404 .*\/api\/v1\/demonstration$/];
 
 export async function nothingWrong(tab, where) {

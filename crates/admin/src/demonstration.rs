@@ -1,5 +1,5 @@
 //! The demonstration: a producer and a consumer inside this process, with a relay before the broker
-//! that injects a fault when it is told to.
+//! that injects a fault on request.
 //!
 //! ```text
 //! producer ─▶ relay (faults) ─▶ broker ─▶ consumer, which verifies and asks for repairs

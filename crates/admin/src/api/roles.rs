@@ -256,7 +256,7 @@ fn plan(stored: &StoredAccess, name: &str, wanted: PutRole) -> Vec<Change> {
         changes.push(Change::AddRole { name: role() });
         &new
     });
-    // Rules first, so that nobody has the role without what it denies.
+    // Rules first: no user has the role without what it denies.
     if let Some(rules) = wanted.rules {
         let has: Vec<_> = now.rules.iter().map(Rule::from).collect();
         let added = rules.iter().filter(|rule| !has.contains(rule)).cloned();

@@ -124,7 +124,7 @@ pub enum TraceStep {
     Event(Event),
 }
 
-/// Who has to do with a step.
+/// The clients of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Parties<'a> {
     pub(crate) client_id: Option<&'a Arc<str>>,
